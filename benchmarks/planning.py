@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 
 from benchmarks.world import medians
+from kube_sync.config import Opa, Settings
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.planning import command
 from kube_sync.planning.arguments import Request
 from kube_sync.planning.snapshot import document, projected
 from kube_sync.planning.sources import of_file
-from kube_sync.settings import Opa, Settings
 from tools.servers.binaries import ensure_binary
 
 WORKLOADS, CLUSTERS = 10_000, 100

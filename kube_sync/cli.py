@@ -21,6 +21,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kube_sync import __version__
 from kube_sync.commandline import add_config
+from kube_sync.config import (
+    CONFIG_ENV,
+    Settings,
+    Source,
+    effective,
+    explained,
+    fields,
+    load_settings,
+    parse_listen,
+    source_of,
+)
 from kube_sync.decisions import arguments as stream
 from kube_sync.errors import Misconfigured, SyncError, first_of
 from kube_sync.ledger import arguments as ledger
@@ -37,17 +48,6 @@ from kube_sync.replaying import arguments as replaying
 from kube_sync.replicator.policies import stagearguments as staging
 from kube_sync.scenarios import arguments as scenarios
 from kube_sync.scheduling import arguments as scheduling
-from kube_sync.settings import (
-    CONFIG_ENV,
-    Settings,
-    Source,
-    effective,
-    explained,
-    fields,
-    load_settings,
-    parse_listen,
-    source_of,
-)
 from kube_sync.survey.arguments import WHAT, declare, requested
 from kube_sync.survey.topology import arguments as charting
 

@@ -18,13 +18,13 @@ from kube_sync.admission.dialects import Answer
 from kube_sync.admission.failures import Evaluation, Failed, NoAnswer, Passing
 from kube_sync.admission.review import Review
 from kube_sync.admission.target import Target
+from kube_sync.config import masked
 from kube_sync.errors import NO_JSON, Misconfigured, Retriable
 from kube_sync.observability import metrics
 from kube_sync.opa.client import OpaError
 from kube_sync.runtime.clienttls import Tls, client_tls
 from kube_sync.runtime.httperrors import retriable
 from kube_sync.runtime.tokenfile import TokenFile
-from kube_sync.settings import masked
 
 _KEEP_SECONDS = 30.0  # an unused connection; OPA itself keeps it longer
 _BUSY = (429, 502, 503, 504)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import msgspec
 
+from kube_sync.config import Labelled, Settings, System, exempt_namespaces
 from kube_sync.objects import GroupVersionResource
-from kube_sync.settings import Labelled, Settings, System, exempt_namespaces
 
 LEASES_AND_EVENTS = "kube-sync.io/not-leases-events"
 MIRRORS = "kube-sync.io/not-mirror-pods"

@@ -22,11 +22,11 @@ from kube_sync.admission.exemptions import (
     left_out_of_systems,
 )
 from kube_sync.admission.way import PLACED, PLACEMENT, admit_path, validate_path
+from kube_sync.config import Settings, System
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.webhooks import CONFIGURATIONS, VALIDATING
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
-from kube_sync.settings import Settings, System
 
 _FIELD = "admission.registration.ca_file"
 

@@ -15,8 +15,8 @@ from kube_sync.admission.asking import as_remediated
 from kube_sync.admission.judge import Admitted, Denied, Undecidable, Verdict
 from kube_sync.admission.review import Review
 from kube_sync.admission.statuswrite import changed
+from kube_sync.config import Admission
 from kube_sync.decisions.sealing import Seals
-from kube_sync.settings import Admission
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ import structlog
 
 from kube_sync.admission.kept import CaFile, Kept, kept_for_placement
 from kube_sync.admission.policygate import PolicyGate
+from kube_sync.config import Settings
 from kube_sync.errors import Conflict, Misconfigured, Retriable, SyncError
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.webhooks import (
@@ -42,7 +43,6 @@ from kube_sync.kube.webhooks import (
 )
 from kube_sync.observability import metrics
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.settings import Settings
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

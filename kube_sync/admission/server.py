@@ -19,9 +19,9 @@ from kube_sync.admission.outcome import Outcome
 from kube_sync.admission.request import is_known, read_body, seconds_to_answer
 from kube_sync.admission.review import Malformed, Review, parse_review
 from kube_sync.admission.way import PLACEMENT, Judge, Told, Way, nobody, placement_way
+from kube_sync.config import Admission
 from kube_sync.decisions.sealing import Seals
 from kube_sync.runtime.draining import Drain, undrained
-from kube_sync.settings import Admission
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from kube_sync.admission.dialects import DIALECTS, REQUEST, Dialect
+from kube_sync.config import Settings, masked
 from kube_sync.opa.entry import ENTRY_PATH
-from kube_sync.settings import Settings, masked
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,10 @@ from kube_sync.admission.outcome import Read, placed, ruled, still_placed
 from kube_sync.admission.review import Malformed, Review
 from kube_sync.admission.ruling import parse_ruling
 from kube_sync.admission.statuswrite import STATUS, as_update, restored
+from kube_sync.config import Admission, System
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.sealing import Seals
 from kube_sync.observability import metrics
-from kube_sync.settings import Admission, System
 
 PLACEMENT = "/admit/placement"
 PLACED = "/validate/placement"

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from kube_sync.analysis.paths import EACH, Path, minimal
 from kube_sync.analysis.syntax import Spot
+from kube_sync.config import Settings
 from kube_sync.objects import SECRET_VALUES
-from kube_sync.settings import Settings
 
 _WITHHELD: Final = (
     "{} of {} is undefined: values of Secrets are replicated only where the configuration says"

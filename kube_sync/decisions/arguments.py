@@ -12,9 +12,9 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from kube_sync.commandline import add_output, explain
+from kube_sync.config import Settings
+from kube_sync.config.addresses import check_url
 from kube_sync.objects import ObjectKey
-from kube_sync.settings import Settings
-from kube_sync.settings.addresses import check_url
 
 _PATH = "/v1/decisions"  # as stream.PATH, whose import costs too much here
 

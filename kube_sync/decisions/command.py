@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 
+from kube_sync.config import Settings
 from kube_sync.decisions.arguments import Request
 from kube_sync.decisions.board import Board
 from kube_sync.decisions.records import (
@@ -21,7 +22,6 @@ from kube_sync.decisions.records import (
 )
 from kube_sync.decisions.streamclient import stream_client
 from kube_sync.errors import NotFound, Retriable
-from kube_sync.settings import Settings
 
 Say = Callable[[str], None]
 

@@ -15,12 +15,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from kube_sync.config import Placement
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.subscription import Subscription
 from kube_sync.errors import Expired
 from kube_sync.runtime.foreignpages import foreign
 from kube_sync.runtime.tokenfile import TokenFile
-from kube_sync.settings import Placement
 
 PATH = "/v1/decisions"
 RESUMED = "Kube-Sync-Resumed"  # the response header that says after which bookmark it begins

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import structlog
 
+from kube_sync.config import Decisions, masked
 from kube_sync.decisions.records import BookmarkRecord, Record, decode
 from kube_sync.decisions.stream import RESUMED, SILENCE_SECONDS
 from kube_sync.errors import NO_JSON, Expired, Refused, Retriable, SyncError
@@ -21,7 +22,6 @@ from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.clienttls import Tls, client_tls, in_the_clear
 from kube_sync.runtime.httperrors import retriable
 from kube_sync.runtime.tokenfile import TokenFile
-from kube_sync.settings import Decisions, masked
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

@@ -16,6 +16,7 @@ import aiohttp
 import msgspec
 
 from kube_sync import __version__
+from kube_sync.config import Kubernetes
 from kube_sync.errors import (
     NO_JSON,
     Conflict,
@@ -30,7 +31,6 @@ from kube_sync.kube.credentials import Credentials
 from kube_sync.observability import metrics
 from kube_sync.runtime.clienttls import in_the_clear
 from kube_sync.runtime.httperrors import retriable
-from kube_sync.settings import Kubernetes
 
 _USER_AGENT = f"kube-sync/{__version__}"
 _CONNECT_SECONDS = 10.0

@@ -16,9 +16,9 @@ from typing import Any
 import structlog
 import yaml
 
+from kube_sync.config import Kubernetes
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.clientconfig import config_modules
-from kube_sync.settings import Kubernetes
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

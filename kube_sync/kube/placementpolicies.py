@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kube_sync.config import Policies
 from kube_sync.errors import NO_JSON
 from kube_sync.kube.cache import Cache
 from kube_sync.kube.collection import Item
@@ -25,7 +26,6 @@ from kube_sync.kube.policynames import policy_key
 from kube_sync.kube.staging import ACTIVE, CANDIDATE, stage_of, stands_for, terms_of
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.regoversion import V1, labelled_version, parsed_version, with_versions
-from kube_sync.settings import Policies
 
 PLACEMENT_POLICIES: Final = GroupVersionResource(
     "policy.kube-sync.io", "v1alpha1", "placementpolicies"

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from kube_sync.config import Labelled, Policies
 from kube_sync.kube.collection import Item
 from kube_sync.kube.configmaps import (
     ALL_NAMESPACES,
@@ -28,7 +29,6 @@ from kube_sync.kube.configmaps import (
 from kube_sync.kube.staging import ACTIVE, CANDIDATE, LABEL, stage_of, stands_for, terms_of
 from kube_sync.objects import ObjectKey
 from kube_sync.regoversion import V1, labelled_version, with_versions
-from kube_sync.settings import Labelled, Policies
 
 __all__ = [
     "CONFIGMAPS",

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kube_sync.commandline import add_output, explain, kind_and_name
+from kube_sync.config import Settings
 from kube_sync.errors import Misconfigured
-from kube_sync.settings import Settings
 
 HISTORY = "print what was decided and written, now or as of a time"
 VERIFY = "tell whether the ledger is what was written, or which row is not"

@@ -24,6 +24,7 @@ import aiohttp
 import msgspec
 import structlog
 
+from kube_sync.config import Decisions, masked
 from kube_sync.errors import Refused, Retriable, SyncError
 from kube_sync.ledger.reports import LARGEST, MOST, PATH, Report
 from kube_sync.observability import metrics
@@ -31,7 +32,6 @@ from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.clienttls import Tls, client_tls, in_the_clear
 from kube_sync.runtime.httperrors import retriable
 from kube_sync.runtime.tokenfile import TokenFile
-from kube_sync.settings import Decisions, masked
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kube_sync.config import Settings
 from kube_sync.errors import Undecided
 from kube_sync.kube.client import kube_client
 from kube_sync.kube.manifests import read_files
@@ -30,7 +31,6 @@ from kube_sync.policykinds.exempt import exemption
 from kube_sync.policykinds.kinds import METADATA
 from kube_sync.policykinds.printing import Answer
 from kube_sync.policykinds.reports import Report, report_of
-from kube_sync.settings import Settings
 
 # One process for all objects.
 _QUERY: Final = """{

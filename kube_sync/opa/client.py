@@ -15,6 +15,7 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
+from kube_sync.config import Opa
 from kube_sync.errors import NO_JSON, EpochLost, NotFound, Refused, Retriable, SyncError, Undecided
 from kube_sync.observability import metrics
 from kube_sync.opa import paths
@@ -22,7 +23,6 @@ from kube_sync.opa.paths import DataPath
 from kube_sync.runtime.clienttls import Tls, client_tls
 from kube_sync.runtime.httperrors import retriable
 from kube_sync.runtime.tokenfile import TokenFile
-from kube_sync.settings import Opa
 
 T = TypeVar("T")
 

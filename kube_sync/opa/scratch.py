@@ -19,6 +19,7 @@ from typing import Any, Self
 import aiohttp
 import msgspec
 
+from kube_sync.config import Settings
 from kube_sync.errors import NO_JSON, Misconfigured, Retriable, SyncError, Terminal, TooExpensive
 from kube_sync.opa.builtins import Capabilities, refusal
 from kube_sync.opa.client import OpaClient, without_values
@@ -40,7 +41,6 @@ from kube_sync.opa.process import LIMITS, SECONDS, OpaProgram, no_answer, privat
 from kube_sync.regoversion import V0, V1, version_of
 from kube_sync.runtime.rlimits import ResourceLimits
 from kube_sync.runtime.tokenfile import TokenFile
-from kube_sync.settings import Settings
 
 _POLL_SECONDS = 0.02
 _LOAD_SECONDS = 120.0  # until an OPA that was started has read all that it is to hold

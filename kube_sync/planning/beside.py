@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from kube_sync.config import Policies, Settings
 from kube_sync.kube.collection import Item
 from kube_sync.kube.configmaps import ConfigMap
 from kube_sync.kube.policymaps import PolicyMap
@@ -26,7 +27,6 @@ from kube_sync.replicator.datamaps import RESERVED, why_no_json
 from kube_sync.replicator.policies.canary import CanaryKeeper
 from kube_sync.replicator.policies.choice import Versions
 from kube_sync.replicator.policies.lastgood import NAME, UNREADABLE, unpacked
-from kube_sync.settings import Policies, Settings
 
 
 @dataclass(frozen=True, slots=True)

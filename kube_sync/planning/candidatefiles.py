@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kube_sync.config import Policies
 from kube_sync.errors import Broken
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.kube.manifests import Document, files_of, is_manifest, read_files
@@ -20,7 +21,6 @@ from kube_sync.objects import ObjectKey
 from kube_sync.planning.candidates import Candidates, key_of, name_of, unstaged, version_of
 from kube_sync.planning.policyobjects import is_kind, is_object
 from kube_sync.planning.snapshot import policies_of
-from kube_sync.settings import Policies
 from kube_sync.survey.sources import is_policy, read_sources
 
 SCENARIOS: Final = (".scenario.yaml", ".scenario.yml")  # what tests of policies end with

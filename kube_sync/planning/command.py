@@ -16,6 +16,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Final
 
+from kube_sync.config import CLUSTERS, TOPOLOGY, Settings
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import Broken, Undecided
 from kube_sync.kube.client import kube_client
@@ -41,7 +42,6 @@ from kube_sync.remediator.plan import Current
 from kube_sync.replicator.extent import Need
 from kube_sync.safety import Change, Fleet, Inventory, Placements, limits_of, read_history
 from kube_sync.safety.history import History
-from kube_sync.settings import CLUSTERS, TOPOLOGY, Settings
 from kube_sync.survey.progress import Progress
 
 Say = Callable[[str], None]

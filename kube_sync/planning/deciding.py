@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from kube_sync.analysis.reads import Reads
+from kube_sync.config import Settings
 from kube_sync.decisions.classes import Classify, shares
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import NO_JSON, Broken
@@ -22,7 +23,6 @@ from kube_sync.planning.snapshot import Bodies
 from kube_sync.replicator.classes import classifier
 from kube_sync.replicator.extent import WHOLE, Form, Need
 from kube_sync.replicator.narrowing import narrowing
-from kube_sync.settings import Settings
 from kube_sync.survey.progress import Progress
 
 _PART = 200  # classes between two signs of life

@@ -25,6 +25,7 @@ import msgspec
 from msgspec import structs
 
 from kube_sync.analysis.analyzer import Collection as Place
+from kube_sync.config import Settings
 from kube_sync.decisions.decision import parse_decision
 from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, Outcome, batch_module
 from kube_sync.decisions.explaining import Explaining, Explanation
@@ -40,7 +41,6 @@ from kube_sync.planning.snapshot import EPOCH, Bodies, collection, document
 from kube_sync.replicator.policies.builtin import built_in
 from kube_sync.replicator.policies.reading import Reading, TreeCompiler
 from kube_sync.safety import Placements
-from kube_sync.settings import Settings
 
 INPUTS_MODULE: Final = "kube_sync/planning/inputs"  # its id
 _ANSWERS: Final = "kube_sync/inputs/answers"

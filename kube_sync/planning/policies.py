@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
+from kube_sync.config import TOPOLOGY, Settings
 from kube_sync.errors import Broken
 from kube_sync.kube.policynames import called
 from kube_sync.objects import ObjectKey
@@ -23,7 +24,6 @@ from kube_sync.replicator.policies.builtin import built_in, packages
 from kube_sync.replicator.policies.choice import Candidate, Choice, Versions, choose
 from kube_sync.replicator.policies.guard import Declared, Guard
 from kube_sync.replicator.policies.way import Compiler
-from kube_sync.settings import TOPOLOGY, Settings
 
 
 @dataclass(frozen=True, slots=True)

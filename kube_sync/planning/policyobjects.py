@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from kube_sync.config import Policies, Resource
 from kube_sync.errors import NO_JSON, Retriable
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Item
@@ -25,7 +26,6 @@ from kube_sync.kube.placementpolicies import (
 from kube_sync.kube.policynames import called
 from kube_sync.kube.staging import ACTIVE
 from kube_sync.objects import ObjectKey
-from kube_sync.settings import Policies, Resource
 from kube_sync.survey.clusterobjects import items_of
 
 OBJECTS: Final = Resource(

@@ -13,6 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from kube_sync.analysis.analyzer import Collection
+from kube_sync.config import CLUSTERS, TOPOLOGY, Policies, Resource, Settings
 from kube_sync.errors import NO_JSON, Broken, Terminal
 from kube_sync.kube.collection import Item
 from kube_sync.kube.configmaps import ConfigMap, ConfigMaps, read_configmap
@@ -23,7 +24,6 @@ from kube_sync.planning.policyobjects import is_object, objects_among
 from kube_sync.remediator.plan import Current
 from kube_sync.remediator.targets import Targets
 from kube_sync.replicator.projection import configured
-from kube_sync.settings import CLUSTERS, TOPOLOGY, Policies, Resource, Settings
 
 M = TypeVar("M", ConfigMap, PolicyMap)
 Objects = Mapping[ObjectKey, Item]

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
+from kube_sync.config import TOPOLOGY, Resource, Settings
 from kube_sync.decisions.requested import FIELD_MANAGER
 from kube_sync.errors import NO_JSON, Broken, NotFound, Refused, Terminal
 from kube_sync.kube.client import KubeClient, kube_client
@@ -25,7 +26,6 @@ from kube_sync.planning.beside import record_of
 from kube_sync.planning.policyobjects import OBJECTS, is_object, listed_objects
 from kube_sync.planning.snapshot import Objects, Snapshot
 from kube_sync.replicator.projection import Fields, is_secret, tidy, withhold
-from kube_sync.settings import TOPOLOGY, Resource, Settings
 from kube_sync.survey.clusterobjects import items_of, sources_of
 from kube_sync.survey.exported import Exported, read_objects
 from kube_sync.survey.places import asked, guessed

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kube_sync.analysis.reads import Reads, withheld
+from kube_sync.config import CLUSTERS, Settings
 from kube_sync.errors import Broken
 from kube_sync.kube.placementpolicies import PlacementPolicy
 from kube_sync.kube.policymaps import PolicyMap
@@ -24,7 +25,6 @@ from kube_sync.planning.offline import World, analysis, common_modules
 from kube_sync.planning.policies import Chooser, Policies
 from kube_sync.planning.snapshot import Bodies, Objects, Snapshot, policies_of, projected
 from kube_sync.replicator.policies.choice import Versions
-from kube_sync.settings import CLUSTERS, Settings
 from kube_sync.survey.progress import Progress
 
 _EDITED: Final = "this is told by what would be in force"

@@ -6,7 +6,7 @@ administrator adds to a registration by hand is not known here.
 
 from __future__ import annotations
 
-from kube_sync.settings import Settings, exempt_namespaces
+from kube_sync.config import Settings, exempt_namespaces
 
 
 def exemption(settings: Settings, namespace: str) -> str | None:

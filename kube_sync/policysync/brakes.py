@@ -24,13 +24,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
+from kube_sync.config import PolicySync
 from kube_sync.policysync.copies import CopyKey, PolicyId
 from kube_sync.policysync.window import LetGo
 from kube_sync.runtime.freshness import Stale
 from kube_sync.safety import Held, Holding, Limits
 from kube_sync.safety.approvals import Approvals, Step
 from kube_sync.safety.assessment import allowed
-from kube_sync.settings import PolicySync
 
 _LOOKS_SECONDS = 1.0
 _KEPT_SECONDS = 5.0  # what was weighed longer ago may be otherwise by now

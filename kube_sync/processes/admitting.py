@@ -18,6 +18,7 @@ from kube_sync.admission.registration import LEASE, Registration, policy_exists
 from kube_sync.admission.server import webhook_app
 from kube_sync.admission.target import target_of
 from kube_sync.admission.way import PLACEMENT, nobody, placement_check
+from kube_sync.config import Admission, parse_listen
 from kube_sync.decisions.reading import DecisionReader
 from kube_sync.decisions.sealing import Seals
 from kube_sync.errors import Misconfigured
@@ -41,7 +42,6 @@ from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.servertls import ServerTls, TlsFiles
 from kube_sync.runtime.services import Service
 from kube_sync.safety import Placements
-from kube_sync.settings import Admission, parse_listen
 
 _WEBHOOK_GRACE = 1.0  # what is in progress has ended by then: see Drain
 

@@ -12,6 +12,7 @@ from contextlib import aclosing
 
 import msgspec
 
+from kube_sync.config import Settings
 from kube_sync.errors import Terminal
 from kube_sync.kube.approvals import APPROVED, with_approved
 from kube_sync.kube.client import KubeClient, kube_client
@@ -25,7 +26,6 @@ from kube_sync.kube.wholeobjects import read_object
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.hubstate import GATEWAY_CLASSES
 from kube_sync.policysync.parameters import reference
-from kube_sync.settings import Settings
 
 _MANAGER = "kube-sync-approve"
 

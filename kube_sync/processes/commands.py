@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import structlog
 
+from kube_sync.config import Settings, Source
 from kube_sync.processes.context import Context, Patience, begun, impatient, process
 from kube_sync.runtime.services import Service, run_services
-from kube_sync.settings import Settings, Source
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

@@ -13,6 +13,7 @@ from typing import NoReturn, TypeVar
 import structlog
 from prometheus_client import Counter
 
+from kube_sync.config import Settings, parse_listen
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.kube.eventrecorder import EventRecorder
@@ -25,7 +26,6 @@ from kube_sync.observability.server import observability_app
 from kube_sync.runtime.draining import Drain
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.services import Service
-from kube_sync.settings import Settings, parse_listen
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from kube_sync.config import Ledger, Settings
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.client import kube_client
 from kube_sync.ledger.heads import Compared, Head, HeadNotes, noted_heads
@@ -17,7 +18,6 @@ from kube_sync.ledger.recording import Recall, Recorder
 from kube_sync.observability.readiness import Readiness
 from kube_sync.replicator.agent import LEASE
 from kube_sync.runtime.services import Service
-from kube_sync.settings import Ledger, Settings
 
 
 async def _nothing() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from kube_sync.config import Settings
 from kube_sync.kube.client import kube_client
 from kube_sync.provisioning.keeper import provision
 from kube_sync.provisioning.wanted import wanted
-from kube_sync.settings import Settings
 
 
 async def run_provision(

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable
 from functools import partial
 
+from kube_sync.config import Settings, parse_listen
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED
 from kube_sync.decisions.requested import FIELD_MANAGER, requests
 from kube_sync.decisions.sealing import Seals
@@ -42,7 +43,6 @@ from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.services import Service
 from kube_sync.runtime.tokenfile import TokenFile
 from kube_sync.safety import Guard, Placements, limits_of
-from kube_sync.settings import Settings, parse_listen
 
 LEASE = "kube-sync-remediator"
 _WORKERS = 4  # PATCHes in flight at most

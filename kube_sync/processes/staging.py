@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kube_sync.config import Policies, Settings
 from kube_sync.errors import NO_JSON, Terminal
 from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.kube.collection import Item, ResourceVersion
@@ -44,7 +45,6 @@ from kube_sync.replicator.policies.bundle import digest
 from kube_sync.replicator.policies.outcomes import as_annotation
 from kube_sync.replicator.policies.promotion import Record, canary_terms, objections
 from kube_sync.replicator.policies.stagearguments import Request
-from kube_sync.settings import Policies, Settings
 
 _MANAGER: Final = "kube-sync-stage"
 _KEY: Final = "before.json"  # no module, so what carries it is no policy

@@ -16,6 +16,7 @@ from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.registration import policy_exists
 from kube_sync.admission.target import system_target
 from kube_sync.admission.way import Way, nobody, ruling, system_ways
+from kube_sync.config import System, chosen
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.eventrecorder import EventRecorder
 from kube_sync.kube.policyobjects import PolicyObjects
@@ -23,7 +24,6 @@ from kube_sync.kube.reflector import Reflector
 from kube_sync.observability import metrics
 from kube_sync.processes.context import Context
 from kube_sync.runtime.services import Service
-from kube_sync.settings import System, chosen
 
 
 @dataclass(frozen=True, slots=True)

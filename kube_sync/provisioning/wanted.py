@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from kube_sync.settings import Settings, chosen
+from kube_sync.config import Settings, chosen
 
 AUTHORITY: Final = "kube-sync-authority"
 ACCESS: Final = "kube-sync-opa-access"

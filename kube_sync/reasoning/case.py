@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from kube_sync.analysis.reads import Document, Reads
+from kube_sync.config import CLUSTERS, Resource, Settings
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import Broken
@@ -22,7 +23,6 @@ from kube_sync.planning.snapshot import reducing
 from kube_sync.planning.worlds import Worlds
 from kube_sync.reasoning.subject import Subject
 from kube_sync.safety import Placements
-from kube_sync.settings import CLUSTERS, Resource, Settings
 
 
 @dataclass(frozen=True, slots=True)

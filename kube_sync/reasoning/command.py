@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from kube_sync.config import CLUSTERS, Settings
 from kube_sync.ledger.reading import reading
 from kube_sync.opa.paths import object_path
 from kube_sync.opa.scratch import ScratchOpa
@@ -31,7 +32,6 @@ from kube_sync.reasoning.search import search
 from kube_sync.reasoning.subject import cluster, subject
 from kube_sync.reasoning.telling import Told, told
 from kube_sync.reasoning.weighing import weighed
-from kube_sync.settings import CLUSTERS, Settings
 from kube_sync.survey.progress import Progress
 
 Say = Callable[[str], None]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from kube_sync.config import Settings
 from kube_sync.decisions.explaining import Explanation, Rule
 from kube_sync.decisions.inputs import Input
 from kube_sync.errors import SyncError
@@ -21,7 +22,6 @@ from kube_sync.reasoning.past import Past
 from kube_sync.reasoning.telling import inputs_read
 from kube_sync.replicator.policies.builtin import built_in
 from kube_sync.replicator.policies.reading import TreeCompiler
-from kube_sync.settings import Settings
 
 
 class Scratch(Serving, TreeCompiler, Protocol):

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from kube_sync.commandline import kind_and_name
+from kube_sync.config import Settings
 from kube_sync.errors import Misconfigured
 from kube_sync.ledger.arguments import file_of, moment
-from kube_sync.settings import Settings
 
 Form = Literal["text", "json"]
 

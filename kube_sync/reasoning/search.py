@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from kube_sync.analysis.reads import FieldRead, Reads
+from kube_sync.config import CLUSTERS
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.requested import as_asked, requests
 from kube_sync.kube.collection import Item
@@ -25,7 +26,6 @@ from kube_sync.reasoning.case import Case, Reader
 from kube_sync.reasoning.change import ABSENT, Change, applied
 from kube_sync.reasoning.terms import constants
 from kube_sync.reasoning.tries import Side, as_number, changes
-from kube_sync.settings import CLUSTERS
 from kube_sync.survey.progress import Progress
 
 _SHOWN: Final = 4  # changes at most, each of another spot

@@ -14,12 +14,12 @@ from typing import Final
 import msgspec
 
 from kube_sync.commandline import kind_and_name
+from kube_sync.config import Resource
 from kube_sync.errors import NO_JSON, Broken
 from kube_sync.kube.collection import Item
 from kube_sync.objects import ObjectKey
 from kube_sync.planning.facts import named
 from kube_sync.planning.snapshot import Objects
-from kube_sync.settings import Resource
 
 DEFAULT: Final = "default"  # the namespace of what names none, as kubectl has it
 _NEAR: Final = 3

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kube_sync.config import CLUSTERS
 from kube_sync.decisions.explaining import LONGEST
 from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import SyncError
@@ -40,7 +41,6 @@ from kube_sync.reasoning.probes import (
 )
 from kube_sync.reasoning.search import Turn
 from kube_sync.reasoning.telling import Standing, Told
-from kube_sync.settings import CLUSTERS
 
 _SECONDS: Final = 20.0
 _SECRET: Final = b'"Secret"'  # the kind, or too careful

@@ -19,9 +19,9 @@ from urllib.error import HTTPError
 import msgspec
 
 from kube_sync.commandline import add_config
+from kube_sync.config import Settings, parse_listen
 from kube_sync.errors import Refused, Retriable, Terminal
 from kube_sync.runtime.tokenfile import TokenFile
-from kube_sync.settings import Settings, parse_listen
 
 STATUS = "/v1/remediation/status"
 APPLY = "/v1/remediation/apply"

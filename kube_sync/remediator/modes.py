@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Final, Literal
 
+from kube_sync.config import Remediate
 from kube_sync.decisions.records import Budget
 from kube_sync.remediator.brakes import Brakes
 from kube_sync.remediator.decision_cache import Key
 from kube_sync.remediator.plan import Current
 from kube_sync.remediator.policy_limits import InForce
-from kube_sync.settings import Remediate
 
 Mode = Literal["off", "dry-run", "manual", "enforce"]
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kube_sync.commandline import add_output, add_several, check_standard_input, explain
+from kube_sync.config import Settings
 from kube_sync.errors import Misconfigured
 from kube_sync.ledger.arguments import file_of, moment
-from kube_sync.settings import Settings
 
 WHAT = "make recorded decisions again, by these or other policies"
 

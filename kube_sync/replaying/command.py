@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from kube_sync.analysis.reads import Reads
+from kube_sync.config import Settings
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import NotFound
 from kube_sync.ledger.entries import Row
@@ -27,7 +28,6 @@ from kube_sync.replaying.deciders import Deciders
 from kube_sync.replaying.recorded import Case, Recorded, Unknown, lacking, places
 from kube_sync.replaying.replayed import Difference, Replayed, as_json, as_text, is_same
 from kube_sync.replicator.policies.builtin import built_in
-from kube_sync.settings import Settings
 
 _SLICE = 100  # inputs in one query
 

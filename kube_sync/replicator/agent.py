@@ -26,6 +26,7 @@ from typing import NoReturn, ParamSpec
 import structlog
 
 from kube_sync.analysis import analyzer
+from kube_sync.config import TOPOLOGY, Resource, Settings, with_builtin
 from kube_sync.decisions.evaluator import BATCH_MODULE, batch_module
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.sealing import Seals
@@ -60,7 +61,6 @@ from kube_sync.replicator.resources import Reconfigured
 from kube_sync.replicator.status import StatusWriter
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.memory import give_back
-from kube_sync.settings import TOPOLOGY, Resource, Settings, with_builtin
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

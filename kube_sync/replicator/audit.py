@@ -17,12 +17,12 @@ from itertools import islice
 import msgspec
 import structlog
 
+from kube_sync.config import TOPOLOGY
 from kube_sync.errors import NO_JSON, EpochLost, SyncError
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.opa.client import QueryApi
 from kube_sync.replicator.mirror import Mirror
-from kube_sync.settings import TOPOLOGY
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from kube_sync.analysis.reads import Reads
+from kube_sync.config import Settings
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.limiting import Limiting
@@ -50,7 +51,6 @@ from kube_sync.replicator.status import StatusWriter
 from kube_sync.replicator.witnessing import witnessing
 from kube_sync.replicator.writer import Writer
 from kube_sync.safety import Inventory, Placements, parse_tightening
-from kube_sync.settings import Settings
 
 InForce = Callable[[str, Mapping[str, str]], None]  # told the digest of policies, and the modules
 

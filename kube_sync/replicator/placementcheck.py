@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NoReturn
 
+from kube_sync.config import CLUSTERS
 from kube_sync.decisions.changelog import Told
 from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.decisions.hub import DecisionHub
@@ -25,7 +26,6 @@ from kube_sync.decisions.reading import Modules, Row, mentions, rows
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.safety import Inventory, Placements
 from kube_sync.safety.placements import Clusters
-from kube_sync.settings import CLUSTERS
 
 _REST_SECONDS: Final = 2.0  # at least, between two looks
 _SHARE: Final = 20

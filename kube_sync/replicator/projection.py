@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from kube_sync.config import Resource
 from kube_sync.decisions.decision import REQUESTED
 from kube_sync.objects import SECRET_VALUES
-from kube_sync.settings import Resource
 
 Path = tuple[str, ...]  # the keys on the way to a field; arrays on the way have none
 Project = Callable[[bytes], bytes]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
+from kube_sync.config import TOPOLOGY, PolicyTopology, Replicate, Resource, Settings, supplied
 from kube_sync.decisions.sealing import Seals
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.client import KubeClient
@@ -21,7 +22,6 @@ from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.projection import configured, verbatim
 from kube_sync.replicator.projector import Projector
 from kube_sync.replicator.selection import Feed
-from kube_sync.settings import TOPOLOGY, PolicyTopology, Replicate, Resource, Settings, supplied
 
 # Says where, and how much: what `replicate` says of namespaces and fields is not for it.
 _TOPOLOGY = Resource("", "", TOPOLOGY, namespaces=(), fields="all")

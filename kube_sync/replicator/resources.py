@@ -21,6 +21,7 @@ from typing import NoReturn
 import structlog
 
 from kube_sync.analysis.reads import Reads, withheld
+from kube_sync.config import Resource, Settings
 from kube_sync.decisions.sealing import Seals
 from kube_sync.decisions.tracker import Tracker
 from kube_sync.errors import EpochLost, SyncError, first_of
@@ -41,7 +42,6 @@ from kube_sync.replicator.replica import (
 )
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.settings import Resource, Settings
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

@@ -17,6 +17,7 @@ from typing import NoReturn
 
 import structlog
 
+from kube_sync.config import Replicate, Resource
 from kube_sync.errors import NotFound, SyncError
 from kube_sync.kube.availability import Availability
 from kube_sync.kube.client import KubeClient
@@ -28,7 +29,6 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.replicator.firstload import EVERYWHERE
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.settings import Replicate, Resource
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

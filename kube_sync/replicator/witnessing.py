@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from kube_sync.analysis.reads import Reads
+from kube_sync.config import Resource, Settings
 from kube_sync.decisions.evidence import Kept, Witness
 from kube_sync.objects import GroupVersionResource
 from kube_sync.replicator.mirror import Mirror
-from kube_sync.settings import Resource, Settings
 
 
 def witnessing(settings: Callable[[], Settings], held: Sequence[Mirror]) -> Witness | None:

@@ -17,10 +17,10 @@ from typing import NoReturn
 import msgspec
 import structlog
 
+from kube_sync.config import LIVE, Settings, Source, fields
 from kube_sync.errors import Misconfigured
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
-from kube_sync.settings import LIVE, Settings, Source, fields
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import msgspec
 
+from kube_sync.config import Guard as Settings
 from kube_sync.errors import Undecided
-from kube_sync.settings import Guard as Settings
 
 # Bounded, so that every wait is a number of seconds that a timer takes.
 _NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1_000_000_000)]

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from kube_sync.config import PlacementForm
 from kube_sync.errors import NO_JSON
 from kube_sync.safety.contracts import (
     Unreadable,
@@ -24,7 +25,6 @@ from kube_sync.safety.contracts import (
     malformed,
 )
 from kube_sync.safety.selectors import Requirement, parse_selector
-from kube_sync.settings import PlacementForm
 
 PREFERENCES = "federation.kubernetes.io/replica-set-preferences"
 SELECTOR = "federation.alpha.kubernetes.io/cluster-selector"

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kube_sync.config import CLUSTERS
 from kube_sync.errors import Terminal
 from kube_sync.kube.collection import Item
 from kube_sync.kube.manifests import read_files
 from kube_sync.objects import ObjectKey
 from kube_sync.scenarios.checking import Checking
 from kube_sync.scenarios.stored import FACTS, Collections, Misfit, untold
-from kube_sync.settings import CLUSTERS
 from kube_sync.yamlnodes import Node, plain
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from kube_sync.config import Settings
 from kube_sync.errors import Broken, Terminal
 from kube_sync.kube.manifests import files_of
 from kube_sync.planning.candidatefiles import SCENARIOS
@@ -26,7 +27,6 @@ from kube_sync.scenarios.report import Paint, as_json, as_text
 from kube_sync.scenarios.results import FileResult, Run
 from kube_sync.scenarios.scenario import Case
 from kube_sync.scenarios.stored import Collections
-from kube_sync.settings import Settings
 from kube_sync.survey.progress import Progress
 
 _NOTHING = f"no scenario (*{SCENARIOS[0]}) lies here"

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from kube_sync.config import CLUSTERS
 from kube_sync.kube.collection import Item
 from kube_sync.objects import ObjectKey
 from kube_sync.scenarios.base import Base, body_of, facts_of
 from kube_sync.scenarios.checking import Checking
 from kube_sync.scenarios.stored import Misfit
-from kube_sync.settings import CLUSTERS
 from kube_sync.yamlnodes import Node
 
 _KEYS: Final = ("object", "clusters", "joins", "objects")

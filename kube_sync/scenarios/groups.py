@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from kube_sync.analysis.analyzer import Collection
+from kube_sync.config import Settings
 from kube_sync.errors import SyncError
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.scenarios.checking import Problem
@@ -21,7 +22,6 @@ from kube_sync.scenarios.policies import PolicyReader, PolicySet
 from kube_sync.scenarios.results import FileResult
 from kube_sync.scenarios.running import Pace, Runner, serving, skipped
 from kube_sync.scenarios.scenario import Case, Scenario
-from kube_sync.settings import Settings
 from kube_sync.survey.progress import Progress
 
 _AT_ONCE: Final = 4  # sets of policies that are compiled or served

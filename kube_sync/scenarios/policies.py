@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kube_sync.config import Settings
 from kube_sync.opa.modules import file_of, plain_package
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import ScratchOpa
@@ -18,7 +19,6 @@ from kube_sync.planning.candidates import put
 from kube_sync.planning.offline import common_modules
 from kube_sync.planning.policies import Chooser
 from kube_sync.replicator.policies.choice import Choice
-from kube_sync.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

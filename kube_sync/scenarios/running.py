@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from kube_sync.analysis.analyzer import Collection
+from kube_sync.config import Settings
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.explaining import Rule as Entered
 from kube_sync.decisions.requested import as_asked
@@ -29,7 +30,6 @@ from kube_sync.scenarios.placed import Placed, placed
 from kube_sync.scenarios.policies import PolicySet
 from kube_sync.scenarios.results import Rule, Tried
 from kube_sync.scenarios.scenario import Case, Scenario
-from kube_sync.settings import Settings
 
 MOST: Final = 20  # failures whose rules are asked for: each takes as long as thirty decisions
 _RULES: Final = 5  # of one failure

@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
+from kube_sync.config import Resource
 from kube_sync.errors import NO_JSON, Misconfigured, Terminal
 from kube_sync.kube.meta import NamedObjectMeta
 from kube_sync.objects import ObjectKey
-from kube_sync.settings import Resource
 
 Found = tuple[str, Any, int]  # the resource's name in OPA, an object of it, its size in bytes
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from kube_sync.analysis.analyzer import Collection
+from kube_sync.config import Replicate
 from kube_sync.errors import Misconfigured, NotFound
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.discovery import is_namespaced
 from kube_sync.objects import GroupVersionResource
-from kube_sync.settings import Replicate
 from kube_sync.survey.exported import Exported
 
 # Of Kubernetes itself (`kubectl api-resources --namespaced=false`), by group.

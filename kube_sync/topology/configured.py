@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from kube_sync.settings import PolicyTopology, TopologyLink
+from kube_sync.config import PolicyTopology, TopologyLink
 from kube_sync.topology.gateway import GATEWAY_CLASS, GatewayApi
 from kube_sync.topology.identity import NAMESPACE, GroupKind, Locator, locator
 from kube_sync.topology.links import Link, View

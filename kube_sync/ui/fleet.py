@@ -13,9 +13,9 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from kube_sync.config import CLUSTERS
 from kube_sync.errors import SyncError
 from kube_sync.opa.paths import DataPath
-from kube_sync.settings import CLUSTERS
 
 MOST: Final = 2_000
 

@@ -15,9 +15,9 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
+from kube_sync.config import Remediate, parse_listen
 from kube_sync.errors import SyncError
 from kube_sync.runtime.tokenfile import TokenFile
-from kube_sync.settings import Remediate, parse_listen
 
 _PATH: Final = "/v1/remediation/status"
 _SECONDS: Final = 2.0

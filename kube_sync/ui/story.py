@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from kube_sync.analysis.reads import Reads
+from kube_sync.config import Resource
 from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.explaining import Explaining, Explanation, Rule
 from kube_sync.decisions.history import Change, History
@@ -22,7 +23,6 @@ from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import SyncError
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.sides import Side, told
-from kube_sync.settings import Resource
 from kube_sync.ui.fleet import Data
 from kube_sync.ui.held import Held
 from kube_sync.ui.replication import Replication

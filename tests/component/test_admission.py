@@ -17,6 +17,8 @@ from kube_sync.admission import registration
 from kube_sync.admission.registration import LEASE
 from kube_sync.admission.server import PATH
 from kube_sync.certificates import write_certificates
+from kube_sync.config import Admission, Kubernetes, Observe, Opa, Policies, Settings
+from kube_sync.config.model import Registration
 from kube_sync.kube.events import EVENTS
 from kube_sync.kube.lease import LEASES
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
@@ -25,8 +27,6 @@ from kube_sync.objects import ObjectKey
 from kube_sync.opa.entry import ENTRY_PATH
 from kube_sync.processes.commands import run_admit
 from kube_sync.runtime.tls import client_context
-from kube_sync.settings import Admission, Kubernetes, Observe, Opa, Policies, Settings
-from kube_sync.settings.model import Registration
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CONFIGMAPS, key
 from tests.fakes.opa import FakeOpa, fake_opa

@@ -16,13 +16,7 @@ from aiohttp import web
 
 from kube_sync.admission import policygate, registration
 from kube_sync.certificates import write_certificates
-from kube_sync.kube.events import EVENTS
-from kube_sync.kube.lease import LEASES
-from kube_sync.kube.webhooks import CONFIGURATIONS, VALIDATING
-from kube_sync.objects import ObjectKey
-from kube_sync.processes.commands import run_admit
-from kube_sync.runtime.tls import client_context
-from kube_sync.settings import (
+from kube_sync.config import (
     SYSTEMS,
     Admission,
     Engine,
@@ -33,8 +27,14 @@ from kube_sync.settings import (
     Settings,
     System,
 )
-from kube_sync.settings import Metadata as MetadataSection
-from kube_sync.settings.model import Registration
+from kube_sync.config import Metadata as MetadataSection
+from kube_sync.config.model import Registration
+from kube_sync.kube.events import EVENTS
+from kube_sync.kube.lease import LEASES
+from kube_sync.kube.webhooks import CONFIGURATIONS, VALIDATING
+from kube_sync.objects import ObjectKey
+from kube_sync.processes.commands import run_admit
+from kube_sync.runtime.tls import client_context
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists
 from tests.fakes.clients import CONFIGMAPS, key
 from tests.fakes.http import FakeServer, Recorded, answer, served

@@ -16,9 +16,9 @@ from structlog.testing import capture_logs
 
 from kube_sync.analysis.analyzer import analyze_read
 from kube_sync.analysis.reads import Document
+from kube_sync.config import Placement, Policies, Replicate, Resource, Settings
 from kube_sync.replicator.policies import reading as reading_module
 from kube_sync.replicator.resources import Resources
-from kube_sync.settings import Placement, Policies, Replicate, Resource, Settings
 from tests.component.test_reconfiguration import CL, RS, World, brisk, of, sample
 from tests.fakes.apiserver import fake_apiserver, lists
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, SECRETS, key

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from kube_sync.config import Decisions, Opa, Policies, Remediate, Settings, Source
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.stream import stream_app
 from kube_sync.observability.readiness import Readiness
@@ -20,7 +21,6 @@ from kube_sync.processes.replicating import replicate
 from kube_sync.runtime.draining import Drain
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tokenfile import TokenFile
-from kube_sync.settings import Decisions, Opa, Policies, Remediate, Settings, Source
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, key, kube_of, opa_of
 from tests.fakes.opa import FakeOpa, fake_opa

@@ -10,12 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from kube_sync.decisions.hub import DecisionHub
-from kube_sync.kube.configmaps import STATUS
-from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.observability.readiness import Readiness
-from kube_sync.opa.builtin import builtin_modules
-from kube_sync.settings import (
+from kube_sync.config import (
     SYSTEMS,
     Allow,
     Placement,
@@ -24,6 +19,11 @@ from kube_sync.settings import (
     Scheduling,
     Settings,
 )
+from kube_sync.decisions.hub import DecisionHub
+from kube_sync.kube.configmaps import STATUS
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.observability.readiness import Readiness
+from kube_sync.opa.builtin import builtin_modules
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CONFIGMAPS, key
 from tests.fakes.http import answer

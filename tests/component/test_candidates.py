@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kube_sync.config import Kubernetes, Opa, Settings
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.kube.lease import LEASES
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
@@ -25,7 +26,6 @@ from kube_sync.planning.arguments import declare, requested
 from kube_sync.replicator.agent import Replicator
 from kube_sync.replicator.policies.bundle import digest
 from kube_sync.replicator.policies.shelf import Shelf
-from kube_sync.settings import Kubernetes, Opa, Settings
 from tests.eventually import eventually
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, kube_of

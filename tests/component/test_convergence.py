@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from kube_sync.config import Settings
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
@@ -25,7 +26,6 @@ from kube_sync.replicator.agent import Replicator
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.settings import Settings
 from tests.fakes.apiserver import FakeApiServer, error_event, fake_apiserver, lists, watches
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, kube_of, opa_of
 from tests.fakes.compiler import FakeCompiler

@@ -10,6 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from kube_sync.config import Decisions, Policies, Settings
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import (
     BookmarkRecord,
@@ -23,7 +24,6 @@ from kube_sync.decisions.stream import PATH, stream_app
 from kube_sync.decisions.streamclient import StreamClient
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tokenfile import TokenFile
-from kube_sync.settings import Decisions, Policies, Settings
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, key
 from tests.fakes.opa import fake_opa

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from kube_sync.analysis.analyzer import Collection
 from kube_sync.analysis.reads import unread
+from kube_sync.config import Opa, Settings
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.regoversion import in_version
 from kube_sync.replicator.policies.reading import Reading
-from kube_sync.settings import Opa, Settings
 from kube_sync.survey import command
 from kube_sync.survey.arguments import Request
 from tools.servers.binaries import ensure_binary

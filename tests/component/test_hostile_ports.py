@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from kube_sync.admission.server import PATH as WEBHOOK
 from kube_sync.certificates import write_certificates
+from kube_sync.config import Admission, Placement
 from kube_sync.decisions import stream
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.stream import PATH as STREAM
@@ -29,7 +30,6 @@ from kube_sync.runtime import connection
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tls import client_context
 from kube_sync.runtime.tokenfile import TokenFile
-from kube_sync.settings import Admission, Placement
 from kube_sync.ui.api import PREFIX
 from tests.fakes.board import Board, served_board
 from tests.fakes.hostile import AMBIGUOUS, NO_REQUESTS, SECRET, Port, heads, unharmed

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from kube_sync.config import Labelled, Placement, Policies, Replicate, Resource, Settings
 from kube_sync.kube.configmaps import STATUS
 from kube_sync.observability.readiness import Readiness
-from kube_sync.settings import Labelled, Placement, Policies, Replicate, Resource, Settings
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists
 from tests.fakes.clients import CONFIGMAPS, REPLICASETS, key
 from tests.fakes.http import Recorded, answer

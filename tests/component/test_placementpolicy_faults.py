@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kube_sync.config import Placement, Policies, Replicate, Settings
 from kube_sync.kube.definitions import DEFINITIONS
 from kube_sync.kube.lease import LEASES
 from kube_sync.kube.maybeserved import MaybeServed
@@ -17,7 +18,6 @@ from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
 from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.settings import Placement, Policies, Replicate, Settings
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists, patches
 from tests.fakes.clients import CONFIGMAPS, key
 from tests.fakes.http import Recorded, answer, failing

@@ -12,13 +12,7 @@ from typing import Any
 
 import pytest
 
-from kube_sync.errors import Broken, Misconfigured, SyncError
-from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
-from kube_sync.objects import ObjectKey
-from kube_sync.planning import command
-from kube_sync.planning.arguments import Form, Request
-from kube_sync.policykinds.printing import Answer
-from kube_sync.settings import (
+from kube_sync.config import (
     Guard,
     Kubernetes,
     Opa,
@@ -28,6 +22,12 @@ from kube_sync.settings import (
     Resource,
     Settings,
 )
+from kube_sync.errors import Broken, Misconfigured, SyncError
+from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
+from kube_sync.objects import ObjectKey
+from kube_sync.planning import command
+from kube_sync.planning.arguments import Form, Request
+from kube_sync.policykinds.printing import Answer
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS
 from tests.unit.planning.fleets import (

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from kube_sync.config import Kubernetes, Labelled, Opa, Policies, Settings
 from kube_sync.errors import Broken
 from kube_sync.objects import ObjectKey
 from kube_sync.planning import command
 from kube_sync.planning.arguments import Request
-from kube_sync.settings import Kubernetes, Labelled, Opa, Policies, Settings
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS
 from tests.unit.planning.fleets import (

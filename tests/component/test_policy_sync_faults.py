@@ -17,6 +17,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from kube_sync.config import Settings
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.policysync.copies import MANAGER
@@ -28,7 +29,6 @@ from kube_sync.processes.policysync import policy_sync
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.draining import Drain
 from kube_sync.runtime.services import Service
-from kube_sync.settings import Settings
 from tests.component.test_policy_sync_refused import KINDS, hub
 from tests.fakes.apiserver import (
     FakeApiServer,

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kube_sync.config import Settings
 from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.policysync.desired import PLACEMENT, PLACEMENT_DECISIONS
@@ -18,7 +19,6 @@ from kube_sync.processes.context import Context
 from kube_sync.processes.policysync import policy_sync
 from kube_sync.runtime.draining import Drain
 from kube_sync.runtime.services import Service
-from kube_sync.settings import Settings
 from tests.component.test_policy_sync_refused import hub, placed
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import kube_of

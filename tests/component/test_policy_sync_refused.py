@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
+from kube_sync.config import Settings
 from kube_sync.kube.lease import LEASES
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability.readiness import Readiness
@@ -32,7 +33,6 @@ from kube_sync.processes.context import Context
 from kube_sync.processes.policysync import policy_sync
 from kube_sync.runtime.draining import Drain
 from kube_sync.runtime.services import Service
-from kube_sync.settings import Settings
 from tests.fakes.apiserver import FakeApiServer, error_event, fake_apiserver, lists, watches
 from tests.fakes.clients import kube_of
 from tests.fakes.copies import AUTH

@@ -13,13 +13,13 @@ import pytest
 from aiohttp import web
 from prometheus_client import REGISTRY
 
+from kube_sync.config import Placement, Policies, Replicate, Resource, Settings
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability.readiness import Readiness
 from kube_sync.replicator.agent import Replicator
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.settings import Placement, Policies, Replicate, Resource, Settings
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists, watches
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, key
 from tests.fakes.compiler import FakeCompiler

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kube_sync.config import Opa, Policies, Settings
 from kube_sync.errors import Broken
 from kube_sync.planning import command as planning
 from kube_sync.planning.arguments import Request
@@ -19,7 +20,6 @@ from kube_sync.reasoning.arguments import Question
 from kube_sync.regoversion import NAME
 from kube_sync.scenarios import command as scenarios
 from kube_sync.scenarios.arguments import Request as Scenarios
-from kube_sync.settings import Opa, Policies, Settings
 from kube_sync.survey import command as survey
 from kube_sync.survey.arguments import Request as Survey
 from tests.unit.planning.fleets import (

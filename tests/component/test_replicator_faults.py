@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import kube_sync
+from kube_sync.config import Policies, Settings
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import StatusRecord, Target, Unreadable
 from kube_sync.kube.policymaps import STATUS
@@ -26,7 +27,6 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.replicator.projector import TOO_DEEP
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.settings import Policies, Settings
 from tests.fakes.apiserver import FakeApiServer, error_event, fake_apiserver, lists, watches
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, key
 from tests.fakes.http import Recorded, answer, held, lose_answer, stream

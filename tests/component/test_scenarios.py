@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kube_sync.config import Opa, Settings
 from kube_sync.errors import Broken, Misconfigured
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaClient
@@ -25,7 +26,6 @@ from kube_sync.scenarios.arguments import Form, Request
 from kube_sync.scenarios.loading import load
 from kube_sync.scenarios.policies import PolicyReader
 from kube_sync.scenarios.stored import Collections
-from kube_sync.settings import Opa, Settings
 from kube_sync.survey.progress import Progress
 from tools.servers.binaries import ensure_binary
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
+from kube_sync.config import Placement, Policies, Replicate, Resource, Settings
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability.readiness import Readiness
-from kube_sync.settings import Placement, Policies, Replicate, Resource, Settings
 from tests.fakes.apiserver import (
     FakeApiServer,
     continues,

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from kube_sync.config import Opa, Settings
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.requested import FIELD_MANAGER
 from kube_sync.kube.lease import LEASES
@@ -28,7 +29,6 @@ from kube_sync.replicator import agent, staging
 from kube_sync.replicator.differences import KINDS
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.replicator.shadow import Shadow
-from kube_sync.settings import Opa, Settings
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, kube_of
 from tests.parts import quickly

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from kube_sync.config import Placement, Policies, Replicate, Settings
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.kube.lease import LEASES
 from kube_sync.kube.policymaps import STATUS
 from kube_sync.observability.readiness import Readiness
 from kube_sync.replicator.agent import LEASE, Replicator
 from kube_sync.replicator.policies.shelf import Shelf
-from kube_sync.settings import Placement, Policies, Replicate, Settings
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CONFIGMAPS, key, kube_of, opa_of
 from tests.fakes.compiler import FakeCompiler

@@ -8,9 +8,9 @@ from typing import Any
 
 from aiohttp import web
 
+from kube_sync.config import Labelled, Policies, Settings
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import Budget
-from kube_sync.settings import Labelled, Policies, Settings
 from tests.fakes.apiserver import fake_apiserver
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, key
 from tests.fakes.http import Proceed, Recorded, held

@@ -13,6 +13,14 @@ import pytest
 import yaml
 
 from kube_sync.analysis.analyzer import Collection
+from kube_sync.config import (
+    Placement,
+    Policies,
+    PolicyTopology,
+    Replicate,
+    Resource,
+    Settings,
+)
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.errors import Broken
 from kube_sync.kube.definitions import DEFINITIONS
@@ -23,14 +31,6 @@ from kube_sync.planning.snapshot import document
 from kube_sync.replicator.agent import Replicator
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.settings import (
-    Placement,
-    Policies,
-    PolicyTopology,
-    Replicate,
-    Resource,
-    Settings,
-)
 from kube_sync.survey.exported import read_objects
 from kube_sync.topology.identity import Locator
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists, watches

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from kube_sync.config import Opa, Replicate, Resource, Settings
 from kube_sync.errors import Broken
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.planning.arguments import Request
 from kube_sync.reasoning import command
 from kube_sync.reasoning.arguments import Question
 from kube_sync.reasoning.probes import BUILTINS, EVERYTHING, MODULE, module, probed
-from kube_sync.settings import Opa, Replicate, Resource, Settings
 from tests.component.test_planned import live
 from tests.fakes.apiserver import fake_apiserver
 from tests.parts import quickly

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from kube_sync.config import Settings
 from kube_sync.decisions.decision import parse_decision
 from kube_sync.decisions.evidence import Basis
 from kube_sync.ledger.bases import text_of_basis
@@ -16,7 +17,6 @@ from kube_sync.ledger.entries import Entry, text, text_of
 from kube_sync.ledger.store import Store
 from kube_sync.reasoning import command
 from kube_sync.reasoning.recalled import Recalled
-from kube_sync.settings import Settings
 from tests.fakes.ledgers import START, decided
 from tests.unit.planning.fleets import PLACEMENT, POLICY, ZONE, preferences, zoned
 from tools.servers.binaries import ensure_binary

@@ -11,6 +11,7 @@ import msgspec
 from aiohttp import web
 
 from kube_sync.analysis.reads import Ask, Document, FieldRead, Reads
+from kube_sync.config import Resource
 from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.decision import Decision, compact
 from kube_sync.decisions.evaluator import Outcome
@@ -25,7 +26,6 @@ from kube_sync.opa.paths import DataPath
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tokenfile import TokenFile
 from kube_sync.safety import Placements
-from kube_sync.settings import Resource
 from kube_sync.ui.api import BoardApi
 from kube_sync.ui.fleet import FleetReader
 from kube_sync.ui.held import Held

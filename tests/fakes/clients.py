@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from kube_sync.config import Kubernetes, Opa
 from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.opa.client import OpaClient, opa_client
-from kube_sync.settings import Kubernetes, Opa
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.opa import FakeOpa
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kube_sync.config import PolicySync
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.events import Occurrence
 from kube_sync.kube.fencedwriter import FencedWriter
@@ -25,7 +26,6 @@ from kube_sync.policysync.policystatus import PolicyStatus
 from kube_sync.policysync.statuses import Telling
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.freshness import Stale
-from kube_sync.settings import PolicySync
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import kube_of
 from tests.fakes.copies import AUTH

@@ -18,11 +18,11 @@ from kube_sync.admission.judge import Admitted, Verdict
 from kube_sync.admission.review import Review
 from kube_sync.admission.server import PATH, webhook_app
 from kube_sync.admission.way import Told, Way, nobody
+from kube_sync.config import Admission
 from kube_sync.decisions.decision import Decision
 from kube_sync.runtime.draining import Drain
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tls import client_context, server_context
-from kube_sync.settings import Admission
 from tests.fakes.reviews import body
 
 RESOURCE = {"metadata": {"name": "web"}}

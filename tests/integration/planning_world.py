@@ -22,6 +22,7 @@ import aiohttp
 import yaml
 
 from benchmarks.bare import Bare, bare_client
+from kube_sync.config import Decisions, Settings, load_settings
 from kube_sync.decisions.decision import REQUESTED, Decision, parse_decision
 from kube_sync.decisions.records import DecisionRecord
 from kube_sync.decisions.streamclient import stream_client
@@ -35,7 +36,6 @@ from kube_sync.remediator.holds import changes_of
 from kube_sync.remediator.plan import Current, Wanted, Write, plan
 from kube_sync.remediator.targets import Targets
 from kube_sync.safety import HISTORY
-from kube_sync.settings import Decisions, Settings, load_settings
 from kube_sync.survey.progress import Progress
 from tests.fakes.decided import MADE_UP, let_decide
 from tests.faults.world import until

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import msgspec.yaml
 
+from kube_sync.config import Settings
 from kube_sync.errors import Conflict, NotFound
 from kube_sync.kube.client import KubeClient
 from kube_sync.objects import GroupVersionResource
@@ -27,7 +28,6 @@ from kube_sync.processes.context import Context, process
 from kube_sync.processes.policysync import policy_sync
 from kube_sync.processes.topology import topology
 from kube_sync.runtime.services import Service
-from kube_sync.settings import Settings
 from tests.ocm.fleet import connected, work_agents
 from tools.servers.spokes import RunningSpoke
 from tools.servers.stack import RunningStack

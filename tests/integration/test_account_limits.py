@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from kube_sync.config import Kubernetes
 from kube_sync.errors import SyncError
 from kube_sync.kube.client import kube_client
-from kube_sync.settings import Kubernetes
 from tests.eventually import eventually
 from tests.fakes.manifests import Manifest, build, of_kind
 from tests.integration.account_writes import (

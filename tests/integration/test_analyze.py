@@ -17,8 +17,8 @@ import yaml
 
 from kube_sync import cli
 from kube_sync.analysis.reads import shown
+from kube_sync.config import CONFIG_ENV, Opa, fields
 from kube_sync.opa.client import opa_client
-from kube_sync.settings import CONFIG_ENV, Opa, fields
 from tests.parts import quickly
 from tools.demo.fleet import CLUSTERS, cluster, replica_set
 from tools.servers.binaries import ensure_binary

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from kube_sync.admission.answer import allow
 from kube_sync.admission.asking import asked, view
+from kube_sync.config import Opa
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision, parse_decision
 from kube_sync.decisions.evaluator import Evaluator, batch_module
 from kube_sync.decisions.hub import DecisionHub
@@ -27,7 +28,6 @@ from kube_sync.opa.client import OpaClient, opa_client
 from kube_sync.remediator.plan import Amend, Apply, Current, Held, Step, Wanted, after, plan
 from kube_sync.replicator.classes import classifier
 from kube_sync.safety import parse_tightening
-from kube_sync.settings import Opa
 from tests.analysis.opa import plain_spec
 from tests.fakes.reviews import create, stored, update
 from tests.parts import examples

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from kube_sync import cli
-from kube_sync.settings import CONFIG_ENV, fields
+from kube_sync.config import CONFIG_ENV, fields
 from tests.commandline import kube_sync
 from tests.eventually import eventually
 from tests.integration.scheduling_world import GLOBAL_DEFAULT, ROOT, World, cluster_of, running

@@ -15,13 +15,13 @@ from kube_sync.admission.engine import engine_client
 from kube_sync.admission.judge import Admitted, Denied, Judge, Undecidable, Verdict
 from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.target import Target, target_of
+from kube_sync.config import Admission, EnforceSchedulingPolicy, Engine, Opa, Settings
 from kube_sync.decisions.decision import Decision
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.kube.policymaps import PolicyMaps
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaClient, opa_client
 from kube_sync.replicator.policies.bundle import build
-from kube_sync.settings import Admission, EnforceSchedulingPolicy, Engine, Opa, Settings
 from tests.fakes.engine import review
 from tests.fakes.listing import Listing, listed
 from tools.servers.binaries import ensure_binary

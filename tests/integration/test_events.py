@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from kube_sync.admission.denials import CONTROLLER
+from kube_sync.config import Kubernetes
 from kube_sync.errors import Refused
 from kube_sync.kube.client import kube_client
 from kube_sync.kube.events import Occurrence, Reference, Reporter, create_event, event_name
-from kube_sync.settings import Kubernetes
 from tests.eventually import eventually
 from tests.integration.webhook_world import World, webhook_world, workload
 from tools.servers.errors import ToolError

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from kube_sync.config import Kubernetes
 from kube_sync.kube.client import kube_client
 from kube_sync.kube.discovery import preference
 from kube_sync.observability.readiness import Readiness
-from kube_sync.settings import Kubernetes
 from kube_sync.topology import GroupKind, PolicyKind
 from kube_sync.topology.controller.choosing import Chooser
 from kube_sync.topology.controller.following import FollowedKinds

@@ -11,6 +11,16 @@ from typing import Any
 
 import pytest
 
+from kube_sync.config import (
+    Kubernetes,
+    Labelled,
+    Opa,
+    Placement,
+    Policies,
+    Replicate,
+    Resource,
+    Settings,
+)
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.stream import stream_app
 from kube_sync.kube.client import kube_client
@@ -22,16 +32,6 @@ from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tls import server_context
 from kube_sync.runtime.tokenfile import TokenFile
-from kube_sync.settings import (
-    Kubernetes,
-    Labelled,
-    Opa,
-    Placement,
-    Policies,
-    Replicate,
-    Resource,
-    Settings,
-)
 from tests.eventually import eventually
 from tests.integration.test_pair import ROOT, STATUS
 from tools.servers.binaries import ensure_binary

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kube_sync.config import Coordination, Kubernetes, Opa, Policies, Settings
 from kube_sync.kube.client import kube_client
 from kube_sync.kube.collection import Event, Item, KubeCollection
 from kube_sync.kube.eventrecorder import EventRecorder
@@ -36,7 +37,6 @@ from kube_sync.processes.policyevents import PolicyEvents
 from kube_sync.replaying.arguments import Request
 from kube_sync.replaying.command import run
 from kube_sync.replicator.policies.canary import Halt
-from kube_sync.settings import Coordination, Kubernetes, Opa, Policies, Settings
 from tests.eventually import eventually
 from tests.fakes.clients import REPLICASETS
 from tests.fakes.ledgers import filled, verified

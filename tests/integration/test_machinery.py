@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
+from kube_sync.config import Kubernetes
 from kube_sync.kube.client import kube_client
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.reflector import Reflector
@@ -28,7 +29,6 @@ from kube_sync.machinery.pathmaps import PLACES
 from kube_sync.machinery.writer import MANAGER, Address
 from kube_sync.objects import GroupVersionResource
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.settings import Kubernetes
 from kube_sync.topology import NAMESPACE, Kind, PolicyKind
 from kube_sync.topology.controller.controller import Controller
 from kube_sync.topology.controller.live import LiveTopology

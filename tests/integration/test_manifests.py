@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from kube_sync.cli import _parser
+from kube_sync.config import Settings, load_settings
+from kube_sync.config.environment import ENV_PREFIX, fields
 from kube_sync.provisioning.plan import names
 from kube_sync.provisioning.wanted import wanted
-from kube_sync.settings import Settings, load_settings
-from kube_sync.settings.environment import ENV_PREFIX, fields
 from tests.fakes.manifests import MANIFESTS, OVERLAYS, Manifest, build, containers, of_kind
 from tools.servers.versions import tools
 

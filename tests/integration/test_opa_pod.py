@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from kube_sync.config import Settings
 from kube_sync.provisioning.plan import planned
 from kube_sync.provisioning.secrets import Content
 from kube_sync.provisioning.wanted import ACCESS, AUTHORITY, wanted
-from kube_sync.settings import Settings
 from tests.eventually import eventually
 from tests.fakes.manifests import Manifest, build, containers, of_kind
 from tools.observing.__main__ import DASHBOARDS, RULES

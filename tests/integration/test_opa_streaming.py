@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 import pytest
 
+from kube_sync.config import Opa
 from kube_sync.errors import Retriable
 from kube_sync.opa.client import OpaClient, opa_client
-from kube_sync.settings import Opa
 from tools.servers.secured_opa import RunningOpa
 
 pytestmark = pytest.mark.slow

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kube_sync.config import Opa
 from kube_sync.errors import Retriable, Undecided
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.builtin import builtin_modules
@@ -17,7 +18,6 @@ from kube_sync.opa.client import OpaClient, opa_client
 from kube_sync.policykinds.held import HeldPolicy
 from kube_sync.policykinds.judge import EngineJudge
 from kube_sync.policykinds.kinds import METADATA, SCHEDULING, PolicyKind
-from kube_sync.settings import Opa
 from tests.analysis.opa import plain_spec
 from tools.servers.running import Launcher, ServerSpec, free_port, launch_on_free_port
 

@@ -14,8 +14,8 @@ import yaml
 from kube_sync.admission.exemptions import left_out_conditions, left_out_namespaces
 from kube_sync.admission.registration import LEASE
 from kube_sync.certificates import make_authority
+from kube_sync.config import Labelled, Policies, Settings
 from kube_sync.kube.webhooks import Wish, made_right
-from kube_sync.settings import Labelled, Policies, Settings
 from tests.eventually import eventually
 from tests.integration.test_pair import ROOT
 from tests.integration.webhook_world import KIND, NAME, World, webhook_world

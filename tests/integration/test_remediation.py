@@ -21,6 +21,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from kube_sync.config import Kubernetes
 from kube_sync.decisions.decision import REQUESTED, Decision
 from kube_sync.decisions.records import Budget
 from kube_sync.errors import Conflict, NotFound, Terminal
@@ -30,7 +31,6 @@ from kube_sync.objects import ObjectKey
 from kube_sync.remediator.arguments import APPLY, STATUS
 from kube_sync.remediator.plan import Amend, Apply
 from kube_sync.safety import HISTORY
-from kube_sync.settings import Kubernetes
 from tests.eventually import eventually
 from tests.fakes.clients import REPLICASETS
 from tests.fakes.standin import StandIn, stand_in

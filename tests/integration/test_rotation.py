@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from kube_sync.certificates import issue, make_authority
+from kube_sync.config import Decisions
 from kube_sync.decisions.streamclient import stream_client
-from kube_sync.settings import Decisions
 from tests.eventually import eventually
 from tools.demo.components import start_service
 from tools.demo.fleet import cluster

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from kube_sync import cli
-from kube_sync.settings import CONFIG_ENV, fields
+from kube_sync.config import CONFIG_ENV, fields
 from tests.commandline import kube_sync
 from tests.fakes.judging import Judge, judge
 from tests.fakes.manifests import build

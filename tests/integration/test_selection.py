@@ -8,14 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from kube_sync.decisions.hub import DecisionHub
-from kube_sync.kube.client import kube_client
-from kube_sync.observability.readiness import Readiness
-from kube_sync.opa.client import opa_client
-from kube_sync.opa.scratch import ScratchOpa
-from kube_sync.replicator.agent import Replicator
-from kube_sync.replicator.policies.shelf import Shelf
-from kube_sync.settings import (
+from kube_sync.config import (
     Kubernetes,
     Opa,
     Placement,
@@ -24,6 +17,13 @@ from kube_sync.settings import (
     Resource,
     Settings,
 )
+from kube_sync.decisions.hub import DecisionHub
+from kube_sync.kube.client import kube_client
+from kube_sync.observability.readiness import Readiness
+from kube_sync.opa.client import opa_client
+from kube_sync.opa.scratch import ScratchOpa
+from kube_sync.replicator.agent import Replicator
+from kube_sync.replicator.policies.shelf import Shelf
 from tests.eventually import eventually
 from tools.servers.binaries import ensure_binary
 from tools.servers.http import get

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kube_sync.config import Kubernetes, Opa, Placement, Policies, Replicate, Settings
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.errors import SyncError
 from kube_sync.kube.client import kube_client
@@ -21,7 +22,6 @@ from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.replicator.agent import Replicator
 from kube_sync.replicator.audit import AUDIT_MODULE, audit_module
 from kube_sync.replicator.policies.shelf import Shelf
-from kube_sync.settings import Kubernetes, Opa, Placement, Policies, Replicate, Settings
 from kube_sync.topology.controller.feed import gateway_api_feed
 from tests.eventually import eventually
 from tests.fakes.topologies import (

@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from kube_sync.config import Kubernetes
 from kube_sync.kube.client import KubeClient, kube_client
-from kube_sync.settings import Kubernetes
 from tests.ocm.workagent import WorkAgent
 
 

@@ -16,6 +16,7 @@ from prometheus_client import REGISTRY
 
 from kube_sync import __version__, cli
 from kube_sync.cli import main
+from kube_sync.config import CONFIG_ENV, Settings, Source, fields, load_settings
 from kube_sync.decisions import command as stream_command
 from kube_sync.errors import Conflict, Misconfigured, Undecided
 from kube_sync.ledger import command as ledger_command
@@ -25,7 +26,6 @@ from kube_sync.processes import approving, commands
 from kube_sync.processes import provisioning as app_provisioning
 from kube_sync.processes import staging as app_staging
 from kube_sync.scheduling import check
-from kube_sync.settings import CONFIG_ENV, Settings, Source, fields, load_settings
 from kube_sync.survey import command
 
 

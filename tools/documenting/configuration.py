@@ -1,4 +1,4 @@
-"""docs/configure.md, made of kube_sync/settings."""
+"""docs/configure.md, made of kube_sync/config."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
-from kube_sync.settings import Key, keys
-from kube_sync.settings.explanation import ITEM, about
+from kube_sync.config import Key, keys
+from kube_sync.config.explanation import ITEM, about
 
 # A unit test loads it.
 EXAMPLE: Final = """\
@@ -24,7 +24,7 @@ remediate:
 """
 _HEAD = f"""\
 # Configure
-Written by `python -m tools.documenting` from `kube_sync/settings/`; do not edit.
+Written by `python -m tools.documenting` from `kube_sync/config/`; do not edit.
 
 Every command reads the same YAML file: the one that `--config` names, else the one that the
 variable `KUBE_SYNC_CONFIG` names, else none. What it leaves out, or gives as `null`, has its

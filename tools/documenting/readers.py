@@ -34,7 +34,7 @@ from mypy.options import Options
 from mypy.traverser import NameAndMemberCollector
 from mypy.types import CallableType, Instance, Type, UnionType, get_proper_type
 
-from kube_sync.settings import SYSTEMS, Section, Settings, keys
+from kube_sync.config import SYSTEMS, Section, Settings, keys
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS: Mapping[str, tuple[str, ...]] = {

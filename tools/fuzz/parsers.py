@@ -24,6 +24,7 @@ from kube_sync.admission.question import question
 from kube_sync.admission.review import Review, parse_review
 from kube_sync.admission.ruling import parse_ruling
 from kube_sync.admission.way import Way, placement_way, ruling, system_ways
+from kube_sync.config import SYSTEMS, Admission, Labelled, Source, effective
 from kube_sync.decisions import streamclient
 from kube_sync.decisions.arguments import Request
 from kube_sync.decisions.board import Board
@@ -51,7 +52,6 @@ from kube_sync.remediator.targets import Targets
 from kube_sync.replicator.policies.outcomes import Outcome, conditions, unreadable
 from kube_sync.replicator.projection import keeping, project, verbatim
 from kube_sync.safety.limits import Limits, parse_tightening
-from kube_sync.settings import SYSTEMS, Admission, Labelled, Source, effective
 from tools.fuzz import samples
 from tools.fuzz.run import Parser
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import msgspec
 
+from kube_sync.config import Settings, chosen
 from kube_sync.opa.builtin import builtin_modules, config_modules
 from kube_sync.opa.modules import plain_package
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Modules
 from kube_sync.replicator.policies.bundle import roots
-from kube_sync.settings import Settings, chosen
 
 
 def built_in(settings: Settings) -> Modules:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from kube_sync.analysis.reads import Reads, joined
+from kube_sync.config import Settings
 from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.evaluator import batch_module
 from kube_sync.opa.scratch import Modules
@@ -29,7 +30,6 @@ from kube_sync.replicator.policies.quarantine import Quarantine
 from kube_sync.replicator.policies.reading import Reading
 from kube_sync.replicator.policies.trial import Trial
 from kube_sync.replicator.policies.way import Compiler, Way
-from kube_sync.settings import Settings
 
 _AGAIN_SECONDS = 30.0  # until lanes are made that there was no answer for
 

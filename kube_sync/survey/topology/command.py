@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import Any, Final
 
+from kube_sync.config import PolicyTopology
 from kube_sync.errors import Misconfigured, Terminal
 from kube_sync.kube.manifests import Document, is_manifest, read_files
 from kube_sync.policykinds.printing import Answer
-from kube_sync.settings import PolicyTopology
 from kube_sync.survey.topology.arguments import Request
 from kube_sync.survey.topology.kinds import PolicyKinds, declares_policies, policy_kinds
 from kube_sync.topology import NAMESPACE, Condition, GroupKind, Kind, Locator, Topology

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from kube_sync.config import TOPOLOGY, PolicyTopology
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.reflector import Reflector, Store
 from kube_sync.observability.readiness import Readiness
-from kube_sync.settings import TOPOLOGY, PolicyTopology
 from kube_sync.topology import GroupKind
 from kube_sync.topology.configured import shaped
 from kube_sync.topology.controller.choosing import Chooser

@@ -14,9 +14,9 @@ from kube_sync.admission.judge import Judge
 from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.review import Review
 from kube_sync.admission.server import PATH, webhook_app
+from kube_sync.config import Admission
 from kube_sync.decisions.decision import REQUESTED
 from kube_sync.runtime.httpserver import serving
-from kube_sync.settings import Admission
 from tests.fakes.reviews import Json, body, resource, response, stored
 
 _JSON = {"Content-Type": "application/json"}

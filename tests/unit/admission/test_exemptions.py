@@ -14,8 +14,8 @@ from kube_sync.admission.exemptions import (
 )
 from kube_sync.admission.server import PATH
 from kube_sync.admission.way import PLACED
+from kube_sync.config import Coordination, Labelled, Policies, Settings
 from kube_sync.kube.webhooks import Wish, made_right
-from kube_sync.settings import Coordination, Labelled, Policies, Settings
 
 MANIFESTS = Path(__file__).resolve().parents[3] / "manifests/webhook"
 FILES = {

@@ -14,9 +14,9 @@ from kube_sync.admission.judge import Admitted, Denied, Undecidable
 from kube_sync.admission.outcome import Outcome
 from kube_sync.admission.review import Review, parse_review
 from kube_sync.admission.way import Way, placement_check, placement_way
+from kube_sync.config import Admission
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision
 from kube_sync.decisions.sealing import Seals
-from kube_sync.settings import Admission
 from tests.fakes.reviewing import Judge
 from tests.fakes.reviews import (
     Json,

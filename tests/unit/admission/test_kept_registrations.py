@@ -14,9 +14,9 @@ from kube_sync.admission.exemptions import (
     SAME_SPEC,
 )
 from kube_sync.admission.kept import Kept, kept_for, kept_for_placement
+from kube_sync.config import SYSTEMS, Admission, Coordination, Settings, System
+from kube_sync.config.model import Registration
 from kube_sync.kube.webhooks import CONFIGURATIONS, VALIDATING, Wish, made_right, ours
-from kube_sync.settings import SYSTEMS, Admission, Coordination, Settings, System
-from kube_sync.settings.model import Registration
 
 ROOT = Path(__file__).resolve().parents[3]
 SYSTEM = SYSTEMS["scheduling"]

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from kube_sync.admission.policygate import PolicyGate, canary_may_exist
+from kube_sync.config import Labelled, Policies
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.placementpolicies import PlacementPolicies
 from kube_sync.kube.policymaps import PolicyMaps, policy_maps
 from kube_sync.objects import ObjectKey
-from kube_sync.settings import Labelled, Policies
 from tests.fakes.listing import Listing, listed
 
 VERSION = ResourceVersion("1")

@@ -16,6 +16,8 @@ from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.registration import Registration, policy_exists
 from kube_sync.admission.server import PATH
 from kube_sync.certificates import make_authority
+from kube_sync.config import Admission, Settings
+from kube_sync.config.model import Registration as RegistrationSettings
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Event, Item, KubeCollection, ResourceVersion
@@ -23,8 +25,6 @@ from kube_sync.kube.policymaps import PolicyMaps
 from kube_sync.kube.reflector import Reflector
 from kube_sync.kube.webhooks import CONFIGURATIONS
 from kube_sync.objects import ObjectKey
-from kube_sync.settings import Admission, Settings
-from kube_sync.settings.model import Registration as RegistrationSettings
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import kube_of
 from tests.fakes.http import answer, hang, lose_answer

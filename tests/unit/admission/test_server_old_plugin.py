@@ -22,12 +22,12 @@ from kube_sync.admission.judge import Judge
 from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.server import PATH, webhook_app
 from kube_sync.admission.target import target_of
+from kube_sync.config import load_settings
 from kube_sync.decisions.decision import REQUESTED
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.kube.policymaps import PolicyMaps
 from kube_sync.objects import ObjectKey
-from kube_sync.settings import load_settings
 from tests.fakes.engine import StandIn, stand_in
 from tests.fakes.http import Handler, answer
 from tests.fakes.listing import Listing, listed

@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from kube_sync.admission.server import PATH
-from kube_sync.settings import Admission
+from kube_sync.config import Admission
 from tests.fakes.reviewing import RESOURCE, Judge, Webhook, webhook
 from tests.fakes.reviews import body as review_body
 from tests.unit.async_tools import until

@@ -13,8 +13,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from kube_sync.certificates import Authority, KeyPair, issue, make_authority, write_certificates
+from kube_sync.config import Admission
 from kube_sync.runtime.tls import client_context
-from kube_sync.settings import Admission
 from tests.fakes.reviewing import RESOURCE, Judge, Webhook, webhook
 from tests.fakes.reviews import body as review_body
 from tests.unit.async_tools import until

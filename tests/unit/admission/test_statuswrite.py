@@ -12,10 +12,10 @@ from kube_sync.admission.judge import Admitted
 from kube_sync.admission.outcome import placed, still_placed
 from kube_sync.admission.review import Malformed, Review, parse_review
 from kube_sync.admission.statuswrite import as_update, changed
+from kube_sync.config import Admission
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision
 from kube_sync.decisions.sealing import Seals
 from kube_sync.safety import HISTORY
-from kube_sync.settings import Admission
 from tests.fakes.reviews import Json, body, operations, patched, resource, response
 
 OLD = {PLACEMENT: "eu", REQUESTED: '{"danger":null}', HISTORY: "h", "danger": "decided"}

@@ -7,7 +7,7 @@ import pytest
 
 from kube_sync.admission.dialects import DIALECTS
 from kube_sync.admission.target import Target, target_of
-from kube_sync.settings import load_settings
+from kube_sync.config import load_settings
 
 
 def _target(folder: Path, text: str) -> Target:

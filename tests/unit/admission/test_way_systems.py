@@ -21,8 +21,8 @@ from kube_sync.admission.judge import Judge
 from kube_sync.admission.review import Review
 from kube_sync.admission.target import Target, system_target
 from kube_sync.admission.way import Way, nobody, ruling, system_ways
-from kube_sync.settings import SYSTEMS, Engine, Opa, Settings, System
-from kube_sync.settings.model import Admission
+from kube_sync.config import SYSTEMS, Engine, Opa, Settings, System
+from kube_sync.config.model import Admission
 from tests.fakes.engine import PATH, StandIn, stand_in
 from tests.fakes.reviewing import Judge as PlacementJudge
 from tests.fakes.reviewing import Webhook, webhook

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kube_sync.config import Decisions, Settings
 from kube_sync.decisions import command
 from kube_sync.decisions.arguments import Request, declare, pointed, requested
 from kube_sync.decisions.decision import Decision
@@ -19,7 +20,6 @@ from kube_sync.decisions.stream import PATH, stream_app
 from kube_sync.errors import Misconfigured, NotFound, Retriable, SyncError
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tokenfile import TokenFile
-from kube_sync.settings import Decisions, Settings
 from tests.unit.async_tools import PATIENCE, running, until
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from kube_sync.config import Opa
 from kube_sync.decisions.decision import Decision, parse_decision
 from kube_sync.decisions.evaluator import Evaluator, Outcome, batch_module
 from kube_sync.decisions.reading import DecisionReader, ReadDecision
@@ -19,7 +20,6 @@ from kube_sync.opa.client import opa_client
 from kube_sync.runtime.httpserver import serving
 from kube_sync.safety import Placements
 from kube_sync.safety.placements import PREFERENCES
-from kube_sync.settings import Opa
 
 PATH = "io/k8s/federation/admission"
 EPOCH = "epoch-1"

@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 
 from kube_sync.certificates import write_certificates
+from kube_sync.config import Decisions
 from kube_sync.decisions import streamclient
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import BookmarkRecord, Record, StatusRecord, encode
@@ -22,7 +23,6 @@ from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tls import server_context
 from kube_sync.runtime.tokenfile import TokenFile
-from kube_sync.settings import Decisions
 from tests.unit.async_tools import PATIENCE, Waits
 
 ONE, TWO = BookmarkRecord(1, "me"), BookmarkRecord(2, "me")

@@ -12,6 +12,7 @@ from aiohttp import web
 from prometheus_client import REGISTRY
 
 from kube_sync.certificates import write_certificates
+from kube_sync.config import Kubernetes
 from kube_sync.errors import (
     Conflict,
     Expired,
@@ -24,7 +25,6 @@ from kube_sync.errors import (
 from kube_sync.kube import client as client_module
 from kube_sync.kube.client import KubeClient, Silent, failure, kube_client
 from kube_sync.runtime.tls import server_context
-from kube_sync.settings import Kubernetes
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, write_kubeconfig
 from tests.fakes.clients import REPLICASETS, key, kube_of
 from tests.fakes.http import Proceed, Recorded, answer, hang, served, stream

@@ -11,11 +11,11 @@ import yaml
 from structlog.testing import capture_logs
 
 from kube_sync.certificates import issue, make_authority, write_certificates
+from kube_sync.config import Kubernetes
 from kube_sync.errors import Misconfigured
 from kube_sync.kube import credentials as credentials_module
 from kube_sync.kube.clientconfig import config_modules
 from kube_sync.kube.credentials import Credentials
-from kube_sync.settings import Kubernetes
 from tests.fakes.apiserver import write_kubeconfig
 
 SERVER = "http://127.0.0.1:1/"

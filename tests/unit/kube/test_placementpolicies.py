@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kube_sync.config import Policies
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.placementpolicies import (
     PlacementPolicies,
@@ -15,7 +16,6 @@ from kube_sync.kube.placementpolicies import (
 from kube_sync.kube.policynames import called, object_key, policy_key
 from kube_sync.objects import ObjectKey
 from kube_sync.regoversion import version_of
-from kube_sync.settings import Policies
 from tests.fakes.listing import Listing, at_once, listed
 
 VERSION = ResourceVersion("1")

@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from kube_sync.config import Labelled, Policies
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.policymaps import STATUS, PolicyMaps, data_maps, parse, policy_maps
 from kube_sync.objects import ObjectKey
 from kube_sync.regoversion import version_of
-from kube_sync.settings import Labelled, Policies
 from tests.fakes.listing import Listing, at_once, listed
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kube_sync.config import Metadata, Settings
 from kube_sync.errors import Undecided
 from kube_sync.kube.manifests import Document
 from kube_sync.metadata.arguments import Request
@@ -25,7 +26,6 @@ from kube_sync.metadata.objects import Candidate, candidates
 from kube_sync.metadata.verdicts import Verdict, answer
 from kube_sync.opa.scratch import Modules
 from kube_sync.policykinds.reports import Report
-from kube_sync.settings import Metadata, Settings
 
 FINE: dict[str, Any] = {"allowed": True, "reasons": [], "patch": [], "policies": ["a", "b"]}
 QOS_KEY = "scheduler.alpha.kubernetes.io/qos"

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from kube_sync.certificates import write_certificates
+from kube_sync.config import Opa
 from kube_sync.errors import (
     EpochLost,
     Misconfigured,
@@ -21,7 +22,6 @@ from kube_sync.opa import client as client_module
 from kube_sync.opa import paths
 from kube_sync.opa.client import OpaClient, OpaError, PolicyRejected, opa_client
 from kube_sync.runtime.tls import server_context
-from kube_sync.settings import Opa
 from tests.fakes.clients import opa_of
 from tests.fakes.http import Handler, Recorded, answer, hang, served, stream
 from tests.fakes.opa import FakeOpa

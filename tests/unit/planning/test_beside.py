@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import msgspec
 
+from kube_sync.config import Labelled, Policies, Settings
 from kube_sync.objects import ObjectKey
 from kube_sync.planning.beside import beside, last_good
 from kube_sync.planning.snapshot import document
-from kube_sync.settings import Labelled, Policies, Settings
 from tests.unit.planning.fleets import data_map, item, policy, record
 
 LABELLED = Settings(policies=Policies(labelled=Labelled(namespaces=("*",))))

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from kube_sync.config import Policies
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.sides import Side
 from kube_sync.planning.beside import InEffect, counted, in_effect
-from kube_sync.settings import Policies
 from tests.unit.planning.fleets import NAMESPACE, POLICY, canary, item, policy
 
 PLACE = f"{NAMESPACE}/placement"

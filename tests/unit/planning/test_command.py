@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import structlog
 
+from kube_sync.config import CONFIG_ENV
 from kube_sync.errors import Broken, Retriable
 from kube_sync.planning import command
 from kube_sync.policykinds.printing import Answer
-from kube_sync.settings import CONFIG_ENV
 from tests.unit.commandline import status
 
 PLAN = ("plan", "--remove-cluster", "c2")

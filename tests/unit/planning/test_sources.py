@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kube_sync.config import Labelled, Policies, Settings
 from kube_sync.errors import Broken, Misconfigured, Retriable, Terminal
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.kube.policynames import policy_key
@@ -13,7 +14,6 @@ from kube_sync.objects import ObjectKey
 from kube_sync.planning.candidatefiles import clusters_of, read_candidates
 from kube_sync.planning.snapshot import document, policies_of
 from kube_sync.planning.sources import exported_line, lines, of_file
-from kube_sync.settings import Labelled, Policies, Settings
 from tests.unit.planning.fleets import (
     FLEET,
     NAMESPACE,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kube_sync.config import SYSTEMS
 from kube_sync.policykinds.kinds import METADATA, SCHEDULING
-from kube_sync.settings import SYSTEMS
 
 
 def test_each_kind_is_the_one_of_its_system() -> None:

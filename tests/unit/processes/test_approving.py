@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from kube_sync.config import Kubernetes, Policies, Settings
 from kube_sync.errors import Terminal
 from kube_sync.kube.approvals import APPROVED
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.hubstate import GATEWAY_CLASSES
 from kube_sync.processes.approving import run_approve, run_approve_removals
-from kube_sync.settings import Kubernetes, Policies, Settings
 from tests.fakes.apiserver import fake_apiserver
 from tests.fakes.clients import CONFIGMAPS, key
 

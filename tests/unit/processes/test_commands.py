@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from kube_sync.config import Kubernetes, Observe, Placement, Settings, Source
 from kube_sync.errors import Misconfigured
 from kube_sync.processes.commands import run_admit, run_all, run_remediate, run_replicate
-from kube_sync.settings import Kubernetes, Observe, Placement, Settings, Source
 from tools.servers.running import free_port
 
 _SOURCE = Source(None, {})

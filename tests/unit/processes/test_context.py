@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from kube_sync.config import Settings
 from kube_sync.errors import Misconfigured
 from kube_sync.observability.readiness import Readiness
 from kube_sync.processes import context as module
 from kube_sync.processes.context import Context, begun, impatient
-from kube_sync.settings import Settings
 
 
 @pytest.fixture(autouse=True)

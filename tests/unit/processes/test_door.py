@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from kube_sync.config import Opa
 from kube_sync.errors import Refused, Retriable, SyncError
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import opa_client
 from kube_sync.processes.door import CONDITION, watch_door
-from kube_sync.settings import Opa
 from tests.fakes.http import answer
 from tests.fakes.opa import fake_opa
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from kube_sync.config import Settings
 from kube_sync.errors import Retriable
 from kube_sync.kube.client import KubeClient
 from kube_sync.provisioning.keeper import provision
 from kube_sync.provisioning.plan import names
 from kube_sync.provisioning.wanted import wanted
-from kube_sync.settings import Settings
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clients import SECRETS, key, kube_of
 from tests.fakes.http import Recorded, failing, served

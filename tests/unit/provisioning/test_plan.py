@@ -12,6 +12,7 @@ import pytest
 from cryptography import x509
 
 from kube_sync.certificates import Authority, issue, make_authority
+from kube_sync.config import Settings
 from kube_sync.errors import Terminal
 from kube_sync.provisioning.authorization import ARCHIVE
 from kube_sync.provisioning.plan import names, planned
@@ -25,7 +26,6 @@ from kube_sync.provisioning.wanted import (
     Certificate,
     wanted,
 )
-from kube_sync.settings import Settings
 
 WANTED = wanted(Settings())
 REPLICATOR, OPA_TLS = "kube-sync-opa-replicator", "kube-sync-opa-tls"

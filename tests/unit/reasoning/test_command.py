@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from kube_sync.config import CONFIG_ENV, Settings
 from kube_sync.errors import Broken
 from kube_sync.planning import command as planning
 from kube_sync.planning.arguments import Request
 from kube_sync.policykinds.printing import Answer
 from kube_sync.reasoning import command
 from kube_sync.reasoning.arguments import Question
-from kube_sync.settings import CONFIG_ENV, Settings
 from tests.unit.commandline import status
 
 WHY = ("why", "replicaset/web", "-n", "shop")

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from kube_sync.config import CONFIG_ENV
 from kube_sync.ledger.entries import Entry, text, text_of
 from kube_sync.ledger.store import Store
-from kube_sync.settings import CONFIG_ENV
 from tests.fakes.ledgers import START, decided, filled, gone
 from tests.unit.commandline import status
 

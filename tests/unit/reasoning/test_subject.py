@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kube_sync.config import Resource
 from kube_sync.errors import Broken, Terminal
 from kube_sync.planning.snapshot import Objects
 from kube_sync.reasoning.subject import cluster, subject
-from kube_sync.settings import Resource
 from tests.unit.planning.fleets import FLEET, WORKLOADS, item, replicaset, zoned
 
 REPLICASETS = Resource("apps", "v1", "replicasets")

@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
+from kube_sync.config import Remediate
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision
 from kube_sync.decisions.records import (
     BookmarkRecord,
@@ -37,7 +38,6 @@ from kube_sync.runtime.turns import TURN
 from kube_sync.safety import HISTORY, Fleet, Guard, Inventory, Limits, Placements
 from kube_sync.safety.history import read_history
 from kube_sync.safety.limits import Rate
-from kube_sync.settings import Remediate
 from tests.fakes.listing import Listing, listed
 from tests.memory import remembered
 from tests.unit.async_tools import Timers, running, until

@@ -10,13 +10,13 @@ from typing import Any
 import aiohttp
 import pytest
 
+from kube_sync.config import Remediate, Settings
 from kube_sync.decisions.records import Budget, StatusRecord
 from kube_sync.errors import Refused, Retriable, SyncError, Terminal
 from kube_sync.remediator.arguments import APPLY, STATUS, declare, table
 from kube_sync.remediator.statuspage import status_app
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tokenfile import TokenFile
-from kube_sync.settings import Remediate, Settings
 from tests.unit.remediator.test_reconciler import ApiServer, World, _decision
 
 TOKEN = "secret"

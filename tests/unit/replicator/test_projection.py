@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kube_sync.config import Resource
 from kube_sync.replicator.projection import Path, configured, keeping, project
-from kube_sync.settings import Resource
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 

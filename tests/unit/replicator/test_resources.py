@@ -4,10 +4,10 @@ from typing import Any, cast
 
 import pytest
 
+from kube_sync.config import Replicate, Settings
 from kube_sync.errors import Misconfigured
 from kube_sync.observability.readiness import Readiness
 from kube_sync.replicator.resources import Resources
-from kube_sync.settings import Replicate, Settings
 
 
 def test_topology_that_nobody_can_follow_is_refused_by_its_key() -> None:

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from kube_sync.analysis.reads import Document, FieldRead, Reads
+from kube_sync.config import Settings
 from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
@@ -21,7 +22,6 @@ from kube_sync.replicator.policies.lanes import Counted
 from kube_sync.replicator.resources import Resources
 from kube_sync.replicator.staging import Core, StagedEvaluation
 from kube_sync.safety import Placements
-from kube_sync.settings import Settings
 
 
 def reads(*path: str) -> Reads:

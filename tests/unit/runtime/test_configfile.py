@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 
+from kube_sync.config import Settings, Source
 from kube_sync.observability.readiness import Readiness
 from kube_sync.runtime.configfile import ConfigFile
-from kube_sync.settings import Settings, Source
 from tests.unit.async_tools import running
 
 _ONE = "replicate: {resources: [{group: '', version: v1, resource: pods}]}\n"

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kube_sync.config import Guard as Settings
 from kube_sync.errors import Undecided
 from kube_sync.safety.limits import (
     Limits,
@@ -13,7 +14,6 @@ from kube_sync.safety.limits import (
     parse_tightening,
     stricter,
 )
-from kube_sync.settings import Guard as Settings
 
 
 def test_the_configuration_gives_the_limits() -> None:

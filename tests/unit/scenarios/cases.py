@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from kube_sync.config import Resource, Settings
 from kube_sync.scenarios.checking import Invalid
 from kube_sync.scenarios.loading import read
 from kube_sync.scenarios.scenario import Scenario
 from kube_sync.scenarios.stored import Collections
-from kube_sync.settings import Resource, Settings
 
 HEAD = """\
 policies: policy

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from kube_sync import cli
+from kube_sync.config import CONFIG_ENV
 from kube_sync.errors import Broken
 from kube_sync.policykinds.printing import Answer
 from kube_sync.scenarios import command
-from kube_sync.settings import CONFIG_ENV
 from tests.unit.commandline import status
 
 

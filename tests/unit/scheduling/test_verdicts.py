@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kube_sync.config import Coordination, Scheduling, Settings
 from kube_sync.errors import Undecided
 from kube_sync.kube.manifests import Document
 from kube_sync.opa.scratch import Modules
@@ -17,7 +18,6 @@ from kube_sync.scheduling.check import judged
 from kube_sync.scheduling.evidence import Evidence
 from kube_sync.scheduling.pods import Candidate, candidates
 from kube_sync.scheduling.verdicts import Decision, Verdict, answer
-from kube_sync.settings import Coordination, Scheduling, Settings
 
 POD = Candidate("Pod", "web", Account("team-a", "default"), {})
 FINE = {"allowed": True, "reasons": [], "patch": [], "policies": ["a"]}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from kube_sync.config import Resource
 from kube_sync.errors import Misconfigured, Terminal
-from kube_sync.settings import Resource
 from kube_sync.survey.exported import Exported, read_objects
 
 REPLICASETS = Resource("apps", "v1", "replicasets")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from kube_sync.config import Replicate, Resource
 from kube_sync.errors import Misconfigured
-from kube_sync.settings import Replicate, Resource
 from kube_sync.survey.exported import read_objects
 from kube_sync.survey.places import asked, guessed
 from tests.fakes.apiserver import fake_apiserver

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kube_sync.settings import PolicyTopology
+from kube_sync.config import PolicyTopology
 from kube_sync.topology import NAMESPACE, Kind, Locator, PolicyKind, Topology
 from kube_sync.topology.configured import Shape, shaped
 from kube_sync.topology.declared import declared

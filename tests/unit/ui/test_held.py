@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
-from kube_sync.settings import Remediate
+from kube_sync.config import Remediate
 from kube_sync.ui import held as held_module
 from kube_sync.ui.held import HeldReader, held_reader
 from tests.fakes.http import FakeServer, Recorded, served

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from kube_sync.config import Scheduling, Settings
 from kube_sync.errors import Misconfigured
 from kube_sync.opa.builtin import builtin_modules, config_modules
 from kube_sync.replicator.policies.builtin import built_in, packages
-from kube_sync.settings import Scheduling, Settings
 
 CONFIG = "kube_sync/config/scheduling.rego"
 

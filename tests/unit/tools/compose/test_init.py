@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from kube_sync.certificates import make_authority
+from kube_sync.config import load_settings
 from kube_sync.decisions.sealing import Seals
-from kube_sync.settings import load_settings
 from tools.compose import init
 from tools.observing.__main__ import DASHBOARDS
 from tools.servers.apiserver import accounts, token_rows

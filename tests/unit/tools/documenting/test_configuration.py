@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kube_sync.settings import Settings, fields, keys, load_settings
-from kube_sync.settings.explanation import ITEM
+from kube_sync.config import Settings, fields, keys, load_settings
+from kube_sync.config.explanation import ITEM
 from tools.documenting.configuration import EXAMPLE, rendered
 from tools.documenting.readers import COMMANDS, ROOT
 

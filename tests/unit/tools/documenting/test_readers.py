@@ -6,8 +6,8 @@ from tools.documenting import readers
 from tools.documenting.readers import _Read, _reads, _Unit
 
 _PROCESS = "kube_sync.processes.context.process"
-_URL, _FILE = ("kube_sync.settings.model.Opa", "url"), ("kube_sync.settings.model.Opa", "ca_file")
-_LISTEN = ("kube_sync.settings.model.Observe", "listen")
+_URL, _FILE = ("kube_sync.config.model.Opa", "url"), ("kube_sync.config.model.Opa", "ca_file")
+_LISTEN = ("kube_sync.config.model.Observe", "listen")
 
 
 def _units(**parts: tuple[set[str], set[_Read]]) -> dict[str, _Unit]:
@@ -25,7 +25,7 @@ def test_what_is_read_far_from_where_a_command_begins_is_found() -> None:
 
 
 def test_what_checks_the_whole_file_reads_for_nobody() -> None:
-    checks = "kube_sync.settings.checks.check"
+    checks = "kube_sync.config.checks.check"
     units = _units(begin=({checks}, set())) | {checks: _Unit(set(), {_URL})}
     assert _reads(units, ["kube_sync.begin"]) == set()
 

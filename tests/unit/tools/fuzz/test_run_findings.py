@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 from kube_sync.admission.conflicts import told
 from kube_sync.admission.review import Malformed, parse_review
 from kube_sync.admission.ruling import parse_ruling
+from kube_sync.config import Source, parse_listen
 from kube_sync.decisions.decision import parse_decision
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.errors import Misconfigured, Retriable, SyncError, Undecided
@@ -18,7 +19,6 @@ from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaError
 from kube_sync.policysync.parameters import Invalid, parameters
 from kube_sync.remediator.targets import Targets
-from kube_sync.settings import Source, parse_listen
 from tests.fakes.reviews import body
 from tests.fakes.untimed import Untimed
 from tools.fuzz import samples

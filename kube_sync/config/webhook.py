@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kube_sync.settings.kinds import Attempts, Bytes, File, Listen, Seconds, Section, Url
+from kube_sync.config.kinds import Attempts, Bytes, File, Listen, Seconds, Section, Url
 
 
 class Engine(Section, frozen=True):

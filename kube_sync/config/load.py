@@ -15,11 +15,11 @@ from typing import Any, get_args
 import msgspec
 import yaml
 
+from kube_sync.config.addresses import masked
+from kube_sync.config.checks import check
+from kube_sync.config.environment import CONFIG_ENV, YAML, fields, override
+from kube_sync.config.model import Mode, PlacementForm, Settings, SystemName
 from kube_sync.errors import Misconfigured
-from kube_sync.settings.addresses import masked
-from kube_sync.settings.checks import check
-from kube_sync.settings.environment import CONFIG_ENV, YAML, fields, override
-from kube_sync.settings.model import Mode, PlacementForm, Settings, SystemName
 from kube_sync.yamlnodes import NotYaml, plain, single
 
 

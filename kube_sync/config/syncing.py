@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kube_sync.settings.kinds import (
+from kube_sync.config.kinds import (
     Count,
     Label,
     Namespace,

@@ -8,11 +8,11 @@ joined by `_` (`opa.token_file` is `KUBE_SYNC_OPA_TOKEN_FILE`); it wins over the
 
 from __future__ import annotations
 
-from kube_sync.settings.addresses import check_stream, masked, parse_listen
-from kube_sync.settings.environment import CONFIG_ENV, ENV_PREFIX, Field, fields
-from kube_sync.settings.explanation import Key, explained, keys
-from kube_sync.settings.load import Source, effective, load_settings, source_of
-from kube_sync.settings.model import (
+from kube_sync.config.addresses import check_stream, masked, parse_listen
+from kube_sync.config.environment import CONFIG_ENV, ENV_PREFIX, Field, fields
+from kube_sync.config.explanation import Key, explained, keys
+from kube_sync.config.load import Source, effective, load_settings, source_of
+from kube_sync.config.model import (
     CLUSTERS,
     LIVE,
     TOPOLOGY,
@@ -46,7 +46,7 @@ from kube_sync.settings.model import (
     SyncBrakes,
     TopologyLink,
 )
-from kube_sync.settings.systems import (
+from kube_sync.config.systems import (
     SYSTEMS,
     System,
     chosen,

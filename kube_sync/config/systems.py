@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+from kube_sync.config.model import Resource, Section, Settings
 from kube_sync.errors import Misconfigured
 from kube_sync.objects import GroupVersionResource
-from kube_sync.settings.model import Resource, Section, Settings
 
 _ROOT = "kubernetes"  # of what the built-in rules read, `data.kubernetes.roles`
 _RBAC = "rbac.authorization.k8s.io"

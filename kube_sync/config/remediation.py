@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from kube_sync.settings.kinds import (
+from kube_sync.config.kinds import (
     AtLeastOne,
     Count,
     File,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kube_sync.settings.kinds import Count, Section
+from kube_sync.config.kinds import Count, Section
 
 SystemName = Literal["scheduling", "metadata"]
 

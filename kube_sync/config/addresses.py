@@ -6,8 +6,8 @@ import ipaddress
 import re
 from urllib.parse import urlsplit, urlunsplit
 
+from kube_sync.config.model import Decisions, Remediate
 from kube_sync.errors import Misconfigured
-from kube_sync.settings.model import Decisions, Remediate
 
 
 def parse_listen(path: str, text: str) -> tuple[str, int]:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kube_sync.objects import GroupVersionResource
-from kube_sync.settings.kinds import (
+from kube_sync.config.kinds import (
     AnyNamespace,
     DataName,
     DataPath,
@@ -23,6 +22,7 @@ from kube_sync.settings.kinds import (
     Share,
     Url,
 )
+from kube_sync.objects import GroupVersionResource
 
 
 class Resource(Section, frozen=True, rename={"as_": "as"}):

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kube_sync.errors import Misconfigured
-from kube_sync.objects import GroupVersionResource
-from kube_sync.settings import (
+from kube_sync.config import (
     CONFIG_ENV,
     Field,
     Resource,
@@ -20,7 +18,9 @@ from kube_sync.settings import (
     fields,
     load_settings,
 )
-from kube_sync.settings.rules import Toleration
+from kube_sync.config.rules import Toleration
+from kube_sync.errors import Misconfigured
+from kube_sync.objects import GroupVersionResource
 
 DOCUMENTED = """\
 kubernetes: {kubeconfig: null, context: null}          # default: in-cluster, then KUBECONFIG

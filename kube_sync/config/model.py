@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kube_sync.settings.kinds import (
+from kube_sync.config.kinds import (
     AtLeastOne,
     DataName,
     DataPath,
@@ -24,7 +24,7 @@ from kube_sync.settings.kinds import (
     Section,
     Url,
 )
-from kube_sync.settings.remediation import (
+from kube_sync.config.remediation import (
     Guard,
     Mode,
     PlacementDecisions,
@@ -32,7 +32,7 @@ from kube_sync.settings.remediation import (
     Remediate,
     Sinks,
 )
-from kube_sync.settings.replication import (
+from kube_sync.config.replication import (
     CLUSTERS,
     TOPOLOGY,
     Allow,
@@ -44,10 +44,10 @@ from kube_sync.settings.replication import (
     Replicate,
     Resource,
 )
-from kube_sync.settings.rules import Metadata, Scheduling, SystemName
-from kube_sync.settings.syncing import PolicySync, Spokes, SyncBrakes
-from kube_sync.settings.topology import PolicyTopology, TopologyLink
-from kube_sync.settings.webhook import Admission, EnforceSchedulingPolicy, Engine, Registration
+from kube_sync.config.rules import Metadata, Scheduling, SystemName
+from kube_sync.config.syncing import PolicySync, Spokes, SyncBrakes
+from kube_sync.config.topology import PolicyTopology, TopologyLink
+from kube_sync.config.webhook import Admission, EnforceSchedulingPolicy, Engine, Registration
 
 __all__ = [
     "CLUSTERS",

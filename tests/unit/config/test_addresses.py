@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from kube_sync.config import Settings, check_stream, load_settings, parse_listen
 from kube_sync.errors import Misconfigured
-from kube_sync.settings import Settings, check_stream, load_settings, parse_listen
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from typing import Annotated, Literal, TypeGuard, get_args, get_origin, get_type
 
 import msgspec
 
+from kube_sync.config.environment import Field
+from kube_sync.config.model import LIVE, Section, Settings
 from kube_sync.errors import Misconfigured
-from kube_sync.settings.environment import Field
-from kube_sync.settings.model import LIVE, Section, Settings
 
 ITEM = "[]"  # in a path: each item of a list
 _NEAR = 3  # names that are offered for a wrong one

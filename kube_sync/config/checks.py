@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import re
 
-from kube_sync.errors import Misconfigured
-from kube_sync.objects import SECRET_VALUES, GroupVersionResource
-from kube_sync.settings.addresses import check_status, check_url, parse_listen
-from kube_sync.settings.model import (
+from kube_sync.config.addresses import check_status, check_url, parse_listen
+from kube_sync.config.model import (
     TOPOLOGY,
     Admission,
     Decisions,
@@ -22,8 +20,10 @@ from kube_sync.settings.model import (
     Resource,
     Settings,
 )
-from kube_sync.settings.systems import check_builtin
-from kube_sync.settings.topology import check_links
+from kube_sync.config.systems import check_builtin
+from kube_sync.config.topology import check_links
+from kube_sync.errors import Misconfigured
+from kube_sync.objects import SECRET_VALUES, GroupVersionResource
 
 
 def check(settings: Settings) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
+from kube_sync.config.kinds import FieldPath, KindName, Section
 from kube_sync.errors import Misconfigured
-from kube_sync.settings.kinds import FieldPath, KindName, Section
 
 
 class TopologyLink(Section, frozen=True, rename={"parent": "from", "child": "to"}):

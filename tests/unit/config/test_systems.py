@@ -5,10 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kube_sync.errors import Misconfigured
-from kube_sync.objects import GroupVersionResource
-from kube_sync.replicator.projection import configured
-from kube_sync.settings import (
+from kube_sync.config import (
     SYSTEMS,
     Metadata,
     Replicate,
@@ -20,6 +17,9 @@ from kube_sync.settings import (
     supplied,
     with_builtin,
 )
+from kube_sync.errors import Misconfigured
+from kube_sync.objects import GroupVersionResource
+from kube_sync.replicator.projection import configured
 
 FIVE = {"schedulingpolicies", "roles", "rolebindings", "clusterroles", "clusterrolebindings"}
 READ = FIVE | {"daemonsets", "priorityclasses"}

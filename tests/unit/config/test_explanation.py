@@ -4,9 +4,9 @@ from typing import Annotated
 
 import pytest
 
+from kube_sync.config import LIVE, Settings, explained, fields, keys
+from kube_sync.config.explanation import worded
 from kube_sync.errors import Misconfigured
-from kube_sync.settings import LIVE, Settings, explained, fields, keys
-from kube_sync.settings.explanation import worded
 
 _KEYS = {key.path: key for key in keys()}
 
