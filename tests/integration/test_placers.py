@@ -217,7 +217,7 @@ async def test_works_bring_copies_to_spokes_and_are_waited_for(fleet: Fleet) -> 
             with pytest.raises(Retriable, match="is being deleted"):
                 await placer.apply(copy)  # nobody is there to take the finalizer away
             async with work_agents(files[0], {name: files[1]}, **options):
-                await eventually(lambda: placer._held.of(copy.key.policy) == [])  # noqa: SLF001 - those that leave, too
+                await eventually(lambda: copy.key.policy not in placer._held.policies())  # noqa: SLF001 - those that leave, too
             assert await got(spoke, COLORS, fleet.place) is None
 
 
