@@ -43,7 +43,7 @@ from kube_sync.planning import arguments as planning
 from kube_sync.provisioning import arguments as provisioning
 from kube_sync.reasoning import arguments as reasoning
 from kube_sync.reasoning import recalled as past
-from kube_sync.remediator import arguments as remediation
+from kube_sync.remediation import arguments as remediation
 from kube_sync.replaying import arguments as replaying
 from kube_sync.replicator.policies import stagearguments as staging
 from kube_sync.scenarios import arguments as scenarios

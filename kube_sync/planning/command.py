@@ -36,9 +36,9 @@ from kube_sync.planning.report import as_json, as_markdown, as_table
 from kube_sync.planning.snapshot import Objects, Snapshot, currents
 from kube_sync.planning.worlds import worlds
 from kube_sync.policykinds.printing import Answer
-from kube_sync.remediator.clusters import inventory, labels_of
-from kube_sync.remediator.modes import Modes
-from kube_sync.remediator.plan import Current
+from kube_sync.remediation.clusters import inventory, labels_of
+from kube_sync.remediation.modes import Modes
+from kube_sync.remediation.plan import Current
 from kube_sync.replicator.extent import Need
 from kube_sync.safety import Change, Fleet, Inventory, Placements, limits_of, read_history
 from kube_sync.safety.history import History

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.objects import ObjectKey
-from kube_sync.remediator.plan import Amend, Apply, Current, Held, Step, Wanted, after, plan
+from kube_sync.remediation.plan import Amend, Apply, Current, Held, Step, Wanted, after, plan
 from kube_sync.safety import Change, Inventory, Placements, compare
 from kube_sync.safety.nowhere import reason_of, unknown_in
 

@@ -21,8 +21,8 @@ from kube_sync.kube.placementpolicies import PlacementPolicy
 from kube_sync.kube.policymaps import PolicyMap, data_maps, policy_maps
 from kube_sync.objects import ObjectKey
 from kube_sync.planning.policyobjects import is_object, objects_among
-from kube_sync.remediator.plan import Current
-from kube_sync.remediator.targets import Targets
+from kube_sync.remediation.plan import Current
+from kube_sync.remediation.targets import Targets
 from kube_sync.replicator.projection import configured
 
 M = TypeVar("M", ConfigMap, PolicyMap)

@@ -12,7 +12,7 @@ from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.reflector import Reflector
 from kube_sync.objects import ObjectKey
 from kube_sync.processes.context import Context
-from kube_sync.remediator.clusters import Clusters
+from kube_sync.remediation.clusters import Clusters
 from kube_sync.runtime.services import Service
 from kube_sync.safety import Inventory
 

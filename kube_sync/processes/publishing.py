@@ -14,8 +14,8 @@ from kube_sync.kube.placementdecisions import (
     PlacementDecisionApi,
 )
 from kube_sync.processes.context import Context
-from kube_sync.remediator.decision_cache import DecisionCache
-from kube_sync.remediator.placementdecisions import PlacementSink
+from kube_sync.remediation.decision_cache import DecisionCache
+from kube_sync.remediation.placementdecisions import PlacementSink
 from kube_sync.runtime.services import Service
 
 _WORKERS = 2  # resources whose PlacementDecisions are written at the same time

@@ -25,18 +25,18 @@ from kube_sync.observability import metrics
 from kube_sync.processes.context import Context, tell_lease
 from kube_sync.processes.fleet import clusters_of, counted, fleet_collection
 from kube_sync.processes.publishing import placement_sink
-from kube_sync.remediator.audit_log import AuditLog
-from kube_sync.remediator.brakes import Brakes
-from kube_sync.remediator.clusters import Clusters, FleetFacts
-from kube_sync.remediator.decision_cache import Key, follow
-from kube_sync.remediator.events import CONTROLLER, Telling
-from kube_sync.remediator.modes import Modes
-from kube_sync.remediator.placementdecisions import PlacementSink
-from kube_sync.remediator.plan import Amend, Current, Write
-from kube_sync.remediator.reconciler import Reconciler
-from kube_sync.remediator.statuspage import status_app
-from kube_sync.remediator.stores import Both, Proven
-from kube_sync.remediator.writer import Writer
+from kube_sync.remediation.audit_log import AuditLog
+from kube_sync.remediation.brakes import Brakes
+from kube_sync.remediation.clusters import Clusters, FleetFacts
+from kube_sync.remediation.decision_cache import Key, follow
+from kube_sync.remediation.events import CONTROLLER, Telling
+from kube_sync.remediation.modes import Modes
+from kube_sync.remediation.placementdecisions import PlacementSink
+from kube_sync.remediation.plan import Amend, Current, Write
+from kube_sync.remediation.reconciler import Reconciler
+from kube_sync.remediation.statuspage import status_app
+from kube_sync.remediation.stores import Both, Proven
+from kube_sync.remediation.writer import Writer
 from kube_sync.runtime.clock import unix_clock
 from kube_sync.runtime.freshness import SETTLE_SECONDS, Freshness, Stale, oldest
 from kube_sync.runtime.httpserver import serving

@@ -22,7 +22,7 @@ from kube_sync.planning.snapshot import currents
 from kube_sync.reasoning.case import Case, Reader
 from kube_sync.reasoning.contrast import Against
 from kube_sync.reasoning.search import Search
-from kube_sync.remediator.plan import Current, Held, Nothing, Wanted, plan
+from kube_sync.remediation.plan import Current, Held, Nothing, Wanted, plan
 
 
 @dataclass(frozen=True, slots=True)

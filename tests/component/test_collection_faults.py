@@ -35,8 +35,8 @@ from kube_sync.policysync.fields import FIELDS
 from kube_sync.policysync.held import HeldCopies
 from kube_sync.policysync.spokesecrets import SpokeSecrets
 from kube_sync.policysync.spokesteps import copy_in
-from kube_sync.remediator.clusters import Clusters
-from kube_sync.remediator.targets import Targets
+from kube_sync.remediation.clusters import Clusters
+from kube_sync.remediation.targets import Targets
 from kube_sync.replicator.firstload import EVERYWHERE
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.selection import Part

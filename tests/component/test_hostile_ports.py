@@ -21,9 +21,9 @@ from kube_sync.decisions.stream import PATH as STREAM
 from kube_sync.decisions.stream import stream_app
 from kube_sync.observability.readiness import Readiness
 from kube_sync.observability.server import observability_app
-from kube_sync.remediator import statuspage
-from kube_sync.remediator.arguments import APPLY, STATUS
-from kube_sync.remediator.statuspage import status_app
+from kube_sync.remediation import statuspage
+from kube_sync.remediation.arguments import APPLY, STATUS
+from kube_sync.remediation.statuspage import status_app
 from kube_sync.replicator.policies import shelf
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.runtime import connection
@@ -36,8 +36,8 @@ from tests.fakes.hostile import AMBIGUOUS, NO_REQUESTS, SECRET, Port, heads, unh
 from tests.fakes.reviewing import RESOURCE, Judge, webhook
 from tests.fakes.reviews import body
 from tests.unit.async_tools import PATIENCE
-from tests.unit.remediator.test_reconciler import ApiServer
-from tests.unit.remediator.test_reconciler import World as Remediator
+from tests.unit.remediation.test_reconciler import ApiServer
+from tests.unit.remediation.test_reconciler import World as Remediator
 
 # Of the stream's port: what is added to it belongs here.
 _STREAM_PATHS = (STREAM, f"{STREAM}/{Placement().path}", "/" + shelf.RESOURCE, "/nowhere")

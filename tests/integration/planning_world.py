@@ -31,10 +31,10 @@ from kube_sync.kube.collection import Event, Item
 from kube_sync.objects import ObjectKey
 from kube_sync.planning import command
 from kube_sync.planning.arguments import Request
-from kube_sync.remediator.arguments import STATUS
-from kube_sync.remediator.holds import changes_of
-from kube_sync.remediator.plan import Current, Wanted, Write, plan
-from kube_sync.remediator.targets import Targets
+from kube_sync.remediation.arguments import STATUS
+from kube_sync.remediation.holds import changes_of
+from kube_sync.remediation.plan import Current, Wanted, Write, plan
+from kube_sync.remediation.targets import Targets
 from kube_sync.safety import HISTORY
 from kube_sync.survey.progress import Progress
 from tests.fakes.decided import MADE_UP, let_decide

@@ -46,9 +46,9 @@ from kube_sync.opa.modules import plain_package
 from kube_sync.policysync.feedback import feedback_of
 from kube_sync.policysync.fields import read as read_scalars
 from kube_sync.policysync.parameters import Parameters, parameters, together
-from kube_sync.remediator.decision_cache import DecisionCache
-from kube_sync.remediator.plan import plan
-from kube_sync.remediator.targets import Targets
+from kube_sync.remediation.decision_cache import DecisionCache
+from kube_sync.remediation.plan import plan
+from kube_sync.remediation.targets import Targets
 from kube_sync.replicator.policies.outcomes import Outcome, conditions, unreadable
 from kube_sync.replicator.projection import keeping, project, verbatim
 from kube_sync.safety.limits import Limits, parse_tightening

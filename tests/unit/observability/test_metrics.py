@@ -11,7 +11,7 @@ from kube_sync.kube import fencedwriter
 from kube_sync.machinery import ownmaps
 from kube_sync.observability import metrics
 from kube_sync.policysync import statuses
-from kube_sync.remediator import writer
+from kube_sync.remediation import writer
 
 ALL = {name: found for name, found in vars(metrics).items() if isinstance(found, MetricWrapperBase)}
 # Named as client-go names them, with its label for the name of a queue: dashboards for these exist.

@@ -10,7 +10,7 @@ from kube_sync.decisions.evaluator import Outcome
 from kube_sync.objects import ObjectKey
 from kube_sync.planning.alike import Effects
 from kube_sync.planning.effects import effect
-from kube_sync.remediator.plan import Current
+from kube_sync.remediation.plan import Current
 from kube_sync.safety import HISTORY, Placements
 from tests.unit.planning.fleets import PLACEMENT, ZONE, preferences
 

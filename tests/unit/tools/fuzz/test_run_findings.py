@@ -18,7 +18,7 @@ from kube_sync.kube.configmaps import read_configmap
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaError
 from kube_sync.policysync.parameters import Invalid, parameters
-from kube_sync.remediator.targets import Targets
+from kube_sync.remediation.targets import Targets
 from tests.fakes.reviews import body
 from tests.fakes.untimed import Untimed
 from tools.fuzz import samples

@@ -1,0 +1,95 @@
+"""What the ledger is told of each write: before it, after it, and while it is held.
+
+It names the values that differ, and what let the write through: the approval that is in the history
+that goes with it, with where that was given, or a person in mode `manual`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from kube_sync.decisions.records import Target
+from kube_sync.ledger.reports import Report, Values, shortened
+from kube_sync.remediation.decision_cache import Key
+from kube_sync.remediation.holds import Wait, changes_of
+from kube_sync.remediation.plan import Current, Write
+from kube_sync.remediation.writer import Outcome
+from kube_sync.safety import HISTORY, read_history
+
+
+class Reports(Protocol):
+    """Who carries reports to the ledger."""
+
+    def new_id(self) -> str:
+        """Return a name for a write that no other one has."""
+        ...
+
+    def tell(self, report: Report) -> None:
+        """Report as soon as may be."""
+        ...
+
+    async def ask(self, report: Report) -> bool:
+        """Report, and wait for a bounded time; returns whether it is in the ledger."""
+        ...
+
+
+class AuditLog:
+    """The remediator's part of the ledger."""
+
+    def __init__(self, reports: Reports, where: Callable[[str], str]) -> None:
+        """`where` says where an approval of that name was given, "" where nobody knows."""
+        self._reports = reports
+        self._where = where
+
+    async def intend(self, key: Key, current: Current, step: Write, approved: str) -> str:
+        """Take down what is about to be sent, for a bounded time; return a name for it."""
+        old, new = _values(changes_of(current, step))
+        name = self._reports.new_id()
+        report = Report(
+            name,
+            "intent",
+            target(key),
+            current.uid,
+            old,
+            new,
+            approved=shortened(self._approved(step) or approved),
+        )
+        await self._reports.ask(report)
+        return name
+
+    def ended(self, name: str, key: Key, current: Current, outcome: Outcome) -> None:
+        """Take down what became of it."""
+        note = shortened(outcome.error)
+        about = target(key), current.uid
+        self._reports.tell(Report(name, "outcome", *about, status=outcome.word, note=note))
+
+    def held(self, key: Key, wait: Wait) -> None:
+        """Take down that a write waits, and what for."""
+        old, new = _values(wait.changes)
+        report = Report(
+            self._reports.new_id(),
+            "held",
+            target(key),
+            wait.uid,
+            old,
+            new,
+            status=wait.kind,
+            note=shortened(f"{wait.reason}; released by: {wait.release}"),
+        )
+        self._reports.tell(report)
+
+    def _approved(self, step: Write) -> str:
+        history = read_history({HISTORY: step.annotations.get(HISTORY) or "[]"}, math.inf)
+        name = history[-1].approval if history else ""
+        return " ".join(filter(None, (name, self._where(name)))) if name else ""
+
+
+def target(key: Key) -> Target:
+    """Return an object as the ledger is told of it."""
+    return Target.of(*key)
+
+
+def _values(changes: Mapping[str, tuple[str | None, str | None]]) -> tuple[Values, Values]:
+    return {k: old for k, (old, _) in changes.items()}, {k: new for k, (_, new) in changes.items()}

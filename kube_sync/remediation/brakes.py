@@ -1,0 +1,238 @@
+"""The guard of `safety`, as the remediator uses it: with objects, decisions and PATCHes.
+
+It keeps which changes of placements are wanted, since the guard has to weigh all of them before it
+lets the first one go, and asks it about each. Other annotations and labels are not its business.
+What policies tighten comes from the decision stream, by names of objects; at once, while its end
+takes a few seconds (`easing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+import structlog
+
+from kube_sync.decisions.records import Budget
+from kube_sync.observability import metrics
+from kube_sync.remediation.decision_cache import Key
+from kube_sync.remediation.plan import Current, Write, after, with_history
+from kube_sync.remediation.policy_limits import Easing, InForce
+from kube_sync.runtime.turns import by_turns
+from kube_sync.safety import (
+    Change,
+    Fleet,
+    Go,
+    Guard,
+    Held,
+    Placements,
+    Tightening,
+    compare,
+    read_history,
+)
+from kube_sync.safety.history import History
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+class Facts(Protocol):
+    """What is known of the fleet."""
+
+    def begin(self) -> None:
+        """Begin with what the objects tell."""
+        ...
+
+    def fleet(self, now: float) -> Fleet:
+        """Return what is known now (Unix seconds)."""
+        ...
+
+    def accept(self, clusters: int) -> None:
+        """Take so few clusters for all that there are: an operator said so."""
+        ...
+
+
+class Brakes:
+    """What of the wanted changes may go."""
+
+    def __init__(
+        self,
+        guard: Guard[str],
+        placements: Placements,
+        facts: Facts,
+        approved: Callable[[], frozenset[str]],
+        now: Callable[[], float],
+        *,
+        rehearsed: bool = False,
+    ) -> None:
+        """`facts` tells of the fleet, `approved` names what operators let through.
+
+        `now` is Unix seconds that never go back, as `safety` has them. `rehearsed`: nothing will be
+        written, so nothing that is approved here may count where something is.
+        """
+        self.holds: tuple[Held, ...] = ()
+        self.tightened = InForce()
+        self._by: Tightening | None = None  # in force: what was told, and until lately
+        self._easing = Easing()
+        self._not_before: dict[str, float] = {}
+        self._guard = guard
+        self._placements = placements
+        self._facts = facts
+        self._approved = approved
+        self._now = now
+        self._rehearsed = rehearsed
+        self._pending: dict[str, tuple[Change, History]] = {}
+        self._warnings: dict[str, str] = {}  # of what was let go
+        self._ids: dict[Key, str] = {}
+        self._last: object = None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is any change to weigh."""
+        return bool(self._pending)
+
+    @property
+    def keys(self) -> Iterable[Key]:
+        """Every object whose change is wanted."""
+        return [key for key, name in self._ids.items() if name in self._pending]
+
+    async def begin(self, objects: Iterable[tuple[Key, Current]]) -> None:
+        """Begin with what all objects tell of how they were moved."""
+        self._facts.begin()
+        now, histories = self._now(), dict[str, tuple[str, History]]()
+        async for key, current in by_turns(objects):
+            histories[_id(key, current)] = (key[1].namespace, self._history(current, now))
+        self._guard.recall(histories, now)
+        self._pending, self._ids, self._last = {}, {}, None
+        self._not_before.clear()
+
+    def want(self, key: Key, current: Current, step: Write, *, evict: bool) -> bool:
+        """Take note of what is wanted of an object; tell whether that has to be weighed first."""
+        change = self._change(key, current, step, evict=evict)
+        if change is None:
+            self.drop(key)
+            return False
+        name, found = _id(key, current), self._history(current, self._now())
+        if self._ids.get(key, name) != name:  # another object of that name
+            self.forget(key)
+        known, self._ids[key] = self._pending.get(name), name
+        self._wait_for(key, name)
+        self._pending[name] = (change, found)
+        return known != (change, found)
+
+    def drop(self, key: Key) -> None:
+        """Take note that no change of an object is wanted any more."""
+        self._pending.pop(self._ids.get(key, ""), None)
+
+    def forget(self, key: Key) -> None:
+        """Forget an object that is gone."""
+        if (name := self._ids.pop(key, None)) is not None:
+            self._pending.pop(name, None)
+            self._warnings.pop(name, None)
+            self._not_before.pop(name, None)
+            self._guard.forget(name)
+
+    def tighten(self, budget: Budget | None) -> bool:
+        """Let moves be as limited as policies say; tell whether all have to be weighed again."""
+        before, self.tightened = self.tightened, self.tightened.told(budget)
+        trouble, by = self.tightened.trouble, self.tightened.by
+        metrics.budget_unusable.set(trouble is not None)
+        if self.tightened == before:
+            return False
+        if trouble is not None and not self._rehearsed:
+            log.warning("budget_unusable", error=trouble)
+        if by is None:
+            self._guard.withhold(f"it is not known what policies limit: {trouble}")
+        elif by != before.by:
+            if not self._rehearsed and (before.by is not None or by != Tightening()):
+                log.info("limits_tightened", by=by.named(), objects=len(by.not_before))
+            if before.by is not None:
+                self._easing.end(before.by, self._now())
+        self._ease()
+        self._last = None
+        return True
+
+    def weigh(self, workloads: Mapping[str, int]) -> bool:
+        """Weigh all changes together; tell whether it holds others than before.
+
+        `workloads`: how many there are in each namespace, but for idle ones.
+        """
+        self._ease()
+        now, approved = self._now(), self._approved()
+        fleet = self._facts.fleet(now)
+        found = self._guard.consider(self._pending, fleet, workloads, approved, now)
+        if found.accepted and not self._rehearsed:
+            self._facts.accept(fleet.clusters)
+        now_held = (tuple(_same(h) for h in found.holds), approved, found.nowhere)
+        before, self._last = self._last, now_held
+        self.holds = found.holds
+        return self._last != before
+
+    def take(self, key: Key, current: Current, step: Write, *, evict: bool) -> Write | Held:
+        """Return the step as it may be written now, or what it waits for."""
+        change = self._change(key, current, step, evict=evict)
+        if change is None:
+            return step
+        now = self._now()
+        name = _id(key, current)
+        found = self._guard.take(name, change, self._history(current, now), now)
+        if not isinstance(found, Go):
+            return found
+        if found.warning:
+            self._warnings[name] = found.warning
+        return with_history(step, found.history)
+
+    def moved(self, key: Key, current: Current) -> str:
+        """Take down that what was let go was written; return what to warn of, "": of nothing."""
+        name = _id(key, current)
+        self._guard.moved(name)
+        self.drop(key)
+        return self._warnings.pop(name, "")
+
+    def refund(self, key: Key, current: Current) -> None:
+        """Take down that what was let go was surely not written."""
+        name = _id(key, current)
+        self._guard.refund(name, self._now())
+        self._warnings.pop(name, None)
+
+    def seconds_until(self, held: Held) -> float | None:
+        """Return when to ask again, None: when something else differs."""
+        return None if held.until is None else max(0.0, held.until - self._now())
+
+    def _ease(self) -> None:
+        """Let be in force what was told, and what that replaced only a moment ago."""
+        if (by := self.tightened.by) is None:
+            return
+        now = self._now()
+        before, self._by = self._by, self._easing.with_(by, now)
+        if self._by == before:
+            return
+        self._not_before, self._last = {}, None
+        for key, name in self._ids.items():
+            self._wait_for(key, name)
+        self._guard.tighten(self._by, self._not_before, now)
+
+    def _wait_for(self, key: Key, name: str) -> None:
+        until = self._by.not_before.get(str(key[1])) if self._by else None
+        if until is not None:
+            self._not_before[name] = until
+
+    def _change(self, key: Key, current: Current, step: Write, *, evict: bool) -> Change | None:
+        then: Mapping[str, str] = after(step, current)
+        where, has = key[1].namespace, current.annotations
+        change = compare(self._placements, where, has, then, evict=evict)
+        return change and replace(change, idle=current.idle)
+
+    @staticmethod
+    def _history(current: Current, now: float) -> History:
+        return read_history(current.annotations, now)
+
+
+def _id(key: Key, current: Current) -> str:
+    """Name one object for as long as it lives, the same in every process."""
+    return f"{key[0]}/{key[1]}/{current.uid}"
+
+
+def _same(held: Held) -> tuple[str, str, str | None]:
+    """Return what tells holds apart: how many seconds or moves it is about does not."""
+    return (held.kind, held.release, held.approve)

@@ -1,0 +1,161 @@
+"""What is not done although it is wanted: why, since when, and what would release it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import structlog
+
+from kube_sync.decisions.decision import compact
+from kube_sync.observability import metrics
+from kube_sync.remediation.decision_cache import Key
+from kube_sync.remediation.plan import OWN, Current, Held, Write
+from kube_sync.safety import Held as Braked
+from kube_sync.safety.digests import digest
+
+_Changes = Mapping[str, tuple[str | None, str | None]]
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One object that is left as it is.
+
+    `changes` are the values of annotations and labels, before and after (None: absent); `until`
+    and `since` are Unix seconds; `name` is that of the step, where a person lets it through.
+    """
+
+    uid: str
+    kind: str
+    reason: str
+    release: str
+    changes: Mapping[str, tuple[str | None, str | None]]
+    name: str = ""
+    approve: str | None = None
+    until: float | None = None
+    since: float = 0.0
+
+
+class Waiting:
+    """Every object that waits."""
+
+    def __init__(
+        self,
+        told: Callable[[Key], None],
+        now: Callable[[], float],
+        held: Callable[[Key, Wait], None] = lambda _key, _wait: None,
+    ) -> None:
+        """Tell `told` each object that waits for another reason than before, `held` for what."""
+        self._told = told
+        self._held = held
+        self._now = now
+        self._waits: dict[Key, Wait] = {}
+        self._counts: Counter[str] = Counter()
+
+    def __iter__(self) -> Iterator[tuple[Key, Wait]]:
+        # Sorted for people, and copied since it changes while somebody reads.
+        return iter(sorted(self._waits.items(), key=lambda item: (str(item[0][0]), item[0][1])))
+
+    def get(self, key: Key) -> Wait | None:
+        """Return what an object waits for."""
+        return self._waits.get(key)
+
+    def put(self, key: Key, wait: Wait) -> bool:
+        """Take down what an object waits for, and say so once; tell whether that is news."""
+        before = self._waits.get(key)
+        same = before is not None and (before.uid, before.kind) == (wait.uid, wait.kind)
+        since = before.since if before is not None and same else self._now()
+        self._waits[key] = replace(wait, since=since)
+        if not same:
+            self._count(before, -1)
+            self._count(wait, 1)
+            self._told(key)
+            self._held(key, wait)
+            metrics.remediations.labels("dry-run" if wait.kind == "dry-run" else "held").inc()
+            reason = {"reason": wait.reason, "release": wait.release}
+            log.info("remediation_held", gvr=str(key[0]), key=str(key[1]), kind=wait.kind, **reason)
+        return not same
+
+    def drop(self, key: Key) -> None:
+        """Take down that an object waits for nothing."""
+        self._count(self._waits.pop(key, None), -1)
+
+    def _count(self, wait: Wait | None, by: int) -> None:
+        if wait is not None:
+            self._counts[wait.kind] += by
+            metrics.remediation_held.labels(wait.kind).set(self._counts[wait.kind])
+
+
+def name_of(step: Write) -> str:
+    """Name what a step makes of an object, whatever state it is made in."""
+    return digest([step.uid, compact(step.annotations), compact(step.labels)])
+
+
+def unusable(current: Current, held: Held) -> Wait:
+    """Return the wait of an object without a usable decision."""
+    return Wait(current.uid, held.kind, held.reason, "the policy decides otherwise", {})
+
+
+def manual(key: Key, current: Current, step: Write) -> Wait:
+    """Return the wait of an object that a person has to let through."""
+    where = f" -n {key[1].namespace}" if key[1].namespace else ""
+    name = f"kube-sync remediate apply {key[1].name}{where}"
+    reason = "remediation is manual here"
+    return Wait(current.uid, "manual", reason, name, changes_of(current, step), name_of(step))
+
+
+def dry_run(current: Current, step: Write, held: Braked | None = None) -> Wait:
+    """Return the wait of an object that would be written, or be held then."""
+    changes, enforce = changes_of(current, step), "remediate.mode: enforce"
+    if held is None:
+        return Wait(current.uid, "dry-run", "it would be written", enforce, changes)
+    reason, release = f"it would wait ({held.kind}): {held.reason}", f"{enforce}; {held.release}"
+    approve, until = held.approve, held.until
+    return Wait(current.uid, "dry-run", reason, release, changes, approve=approve, until=until)
+
+
+def rival(current: Current, step: Write, until: float) -> Wait:
+    """Return the wait of an object that somebody else keeps changing back."""
+    reason = "somebody else keeps changing it back"
+    release = "another decision, or the end of a truce of one to ten minutes"
+    return Wait(current.uid, "rival", reason, release, changes_of(current, step), until=until)
+
+
+def braked(current: Current, step: Write, held: Braked) -> Wait:
+    """Return the wait of an object that the guard holds."""
+    changes = changes_of(current, step)
+    return Wait(
+        current.uid,
+        held.kind,
+        held.reason,
+        held.release,
+        changes,
+        approve=held.approve,
+        until=held.until,
+    )
+
+
+def refused(current: Current, step: Write, error: str) -> Wait:
+    """Return the wait of an object whose PATCH cannot succeed."""
+    release = "the object or its decision changes"
+    return Wait(current.uid, "refused", error, release, changes_of(current, step))
+
+
+def forbidden(current: Current, step: Write, error: str) -> Wait:
+    """Return the wait of an object that this process may not PATCH."""
+    release = "the remediator is granted it; tried again every minute"
+    return Wait(current.uid, "forbidden", error, release, changes_of(current, step))
+
+
+def changes_of(current: Current, step: Write) -> _Changes:
+    """Return every key that differs with its value before and after; not what is kept beside it."""
+    pairs = ((current.annotations, step.annotations), (current.labels, step.labels))
+    return {
+        key: (before.get(key), value)
+        for before, values in pairs
+        for key, value in values.items()
+        if before.get(key) != value and key not in OWN
+    }

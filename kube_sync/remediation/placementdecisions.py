@@ -1,0 +1,229 @@
+"""Keep PlacementDecisions as placements are: the second sink of the decision stream.
+
+Level-based, with a queue and a watch of its own: each turn compares what was decided, what the
+resource has and what is published, and writes the difference. Nothing is written while the
+decisions are held, before everything that is compared has been listed, or by who may not write;
+what was sent by one that still might is given up when its time is over (as in `writer`).
+It never ends but by cancellation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import NoReturn, Protocol
+
+import structlog
+
+from kube_sync.errors import SyncError, Terminal
+from kube_sync.kube.cache import Cache, Changes, Write
+from kube_sync.kube.fencedwriter import Fenced, FencedWriter
+from kube_sync.kube.placementdecisions import Published, Slice, published_item
+from kube_sync.kube.reflector import Store
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.observability import metrics
+from kube_sync.remediation.decision_cache import DecisionCache, Key
+from kube_sync.remediation.profiles import Profiles
+from kube_sync.remediation.publication import Held, Placed, Publication, Subject, publish
+from kube_sync.remediation.slices import mark, marked
+from kube_sync.remediation.subjects import placed
+from kube_sync.runtime.backoff import Backoff
+from kube_sync.runtime.controller import Result, work
+from kube_sync.runtime.workqueue import WorkQueue
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+_RETRY_SECONDS = 1.0
+# Where a person lets placements through: what a resource has by now was let through.
+_WRITES = ("enforce", "manual")
+
+
+class Api(Protocol):
+    """PlacementDecisions as they are written; all of it raises SyncError."""
+
+    async def kind(self, gvr: GroupVersionResource) -> str:
+        """Return the kind of a resource."""
+        ...
+
+    async def apply(self, wanted: Slice, found: Published | None) -> Published:
+        """Make a slice as wanted."""
+        ...
+
+    async def delete(self, found: Published) -> None:
+        """Delete a slice."""
+        ...
+
+
+class PlacementSink:
+    """Everything that is known of placements and PlacementDecisions, and what acts on it."""
+
+    def __init__(
+        self,
+        api: Api,
+        decisions: DecisionCache,
+        mode: Callable[[str], str],
+        fenced: FencedWriter,
+        namespace: str | None,
+    ) -> None:
+        """`mode` is of a namespace.
+
+        Whoever lets the process of `fenced` write again wakes the sink.
+        `namespace` is where all ClusterProfiles lie; None: `profiles` knows.
+        """
+        self._api = api
+        self._mode = mode
+        self._fenced = fenced
+        self._queue = WorkQueue[Key]("placement_decisions", lambda: Backoff(_RETRY_SECONDS))
+        self._held: dict[Key, Held] = {}
+        self._subjects: dict[GroupVersionResource, Cache[Placed]] = {}
+        self._slices: dict[tuple[str, str], dict[ObjectKey, Published]] = {}
+        self._decisions = decisions
+        self._published = Cache[Published](published_item, self._republished, self.wake)
+        self._profiles = Profiles(namespace, self.wake)
+        decisions.subscribe(self._add, self.wake)
+
+    @property
+    def published(self) -> Store:
+        """The Store for PlacementDecisions."""
+        return self._published
+
+    @property
+    def profiles(self) -> Store | None:
+        """The Store for the metadata of ClusterProfiles; None: it needs none."""
+        return self._profiles.store
+
+    @property
+    def held(self) -> Mapping[Key, Held]:
+        """The resources whose PlacementDecisions are left as they are, and why."""
+        return self._held
+
+    def subjects(self, gvr: GroupVersionResource) -> Store:
+        """Return the Store for the metadata of one collection that is decided on."""
+
+        def changed(differences: Changes[Placed]) -> None:
+            self._add((gvr, key) for key in differences)
+
+        return self._subjects.setdefault(gvr, Cache(placed, changed, self.wake))
+
+    def wake(self) -> None:
+        """Look at everything again: a hold has ended, or this process may write now."""
+        self._add(self._decisions.known())
+        for namespace, for_whom in self._slices:
+            self._look(namespace, for_whom)
+
+    def _add(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            self._queue.add(key)
+
+    async def run(self) -> NoReturn:
+        """Publish until cancelled; more than one of these may run side by side."""
+        # Each takes long: where nothing is to be written, a hundred of them are one long stop.
+        await work(self._queue, self._turn, turn=1)
+
+    async def _turn(self, key: Key) -> Result:
+        """Reconcile one key; whatever stops it here queues the key again when it ends."""
+        if not self._is_known(key) or not self._fenced.may_write:
+            return Result()
+        try:
+            await self._reconcile(key)
+        except Fenced:
+            # Not for the Lease alone, which wakes all: it may have been renewed in this moment.
+            metrics.placement_decision_writes.labels("fenced").inc()
+            log.warning("placement_decision_fenced", **_names(key))
+            raise
+        except Terminal as error:
+            metrics.placement_decision_writes.labels("refused").inc()
+            log.warning("placement_decision_refused", **_names(key), error=str(error))
+        except SyncError as error:
+            # A conflict too: by then the watch has told what is there instead.
+            metrics.placement_decision_writes.labels("retried").inc()
+            log.warning("placement_decision_delayed", **_names(key), error=str(error))
+            raise
+        return Result()
+
+    def _is_known(self, key: Key) -> bool:
+        subjects = self._subjects.get(key[0])
+        listed = subjects is not None and subjects.served and self._published.served
+        return listed and self._profiles.known and self._decisions.may_act(key)
+
+    async def _reconcile(self, key: Key) -> None:
+        gvr, name = key
+        mode = self._mode(name.namespace)
+        found = self._slices.get((name.namespace, mark(gvr, name.name)), {})
+        decided, now = self._decisions.get(key), self._subjects[gvr].get(name)
+        if mode == "off" or not (found or decided):
+            self._tell(key, None)
+            return
+        publication = publish(
+            Subject(gvr, name, await self._api.kind(gvr)),
+            decided,
+            now,
+            [found[one] for one in sorted(found)],
+            self._profiles.locate,
+        )
+        self._tell(key, publication.held)
+        if mode in _WRITES:
+            await self._write(key, publication)
+        elif publication.write or publication.remove:
+            metrics.placement_decision_writes.labels(mode).inc()
+            log.info("placement_decision_not_written", **_names(key), mode=mode)
+
+    async def _write(self, key: Key, publication: Publication) -> None:
+        for wanted in publication.write:
+            found = self._published.get(wanted.key)
+            with self._published.writing(wanted.key) as write:
+                written = await self._fenced.send("apply", partial(self._api.apply, wanted, found))
+            self._answered(key, write, written)
+            metrics.placement_decision_writes.labels("applied").inc()
+            log.info("placement_decision_applied", **_names(key), clusters=len(wanted.choices))
+        for found in publication.remove:
+            await self._fenced.send("delete", partial(self._api.delete, found))
+            self._published.put(found.key, None)
+            metrics.placement_decision_writes.labels("deleted").inc()
+            log.info("placement_decision_deleted", **_names(key))
+
+    def _answered(self, key: Key, write: Write, written: Published) -> None:
+        """Hold an answer, unless the watch is further: then the key has to be looked at again."""
+        held = self._published.get(write.key)
+        if write.overtaken or (held is not None and held.is_later(written)):
+            self._queue.add(key)
+        else:
+            self._published.put(write.key, written)
+
+    def _tell(self, key: Key, held: Held | None) -> None:
+        before = self._held.get(key)
+        if before == held:
+            return
+        if before is not None:
+            del self._held[key]
+            metrics.placement_decisions_held.labels(before.code).dec()
+        if held is not None:
+            self._held[key] = held
+            metrics.placement_decisions_held.labels(held.code).inc()
+            log.info("placement_decision_held", **_names(key), reason=held.reason)
+
+    def _republished(self, differences: Changes[Published]) -> None:
+        for key, (before, now) in differences.items():
+            if before is not None:
+                self._drop(before)
+            if now is not None:
+                self._slices.setdefault((key.namespace, now.placed), {})[key] = now
+                self._look(key.namespace, now.placed)
+        metrics.placement_decisions.set(sum(map(len, self._slices.values())))
+
+    def _drop(self, found: Published) -> None:
+        where = (found.key.namespace, found.placed)
+        del self._slices[where][found.key]
+        if not self._slices[where]:
+            del self._slices[where]
+        self._look(*where)
+
+    def _look(self, namespace: str, for_whom: str) -> None:
+        collection, _, name = for_whom.rpartition("/")
+        for gvr in self._subjects:
+            if marked(gvr) == collection:
+                self._queue.add((gvr, ObjectKey(namespace, name)))
+
+
+def _names(key: Key) -> dict[str, str]:
+    return {"gvr": str(key[0]), "key": str(key[1])}

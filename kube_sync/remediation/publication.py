@@ -1,0 +1,204 @@
+"""What to write of one resource's placement into PlacementDecisions. Pure.
+
+Published is what the resource has, once that is what was decided: a PlacementDecision is never
+ahead of the annotation. Whatever holds the annotation back (a brake, a person who has not said
+so, a mode that does not write) so holds back the consumers of PlacementDecisions too.
+
+Nor does it end before the placement does: consumers take the end of a PlacementDecision for the end
+of the placement (KEP-5313, "Lifecycle"). Where nothing is decided any more but the resource has a
+placement of its own, what is published of it follows that until the resource has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kube_sync.decisions.decision import PLACEMENT, Decision
+from kube_sync.kube.events import cut
+from kube_sync.kube.placementdecisions import (
+    DECISION_INDEX,
+    DECISION_KEY,
+    PLACEMENT_KEY,
+    Choice,
+    Owner,
+    Published,
+    Slice,
+)
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.remediation.plan import Wanted
+from kube_sync.remediation.slices import clusters_of, decision_key, divided, mark
+
+# Where the ClusterProfile of a cluster lies, given where it was said to lie before.
+Locate = Callable[[str, str | None], str | None]
+
+_SELECTED = "selected by "
+_ASKED = "asked for by the resource itself"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The resource that a placement is of."""
+
+    gvr: GroupVersionResource
+    key: ObjectKey
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What the API server holds of it."""
+
+    uid: str
+    placement: str | None
+    decided: bool = False  # the placement is there by a decision, and nobody else's
+    placement_key: str | None = None  # the workload's own, if it has one
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Leave what is published as it is, although it may not be as it should."""
+
+    code: str  # one word
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What to write, in this order, then what to delete; and why no more than that."""
+
+    write: tuple[Slice, ...] = ()
+    remove: tuple[Published, ...] = ()
+    held: Held | None = None
+
+
+def publish(
+    subject: Subject,
+    decided: Wanted | None,
+    placed: Placed | None,
+    found: Sequence[Published],
+    locate: Locate,
+) -> Publication:
+    """Return what makes the slices that were found those of the placement."""
+    if placed is None:
+        return Publication(remove=tuple(found))
+    wanted = _wanted(subject, decided, placed, found, locate)
+    if isinstance(wanted, list):
+        return _difference(wanted, found)
+    # Of an earlier object of that name, which is gone whatever is decided of this one.
+    stale = (one for one in found if not _is_of(one, placed))
+    return Publication(remove=tuple(stale), held=wanted)
+
+
+def _wanted(
+    subject: Subject,
+    decided: Wanted | None,
+    placed: Placed,
+    found: Sequence[Published],
+    locate: Locate,
+) -> list[Slice] | Held | None:
+    """Return the slices that there should be; None where nothing was decided."""
+    if decided is None or decided.uid not in ("", placed.uid):
+        return None
+    if (unusable := _unusable(decided)) is not None:
+        return unusable
+    if decided.decision is None:
+        return None  # undefined never means that what an earlier decision wrote should go
+    text = decided.decision.annotations.get(PLACEMENT)
+    if text is None and not placed.decided:
+        text = _own(placed, found)
+        if text is None:
+            return []
+    if text is None or text != placed.placement:
+        return Held("not_applied", "the resource does not have what was decided")
+    choices = _choices(subject, decided, text, found, locate)
+    return choices if isinstance(choices, Held) else _slices(subject, placed, choices, found)
+
+
+def _own(placed: Placed, found: Sequence[Published]) -> str | None:
+    """Return the placement of nobody's deciding that what is published has to follow, if any."""
+    # Whoever never had a decision is not ours to publish, nor an earlier object of that name.
+    return placed.placement if any(_is_of(one, placed) for one in found) else None
+
+
+def _is_of(one: Published, placed: Placed) -> bool:
+    return placed.uid in {owner.uid for owner in one.owners}
+
+
+def _unusable(decided: Wanted) -> Held | None:
+    if decided.failure is not None:
+        return Held("undecided", f"no usable decision: {decided.failure}")
+    if decided.decision is not None and decided.decision.errors:
+        return Held("undecided", "the policy objects: " + "; ".join(decided.decision.errors))
+    return None
+
+
+def _choices(
+    subject: Subject, decided: Wanted, text: str, found: Sequence[Published], locate: Locate
+) -> dict[str, Choice] | Held:
+    if not subject.key.namespace:
+        return Held(
+            "no_namespace", "the resource is in no namespace; a PlacementDecision has to be"
+        )
+    if (names := clusters_of(text)) is None:
+        return Held("not_named", "the placement does not name its clusters one by one")
+    before = {choice.cluster: choice for one in found for choice in one.choices}
+    choices: dict[str, Choice] = {}
+    for name in sorted(names):
+        place = locate(name, before[name].namespace if name in before else None)
+        if place is None:
+            return Held("no_profile", f"there is no ClusterProfile {name}")
+        choices[name] = Choice(name, place, _reason(name, decided, before))
+    return choices
+
+
+def _slices(
+    subject: Subject, placed: Placed, choices: Mapping[str, Choice], found: Sequence[Published]
+) -> list[Slice]:
+    gvr, name = subject.gvr, subject.key.name
+    key = decision_key(gvr, name)
+    version = gvr.api_version
+    held = {
+        index: [choice.cluster for choice in one.choices]
+        for one in found
+        if (index := _index(one.key.name, key)) is not None
+    }
+    labels = {DECISION_KEY: key, PLACEMENT_KEY: placed.placement_key or key}
+    return [
+        Slice(
+            ObjectKey(subject.key.namespace, f"{key}-{index}"),
+            mark(gvr, name),
+            {**labels, DECISION_INDEX: str(index)},
+            Owner(version, subject.kind, name, placed.uid),
+            tuple(choices[cluster] for cluster in clusters),
+        )
+        for index, clusters in enumerate(divided(choices, held))
+    ]
+
+
+def _index(name: str, key: str) -> int | None:
+    begin, _, end = name.rpartition("-")
+    return int(end) if begin == key and end.isdecimal() else None
+
+
+def _difference(wanted: Sequence[Slice], found: Sequence[Published]) -> Publication:
+    by_key = {one.key: one for one in found}
+    write = (one for one in wanted if one.key not in by_key or not by_key[one.key].is_as(one))
+    keys = {one.key for one in wanted}
+    return Publication(tuple(write), tuple(one for one in found if one.key not in keys))
+
+
+def _reason(cluster: str, decided: Wanted, before: Mapping[str, Choice]) -> str:
+    """Return what the policy says of a cluster, or else which policies it was first chosen by.
+
+    First, since a policy that changes and decides the same is no reason to write.
+    """
+    decision = decided.decision or Decision()
+    if PLACEMENT not in decision.annotations:
+        return before[cluster].reason if cluster in before else _ASKED
+    said = decision.reasons.get(cluster)
+    if said is not None:
+        return cut(said)
+    if cluster in before and before[cluster].reason.startswith(_SELECTED):
+        return before[cluster].reason
+    return f"{_SELECTED}{decided.policy or 'policy'}"

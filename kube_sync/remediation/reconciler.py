@@ -1,0 +1,348 @@
+"""Make objects as they were decided to be: one key at a time, as often as it takes.
+
+Level-based: queues carry keys; each turn compares the latest decision with what the API server
+holds and takes at most one step. `look` comes first: it takes in all that may have to be done
+differently, waits until that is complete, and has it weighed together (`brakes`) before the workers
+(`run`) get a key. What is not done is kept in `waiting`, with the reason, and what was tried in
+`attempts`; what failed the queue tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from typing import NoReturn
+
+import structlog
+
+from kube_sync.decisions.records import Budget, Record
+from kube_sync.decisions.sealing import Place, Seals
+from kube_sync.errors import Retriable
+from kube_sync.objects import GroupVersionResource
+from kube_sync.observability import metrics
+from kube_sync.remediation.attempts import FORBIDDEN_SECONDS, Attempts
+from kube_sync.remediation.brakes import Brakes
+from kube_sync.remediation.decision_cache import DecisionCache, Key
+from kube_sync.remediation.holds import (
+    Wait,
+    Waiting,
+    braked,
+    dry_run,
+    forbidden,
+    manual,
+    name_of,
+    refused,
+    rival,
+    unusable,
+)
+from kube_sync.remediation.modes import BrakesByMode, Modes
+from kube_sync.remediation.plan import Check, Current, Held, Step, Wanted, Write, plan
+from kube_sync.remediation.policy_limits import InForce
+from kube_sync.remediation.targets import Targets
+from kube_sync.remediation.writer import Outcome, Writer
+from kube_sync.runtime.backoff import Backoff
+from kube_sync.runtime.controller import Result, work
+from kube_sync.runtime.turns import by_turns
+from kube_sync.runtime.workqueue import WorkQueue
+from kube_sync.safety import Held as Braked
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+_RETRY_SECONDS = 1.0
+_LOOK_SECONDS = 1.0  # at the latest after this long what waits is weighed again
+
+
+class Reconciler:
+    """Everything the remediator knows, and the loops that act on it."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        modes: Modes,
+        brakes: Brakes,
+        rehearsal: Brakes,
+        clock: Callable[[], float],
+        *,
+        told: Callable[[Key], None] = lambda _key: None,
+        held: Callable[[Key, Wait], None] = lambda _key, _wait: None,
+        warned: Callable[[Key, str, str], None] = lambda _key, _uid, _warning: None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        seals: Seals | None = None,
+        unreadable: Check = lambda _annotations: None,
+    ) -> None:
+        """`rehearsal` is what brakes would be where nothing is written, in mode `dry-run`.
+
+        `clock` is that of both; `told` hears of each object that has to wait, `held` what for, and
+        `warned` what is wrong with a placement that was written all the same, with the uid of its
+        object. `seals` are those of the notes that are written; `unreadable` finds what is wrong
+        with decided annotations.
+        """
+        self.decisions = DecisionCache(clock, self._tighten)
+        self.decisions.subscribe(self._touch)
+        self.waiting = Waiting(told, clock, held)
+        self._warned = warned
+        self._writer = writer
+        self._modes = modes
+        self._brakes = BrakesByMode(modes, brakes, rehearsal)
+        self._clock = clock
+        self._seals = seals or Seals()
+        self._unreadable = unreadable
+        self._sleep = sleep
+        self._targets: dict[GroupVersionResource, Targets] = {}
+        self._begun = False
+        self._anew = False  # it is to begin anew, though it may just be beginning
+        self._touched: dict[Key, None] = {}
+        self._news = asyncio.Event()
+        self._weighed_at = -math.inf
+        self._queue = WorkQueue[Key]("remediation", lambda: Backoff(_RETRY_SECONDS))
+        self._attempts = Attempts(clock)
+
+    @property
+    def holds(self) -> tuple[str, ...]:
+        """Why nothing at all is written now; empty when it is."""
+        reasons = list(self.decisions.holds)
+        reasons += [f"{gvr}: not listed yet" for gvr, t in self._targets.items() if not t.listed]
+        return (*reasons, *(() if self._writer.may else (self._writer.standby(),)))
+
+    def targets(self, gvr: GroupVersionResource) -> Targets:
+        """Return the Store for one target collection."""
+        if gvr not in self._targets:
+            self._targets[gvr] = Targets(lambda key: self._touch([(gvr, key)]), self._news.set)
+        return self._targets[gvr]
+
+    @property
+    def active(self) -> bool:
+        """Whether this process may write, and knows what."""
+        return self._begun and not self.holds
+
+    def objects(self) -> list[tuple[Key, Current]]:
+        """Return every target object."""
+        return [
+            ((gvr, k), found) for gvr, t in self._targets.items() for k, found in t.objects.items()
+        ]
+
+    def lead(self) -> None:
+        """Begin anew: this process may write now, and another one may have written before."""
+        self._begun, self._anew = False, True
+        self._news.set()
+
+    def weigh(self) -> None:
+        """Weigh again what waits: an operator has said something, or the fleet differs."""
+        self._weighed_at = -math.inf
+        self._news.set()
+
+    @property
+    def tightened(self) -> InForce:
+        """What policies make less of."""
+        return self._brakes.tightened
+
+    def apply(self, keys: Iterable[Key]) -> list[Key]:
+        """Carry out what waits for a person to say so; return what that was."""
+        found = []
+        for key in keys:
+            wait = self.waiting.get(key)
+            if wait is not None and wait.kind == "manual":
+                self._modes.apply(key, wait.name)
+                self.waiting.drop(key)
+                found.append(key)
+        self._touch(found)
+        return found
+
+    def take(self, record: Record | None) -> None:
+        """Take one record in; None: a new stream begins."""
+        self.decisions.take(record)
+        self._news.set()
+
+    async def look(self) -> NoReturn:
+        """Take in what may have to be done differently, until cancelled; one at a time."""
+        while True:
+            await self._next()
+            while (seconds := self.decisions.settling.wait(self._clock())) > 0:
+                await self._sleep(seconds)
+            await self._look()
+
+    async def run(self) -> NoReturn:
+        """Reconcile keys until cancelled; more than one of these may run side by side."""
+        await work(self._queue, self._reconcile)
+
+    def _tighten(self, budget: Budget | None) -> None:
+        if self._brakes.tighten(budget):
+            self.weigh()
+
+    def _touch(self, keys: Iterable[Key]) -> None:
+        self._touched.update(dict.fromkeys(keys))
+        self._news.set()
+
+    async def _next(self) -> None:
+        try:
+            # Not wait_for: before Python 3.12 it swallows a cancellation that comes with news.
+            async with asyncio.timeout(_LOOK_SECONDS if self._brakes.waiting else None):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+        self._news.clear()
+
+    async def _look(self) -> None:
+        # The Lease is renewed in between: 50,000 objects take longer than it lasts.
+        self.decisions.settling.begin()
+        if not self._writer.may:
+            self._begun = False
+        if self.holds:
+            return  # every key is touched again when the hold ends
+        if not self._begun and not await self._begin():
+            return
+        touched, self._touched = self._touched, {}
+        fresh = False
+        async for key in by_turns(touched):
+            fresh |= self._survey(key)
+        if fresh or self._clock() >= self._weighed_at + _LOOK_SECONDS:
+            self._weigh()
+        for key in touched:
+            self._queue.add(key)
+
+    async def _begin(self) -> bool:
+        """Begin with what the objects tell: it may be long since this process could write.
+
+        Returns whether that holds: another process may have written meanwhile.
+        """
+        self._anew = False
+        objects = self.objects()
+        await self._brakes.begin(objects)
+        self._begun = not self._anew
+        self._attempts.begin()
+        self._touched.update((key, None) for key, _ in objects)
+        return self._begun
+
+    def _weigh(self) -> None:
+        self._weighed_at = self._clock()
+        workloads = sum((t.namespaces for t in self._targets.values()), Counter[str]())
+        for key in self._brakes.weigh(workloads):
+            self._queue.add(key)
+
+    def _current(self, key: Key) -> Current | None:
+        gvr, name = key
+        return self._targets[gvr].get(name) if gvr in self._targets else None
+
+    def _plan(self, key: Key, wanted: Wanted | None, current: Current | None) -> Step:
+        gvr, name = key
+        place = Place(gvr.group, gvr.resource, name.namespace, name.name)
+        return plan(wanted, current, place, self._seals, self._unreadable)
+
+    def _survey(self, key: Key) -> bool:
+        """Take in what is wanted of an object; tell whether that has to be weighed."""
+        wanted, current = self.decisions.get(key), self._current(key)
+        step, brakes = self._plan(key, wanted, current), self._brakes.of(key)
+        if current is None:
+            brakes.forget(key)
+        elif wanted and isinstance(step, Write) and self._goes(key, wanted, current, step):
+            return brakes.want(key, current, step, evict=wanted.evict)
+        else:
+            brakes.drop(key)
+        return False
+
+    def _goes(self, key: Key, wanted: Wanted, current: Current, step: Write) -> bool:
+        """Tell whether a step will be tried; what will not be is no part of a mass."""
+        goes = self._modes.goes(key, name_of(step))
+        return goes and self._attempts.is_open(key, wanted, current, step)
+
+    async def _reconcile(self, key: Key) -> Result:
+        if not self.active:  # its turn comes when this process may write again
+            self._touched[key] = None
+            return Result()
+        wanted, current = self.decisions.get(key), self._current(key)
+        step = self._plan(key, wanted, current)
+        if current is None or wanted is None or not isinstance(step, Write | Held):
+            self._settled(key, gone=current is None)
+        elif isinstance(step, Held):
+            self.waiting.put(key, unusable(current, step))
+        elif self._modes.of(key[1].namespace) == "off":
+            self.waiting.drop(key)
+        elif not self._attempts.is_done(key, step):
+            return await self._carry_out(key, wanted, current, step)
+        return Result()
+
+    async def _carry_out(self, key: Key, wanted: Wanted, current: Current, step: Write) -> Result:
+        if not self._modes.goes(key, name_of(step)):
+            self.waiting.put(key, manual(key, current, step))
+            return Result()
+        if (postponed := self._postponed(key, wanted, current, step)) is not None:
+            return postponed
+        brakes, rehearsed = self._brakes.of(key), self._brakes.is_rehearsed(key)
+        go = brakes.take(key, current, step, evict=wanted.evict)
+        if isinstance(go, Braked):
+            self.waiting.put(key, (dry_run if rehearsed else braked)(current, step, go))
+            return Result(brakes.seconds_until(go))
+        if rehearsed:
+            brakes.refund(key, current)
+            self.waiting.put(key, dry_run(current, step))
+            return Result()
+        person = "remediate apply" if self._modes.of(key[1].namespace) == "manual" else ""
+        outcome = await self._writer.write(key, go, current, person)
+        if outcome.word == "applied":
+            self._attempts.applied(key, wanted, current)
+        return self._written(key, current, step, outcome)
+
+    def _postponed(self, key: Key, wanted: Wanted, current: Current, step: Write) -> Result | None:
+        """Return when to come again to a step that is not to be tried now, None: it is."""
+        until = self._attempts.rival_until(key, wanted, current)
+        if until is None:
+            until = self._attempts.forbidden_until(key, step)
+        elif self.waiting.put(key, rival(current, step, until)):
+            metrics.remediation_rivals.inc()
+        if until is not None:
+            return Result(max(0.0, until - self._clock()))
+        wait, forbidden_before = self.waiting.get(key), self._attempts.release(key)
+        left_to_rival = wait is not None and wait.kind == "rival"
+        if left_to_rival:
+            self.waiting.drop(key)
+        if left_to_rival or forbidden_before:
+            # Until now it was not weighed, since it was not to go.
+            self._touch([key])
+            return Result()
+        return None
+
+    def _written(self, key: Key, current: Current, step: Write, outcome: Outcome) -> Result:
+        """Take note of what became of a write. Raises Retriable where it is to be tried again."""
+        metrics.remediations.labels(outcome.word).inc()
+        said = log.bind(gvr=str(key[0]), key=str(key[1]), **_named(step))
+        if outcome.written is False:
+            self._brakes.of(key).refund(key, current)
+        match outcome.word:
+            case "applied":
+                if warning := self._brakes.of(key).moved(key, current):
+                    said.warning("placed_on_unknown_clusters", warning=warning)
+                    self._warned(key, current.uid, warning)
+                said.info("remediated")
+            case "refused":
+                self.waiting.put(key, refused(current, step, outcome.error))
+                self._leave_out(key)
+            case "forbidden":
+                self.waiting.put(key, forbidden(current, step, outcome.error))
+                self._attempts.forbid(key, step)
+                self._leave_out(key)
+                return Result(FORBIDDEN_SECONDS)
+            case "retried" | "fenced":
+                said.warning("remediation_delayed", error=outcome.error)
+                raise Retriable(outcome.error, outcome.retry_after)
+        self._attempts.done(key, step)
+        if outcome.word != "refused":
+            self.waiting.drop(key)
+        return Result()
+
+    def _leave_out(self, key: Key) -> None:
+        """Let it hold up nobody as a part of a mass that will not move."""
+        self._brakes.of(key).drop(key)
+        self.weigh()
+
+    def _settled(self, key: Key, *, gone: bool) -> None:
+        self.waiting.drop(key)
+        self._attempts.settled(key, gone=gone)
+        self._modes.forget(key)
+
+
+def _named(step: Write) -> dict[str, list[str]]:
+    """Return what a step writes, by name only."""
+    found = {"annotations": step.annotations, "labels": step.labels}
+    return {name: sorted(values) for name, values in found.items() if values}

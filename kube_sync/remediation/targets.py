@@ -1,0 +1,157 @@
+"""What the API server holds of the target resources: metadata, and of it what is compared.
+
+A watch of the remediator's own, so that it compares decisions with the truth and not with what the
+replicator believes. Of whole objects, since an object that wants no replicas (`spec.replicas` is 0)
+counts for nothing where moves are counted, and metadata does not tell; of each it keeps no more
+than is said here. Of managedFields (Kubernetes, "Server-Side Apply") it keeps
+the annotations and labels that the remediator gave the object and nobody else owns. A JSON Patch
+counts as an update, beside what was applied: of labels it only ever sets what was decided; of
+annotations it sets what was decided, which is noted beside it, and what was asked for, which is not
+the remediator's own. So there an update says nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from kube_sync.decisions.requested import FIELD_MANAGER
+from kube_sync.errors import NO_JSON, Retriable
+from kube_sync.kube.cache import Cache, Changes
+from kube_sync.kube.collection import Item
+from kube_sync.objects import ObjectKey
+from kube_sync.remediation.plan import Current
+
+
+class _OwnedMetadata(msgspec.Struct, frozen=True):
+    annotations: dict[str, msgspec.Raw] = msgspec.field(name="f:annotations", default={})
+    labels: dict[str, msgspec.Raw] = msgspec.field(name="f:labels", default={})
+
+
+class _Owned(msgspec.Struct, frozen=True):
+    metadata: _OwnedMetadata = msgspec.field(name="f:metadata", default=_OwnedMetadata())
+
+
+class _Manager(msgspec.Struct, rename="camel"):
+    manager: str = ""
+    operation: str = ""
+    fields_v1: _Owned = msgspec.field(name="fieldsV1", default=_Owned())
+
+    @property
+    def metadata(self) -> _OwnedMetadata:
+        return self.fields_v1.metadata
+
+    @property
+    def ours(self) -> bool:
+        return self.manager == FIELD_MANAGER
+
+    @property
+    def applied_by_us(self) -> bool:
+        return self.ours and self.operation == "Apply"
+
+
+# Not kube.meta: decoded for every object of a collection, where each field costs.
+class _Metadata(msgspec.Struct, rename="camel"):
+    annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+    managed_fields: msgspec.Raw = msgspec.Raw()
+
+
+class _Spec(msgspec.Struct):
+    replicas: msgspec.Raw = msgspec.Raw()
+
+
+class _Object(msgspec.Struct):
+    metadata: _Metadata
+    spec: msgspec.Raw = msgspec.Raw()
+
+
+_objects = msgspec.json.Decoder(_Object)
+_managers = msgspec.json.Decoder(list[_Manager] | None)
+_specs = msgspec.json.Decoder(_Spec)
+_OURS = FIELD_MANAGER.encode()
+
+
+class Targets(Cache[Current]):
+    """The objects of one target collection; a kind that is unknown has none."""
+
+    def __init__(
+        self, changed: Callable[[ObjectKey], None], listed: Callable[[], None] = lambda: None
+    ) -> None:
+        """Call `changed` with each key that differs, and with all at the end of a LIST.
+
+        `listed` is called after that.
+        """
+        super().__init__(_current, self._counted, self._all, when_unknown="empty")
+        self._changed = changed
+        self._was_listed = listed
+        self.namespaces: Counter[str] = Counter()  # how many objects each has, but for idle ones
+
+    def _counted(self, changes: Changes[Current]) -> None:
+        for key, (old, new) in changes.items():
+            self.namespaces[key.namespace] += _counts(new) - _counts(old)
+            if not self.namespaces[key.namespace]:
+                # A Counter keeps what is 0: namespaces that come and go would add up for ever.
+                del self.namespaces[key.namespace]
+            self._changed(key)
+
+    def _all(self) -> None:
+        for key in self.objects:
+            self._changed(key)
+        self._was_listed()
+
+
+def _current(item: Item) -> Current:
+    try:
+        whole = _objects.decode(item.body)
+    except NO_JSON as error:  # it is there, but what is to be changed cannot be told
+        msg = f"{item.key} cannot be read: {error}"
+        raise Retriable(msg) from error
+    metadata = whole.metadata
+    annotations, labels = metadata.annotations or {}, metadata.labels or {}
+    ours, our_labels = _alone(metadata.managed_fields)
+    return Current(
+        item.uid,
+        annotations,
+        labels,
+        item.version,
+        ours & annotations.keys(),
+        our_labels & labels.keys(),
+        _is_idle(whole.spec),
+    )
+
+
+def _counts(current: Current | None) -> bool:
+    return current is not None and not current.idle
+
+
+def _is_idle(spec: msgspec.Raw) -> bool:
+    """Tell whether no replicas are wanted; what does not say so may want some."""
+    try:
+        return bytes(_specs.decode(spec or b"{}").replicas) == b"0"
+    except NO_JSON:
+        return False
+
+
+def _alone(raw: msgspec.Raw) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the annotations and labels that are as they are only because of us."""
+    # Most objects were never written by us, and their managedFields are long.
+    if _OURS not in bytes(raw):
+        return frozenset(), frozenset()
+    try:
+        managers = _managers.decode(raw) or []
+    except NO_JSON:
+        return frozenset(), frozenset()  # unknown: nothing is taken away on a guess
+    annotations = ((found.applied_by_us, found.metadata.annotations) for found in managers)
+    labels = ((found.ours, found.metadata.labels) for found in managers)
+    return _of(annotations), _of(labels)
+
+
+def _of(owners: Iterable[tuple[bool, Iterable[str]]]) -> frozenset[str]:
+    """Return the keys that only we own; with each owner's comes whether that is us."""
+    ours, others = set[str](), set[str]()
+    for is_ours, owned in owners:
+        (ours if is_ours else others).update(owned)
+    return frozenset(key.removeprefix("f:") for key in ours - others)

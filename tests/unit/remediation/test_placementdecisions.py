@@ -1,0 +1,561 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
+
+from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision
+from kube_sync.decisions.records import (
+    BookmarkRecord,
+    DecisionRecord,
+    DeletedRecord,
+    StatusRecord,
+    Target,
+)
+from kube_sync.errors import Conflict, Refused, Retriable, SyncError, Terminal
+from kube_sync.kube.cache import Cache
+from kube_sync.kube.collection import Event, Item, ResourceVersion
+from kube_sync.kube.fencedwriter import FencedWriter
+from kube_sync.kube.placementdecisions import PLACEMENT_KEY, Published, Slice
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.remediation.decision_cache import DecisionCache
+from kube_sync.remediation.placementdecisions import PlacementSink
+from kube_sync.remediation.publication import Placed
+from kube_sync.remediation.subjects import placed
+from kube_sync.runtime.backoff import Backoff
+from tests.fakes.listing import Listing, listed
+from tests.memory import remembered
+from tests.unit.async_tools import Timers, running, until
+
+REPLICASETS = GroupVersionResource("apps", "v1", "replicasets")
+VERSION = ResourceVersion("1")
+HELD = StatusRecord(("loading",), "me")
+RELEASED = StatusRecord((), "me")
+BOOKMARK = BookmarkRecord(1, "me")
+
+
+def preferences(clusters: Iterable[str]) -> str:
+    return json.dumps({"clusters": {name: {"weight": 1} for name in clusters}})
+
+
+def target(name: str) -> Target:
+    return Target("apps", "v1", "replicasets", name, "ns")
+
+
+def decision(name: str, *clusters: str, uid: str = "u") -> DecisionRecord:
+    annotations = {PLACEMENT: preferences(clusters)} if clusters else {}
+    return DecisionRecord(target(name), uid, Decision(annotations), 1, "data", "p1")
+
+
+def item(name: str, *clusters: str, uid: str = "u") -> Item:
+    metadata = {"name": name, "annotations": {PLACEMENT: preferences(clusters)}}
+    body = json.dumps({"metadata": metadata if clusters else {"name": name}})
+    return Item(ObjectKey("ns", name), uid, VERSION, body.encode())
+
+
+class Api:
+    """What is published, and how writes are answered."""
+
+    def __init__(self) -> None:
+        self.slices: dict[ObjectKey, Published] = {}
+        self.writes: list[str] = []
+        self.failures: list[SyncError] = []
+        self.before: Callable[[], None] = lambda: None
+        self.answer: Callable[[Published], None] = lambda _written: None
+        self.version = 1
+
+    async def kind(self, gvr: GroupVersionResource) -> str:
+        assert gvr == REPLICASETS
+        return "ReplicaSet"
+
+    async def apply(self, wanted: Slice, found: Published | None) -> Published:
+        await self._write("apply")
+        assert self.slices.get(wanted.key) == found
+        self.version += 1
+        written = Published(
+            wanted.key,
+            "p",
+            str(self.version),
+            wanted.placed,
+            wanted.labels,
+            (wanted.owner,),
+            wanted.choices,
+        )
+        self.slices[wanted.key] = written
+        self.answer(written)
+        return written
+
+    async def delete(self, found: Published) -> None:
+        await self._write("delete")
+        del self.slices[found.key]
+
+    async def _write(self, what: str) -> None:
+        self.writes.append(what)
+        await asyncio.sleep(0)
+        self.before()
+        if self.failures:
+            raise self.failures.pop(0)
+
+
+class World:
+    def __init__(
+        self, *items: Item, mode: str = "enforce", namespace: str | None = "fleet"
+    ) -> None:
+        self.api = Api()
+        self.leads: float = math.inf  # seconds
+        self.fences: list[float] = []  # the next answers to for how long it leads
+        self.turns = 0  # how many keys had theirs
+        self._mode_of_all = mode
+        self.decisions = DecisionCache(lambda: 0.0)
+        fenced = FencedWriter(self._fence)
+        self.sink = PlacementSink(self.api, self.decisions, self._mode, fenced, namespace)
+        self.subjects = self.sink.subjects(REPLICASETS)
+        listed(self.subjects, Listing(list(items), VERSION))
+        self.relist()
+
+    def _mode(self, _namespace: str) -> str:
+        self.turns += 1
+        return self._mode_of_all
+
+    def _fence(self) -> float:
+        return self.fences.pop(0) if self.fences else self.leads
+
+    def relist(self, *bodies: bytes) -> None:
+        """List PlacementDecisions that nobody has told of."""
+        key = ObjectKey("ns", "any")
+        items = [Item(replace(key, name=str(n)), "p", VERSION, b) for n, b in enumerate(bodies)]
+        listed(self.sink.published, Listing(items, VERSION))
+
+    def stream(self, *decisions: DecisionRecord) -> None:
+        for record in (None, HELD, *decisions, RELEASED, BOOKMARK):
+            self.decisions.take(record)
+
+    def event(self, kind: str, one: Item) -> None:
+        self.subjects.apply(Event(kind, VERSION, one))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        async with running(self.sink.run(), self.sink.run()):
+            yield
+            await self.idle()
+
+    async def idle(self) -> None:
+        """Wait until every worker waits."""
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+    def clusters(self) -> list[list[str]]:
+        found = sorted(self.api.slices.values(), key=lambda one: one.key)
+        return [[choice.cluster for choice in one.choices] for one in found]
+
+
+def held_now(reason: str) -> float:
+    return REGISTRY.get_sample_value("kube_sync_placement_decisions_held", {"reason": reason}) or 0
+
+
+def written(outcome: str) -> float:
+    name = "kube_sync_placement_decision_writes_total"
+    return REGISTRY.get_sample_value(name, {"outcome": outcome}) or 0
+
+
+async def test_only_placements_that_resources_have_are_published() -> None:
+    world = World(item("has", "eu"), item("waits", "eu"), item("undecided", "eu"))
+    async with world.running():
+        world.stream(decision("has", "eu"), decision("waits", "us"), decision("unknown", "eu"))
+    assert world.clusters() == [["eu"]]
+    assert world.api.writes == ["apply"]
+
+
+async def test_what_is_published_follows_the_resource() -> None:
+    world = World(item("a", "eu"))
+    async with world.running():
+        world.stream(decision("a", "eu"))
+        await world.idle()
+        world.decisions.take(decision("a", "us"))
+        await world.idle()
+        assert world.clusters() == [["eu"]]
+        world.event("MODIFIED", item("a", "us"))
+    assert world.clusters() == [["us"]]
+    assert world.api.writes == ["apply", "apply"]
+
+
+async def test_the_same_again_writes_nothing() -> None:
+    world = World(item("a", "eu"))
+    async with world.running():
+        world.stream(decision("a", "eu"))
+        await world.idle()
+        world.decisions.take(decision("a", "eu"))
+        world.event("MODIFIED", item("a", "eu"))
+        world.sink.wake()
+    assert world.api.writes == ["apply"]
+
+
+async def test_a_resource_or_a_placement_that_goes_takes_what_is_published_along() -> None:
+    world = World(item("a", "eu"), item("b", "eu"))
+    async with world.running():
+        world.stream(decision("a", "eu"), decision("b", "eu"))
+        await world.idle()
+        world.event("DELETED", item("a", "eu"))
+        world.decisions.take(DeletedRecord(target("a"), 2))
+        world.decisions.take(decision("b"))
+        world.event("MODIFIED", item("b"))
+    assert world.clusters() == []
+    assert world.api.writes == ["apply", "apply", "delete", "delete"]
+
+
+async def test_what_is_decided_no_more_stays_while_the_resource_asks_for_it() -> None:
+    world = World(item("a", "eu"))
+    async with world.running():
+        world.stream(decision("a", "eu"))
+        await world.idle()
+        world.decisions.take(decision("a"))
+    assert (world.clusters(), world.api.writes) == ([["eu"]], ["apply"])
+
+
+async def test_a_relist_without_a_resource_takes_what_is_published_along() -> None:
+    """It went while nobody watched; nothing tells its key but what is published of it."""
+    world = World(item("a", "eu"))
+    async with world.running():
+        world.stream(decision("a", "eu"))
+        await world.idle()
+        world.decisions.take(None)
+        for record in (RELEASED, BOOKMARK):
+            world.decisions.take(record)
+        listed(world.subjects, Listing([], VERSION))
+    assert world.clusters() == []
+
+
+async def test_one_that_is_deleted_before_its_write_is_answered_is_written_again() -> None:
+    world = World(item("a", "eu"))
+    answer = world.api.answer
+
+    def overtake(written: Published) -> None:
+        world.api.answer = answer
+        del world.api.slices[written.key]
+        gone = Item(written.key, "p", VERSION, b"{}")
+        world.sink.published.apply(Event("DELETED", VERSION, gone))
+
+    world.api.answer = overtake
+    async with world.running():
+        world.stream(decision("a", "eu"))
+    assert (world.clusters(), world.api.writes) == ([["eu"]], ["apply", "apply"])
+
+
+async def test_one_that_is_changed_before_its_write_is_answered_is_written_again() -> None:
+    world = World(item("a", "eu"))
+    answer = world.api.answer
+
+    def overtake(written: Published) -> None:
+        world.api.answer = answer
+        world.api.version += 1
+        theirs = replace(written, version=str(world.api.version), choices=())
+        world.api.slices[written.key] = theirs
+        cache = world.sink.published
+        assert isinstance(cache, Cache)
+        cache.put(written.key, theirs)
+
+    world.api.answer = overtake
+    async with world.running():
+        world.stream(decision("a", "eu"))
+    assert (world.clusters(), world.api.writes) == ([["eu"]], ["apply", "apply"])
+
+
+async def test_a_kind_that_is_missing_deletes_nothing() -> None:
+    world = World(item("a", "eu"))
+    async with world.running():
+        world.stream(decision("a", "eu"))
+        await world.idle()
+        listed(world.subjects, Listing([], VERSION), known=False)
+        world.sink.wake()
+    assert world.clusters() == [["eu"]]
+
+
+async def test_nothing_is_written_before_everything_is_listed() -> None:
+    world = World(item("a", "eu"), namespace=None)
+    profiles = world.sink.profiles
+    assert profiles is not None
+    async with world.running():
+        world.stream(decision("a", "eu"))
+        await world.idle()
+        assert world.api.writes == []
+        profile = Item(ObjectKey("fleet", "eu"), "c", VERSION, b"{}")
+        listed(profiles, Listing([profile], VERSION))
+    assert world.clusters() == [["eu"]]
+
+
+async def test_what_is_published_is_listed_before_anything_is_written() -> None:
+    world = World(item("a", "eu"))
+    listed(world.sink.published, Listing([], VERSION), known=False)
+    async with world.running():
+        world.stream(decision("a", "eu"))
+        await world.idle()
+        assert world.api.writes == []
+        world.relist()
+    assert world.api.writes == ["apply"]
+
+
+async def test_many_keys_with_nothing_to_write_leave_others_their_turn() -> None:
+    """The Lease among them, which would be lost."""
+    world = World(*[item(f"n{n}", "eu") for n in range(100)])
+    world.stream()
+    async with running(world.sink.run()):
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert world.turns < 10
+        await until(lambda: world.turns == 100)
+
+
+async def test_writes_are_counted_by_what_became_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    timers = Timers(monkeypatch)
+    world = World(item("a", "eu"))
+    words = ("applied", "deleted", "refused", "retried")
+    before = {word: written(word) for word in words}
+    world.api.failures = [Terminal("422"), Retriable("503")]
+    async with world.running():
+        world.stream(decision("a", "eu"))
+        await world.idle()
+        world.sink.wake()
+        await world.idle()
+        timers.fire()
+        await world.idle()
+        assert REGISTRY.get_sample_value("kube_sync_placement_decisions") == 1
+        world.event("DELETED", item("a", "eu"))
+    assert {word: written(word) - before[word] for word in words} == dict.fromkeys(words, 1.0)
+    assert REGISTRY.get_sample_value("kube_sync_placement_decisions") == 0
+
+
+async def test_where_the_namespace_of_clusters_is_known_none_is_looked_for() -> None:
+    assert World(namespace="fleet").sink.profiles is None
+
+
+async def test_while_held_nothing_is_written_and_the_release_catches_up() -> None:
+    world = World(item("a", "eu"))
+    async with world.running():
+        world.stream()
+        world.decisions.take(HELD)
+        world.decisions.take(decision("a", "eu"))
+        await world.idle()
+        assert world.api.writes == []
+        world.decisions.take(RELEASED)
+    assert world.api.writes == ["apply"]
+
+
+async def test_who_may_not_write_waits_until_it_is_woken() -> None:
+    world = World(item("a", "eu"))
+    world.leads = 0
+    async with world.running():
+        world.stream(decision("a", "eu"))
+        await world.idle()
+        assert world.api.writes == []
+        world.leads = math.inf
+        world.sink.wake()
+    assert world.api.writes == ["apply"]
+
+
+async def test_who_may_not_write_any_more_stops_between_two_writes() -> None:
+    names = [f"c{n:03}" for n in range(201)]
+    world = World(item("a", *names))
+
+    def lose() -> None:
+        world.leads = 0
+
+    world.api.before = lose
+    async with world.running():
+        world.stream(decision("a", *names))
+    assert world.api.writes == ["apply"]
+
+
+async def test_who_may_not_write_any_more_deletes_nothing() -> None:
+    names = [f"c{n:03}" for n in range(201)]
+    world = World(item("a", *names))
+    async with world.running():
+        world.stream(decision("a", *names))
+        await world.idle()
+        world.fences = [math.inf, math.inf]  # before the turn and the apply
+        world.leads = 0.0  # before the first deletion
+        world.decisions.take(decision("a", "c000"))
+        world.event("MODIFIED", item("a", "c000"))
+    assert world.api.writes == ["apply"] * 4
+    assert len(world.api.slices) == 3
+
+
+@pytest.mark.parametrize("what", ["apply", "delete"])
+async def test_a_request_is_given_up_when_the_time_to_write_is_over(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Its answer may never come, and another process may write by then."""
+    timers = Timers(monkeypatch)
+    world = World(item("a", "eu"))
+    async with world.running():
+        if what == "delete":
+            world.stream(decision("a", "eu"))
+            await world.idle()
+        before, asked = written("fenced"), asyncio.Event()
+
+        async def hang(*_: object) -> None:
+            asked.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(world.api, "_write", hang)
+        world.leads = 0.01
+        if what == "delete":
+            world.event("DELETED", item("a", "eu"))
+        else:
+            world.stream(decision("a", "eu"))
+        await asked.wait()
+        while written("fenced") == before:  # noqa: ASYNC110 - a timer of the loop ends it
+            await asyncio.sleep(0)
+        assert len(timers.seconds) == 1, "it is tried again, should the Lease be renewed"
+
+
+async def test_in_manual_mode_what_a_person_let_through_is_published() -> None:
+    world = World(item("let_through", "eu"), item("waits", "eu"), mode="manual")
+    async with world.running():
+        world.stream(decision("let_through", "eu"), decision("waits", "us"))
+    assert world.clusters() == [["eu"]]
+
+
+@pytest.mark.parametrize("mode", ["off", "dry-run"])
+async def test_a_mode_that_does_not_write_publishes_nothing(mode: str) -> None:
+    world = World(item("a", "eu"), mode=mode)
+    before = written(mode)
+    async with world.running():
+        world.stream(decision("a", "eu"), decision("gone"))
+    assert world.api.writes == []
+    assert written(mode) - before == (mode != "off")
+
+
+async def test_what_is_not_ours_is_nothing_to_us() -> None:
+    world = World()
+    world.relist(b'{"metadata":{"name":"x","uid":"y"}}')
+    async with world.running():
+        world.stream()
+    assert world.api.writes == []
+
+
+async def test_a_mark_of_a_collection_that_is_not_decided_on_is_left_alone() -> None:
+    """It is another installation's, or of an earlier configuration."""
+    metadata = {
+        "name": "web-0",
+        "namespace": "ns",
+        "uid": "p",
+        "labels": {"app.kubernetes.io/managed-by": "kube-sync-remediator"},
+        "annotations": {"kube-sync.io/placed": "deployments.apps/web"},
+    }
+    world = World()
+    body = {"metadata": metadata, "schedulerName": "kube-sync", "decisions": []}
+    async with world.running():
+        world.relist(json.dumps(body).encode())
+        world.stream()
+    assert world.api.writes == []
+    assert REGISTRY.get_sample_value("kube_sync_placement_decisions") == 1
+
+
+async def test_what_is_held_is_told_once_and_counted_until_it_goes() -> None:
+    world = World(item("a", "us"))
+    before = held_now("not_applied")
+    with capture_logs() as logs:
+        async with world.running():
+            world.stream(decision("a", "eu"))
+            await world.idle()
+            world.sink.wake()
+            await world.idle()
+            assert held_now("not_applied") == before + 1
+            assert [held.code for held in world.sink.held.values()] == ["not_applied"]
+            world.decisions.take(DeletedRecord(target("a"), 2))
+    assert held_now("not_applied") == before
+    assert world.sink.held == {}
+    assert [line["event"] for line in logs].count("placement_decision_held") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "at_least", "at_most"),
+    [
+        (Conflict("409"), 0.5, 1.0),
+        (Refused("403"), 0.5, 1.0),
+        (Retriable("429", 7.0), 7.0, 7.0),
+    ],
+)
+async def test_a_failed_write_is_tried_again_when_the_server_asks_for_it(
+    monkeypatch: pytest.MonkeyPatch, error: SyncError, at_least: float, at_most: float
+) -> None:
+    timers = Timers(monkeypatch)
+    world = World(item("a", "eu"))
+    world.api.failures = [error]
+    async with world.running():
+        world.stream(decision("a", "eu"))
+        await world.idle()
+        (seconds,) = timers.seconds
+        assert at_least <= seconds <= at_most
+        timers.fire()
+    assert world.clusters() == [["eu"]]
+    assert remembered(world.sink, Backoff) == []
+
+
+async def test_what_retrying_cannot_help_is_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timers = Timers(monkeypatch)
+    world = World(item("a", "eu"))
+    world.api.failures = [Terminal("somebody else's")]
+    async with world.running():
+        world.stream(decision("a", "eu"))
+        await world.idle()
+        assert timers.seconds == []
+    assert world.clusters() == []
+
+
+def _placed(**metadata: object) -> Placed:
+    body = json.dumps({"metadata": metadata}).encode()
+    return placed(Item(ObjectKey("ns", "a"), "u", VERSION, body))
+
+
+def _manager(name: str, operation: str = "Apply", *keys: str) -> dict[str, object]:
+    owned: dict[str, object] = {f"f:{key}": {} for key in keys or (PLACEMENT,)}
+    fields = {"f:metadata": {"f:annotations": owned}}
+    return {"manager": name, "operation": operation, "fieldsV1": fields}
+
+
+OURS = _manager("kube-sync-remediator")
+
+
+def test_of_a_resource_its_placement_and_its_placement_key_are_read() -> None:
+    assert _placed() == Placed("u", None)
+    read = _placed(annotations={PLACEMENT: "x"}, labels={PLACEMENT_KEY: "job-42"})
+    assert read == Placed("u", "x", placement_key="job-42")
+
+
+def test_a_placement_beside_which_a_request_is_noted_is_a_decisions() -> None:
+    annotations = {PLACEMENT: "x", REQUESTED: json.dumps({PLACEMENT: None})}
+    assert _placed(annotations=annotations).decided
+
+
+@pytest.mark.parametrize(
+    ("managers", "decided"),
+    [
+        ([OURS], True),
+        ([OURS, _manager("kubectl", "Update", "other")], True),
+        ([OURS, {"manager": "status", "operation": "Update"}], True),
+        ([OURS, _manager("kubectl")], False),  # its owner wants the same
+        ([_manager("kube-sync-remediator", "Update")], False),  # put back, not decided
+        ([_manager("kubectl")], False),
+        (None, False),
+        ({"kube-sync-remediator": "of a shape not known here"}, True),
+    ],
+)
+def test_a_placement_that_nobody_but_the_remediator_owns_is_a_decisions(
+    managers: object, *, decided: bool
+) -> None:
+    read = _placed(annotations={PLACEMENT: "x"}, managedFields=managers)
+    assert read.decided == decided
+
+
+def test_what_was_taken_away_is_nobodys() -> None:
+    assert not _placed(managedFields=[OURS]).decided

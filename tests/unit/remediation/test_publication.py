@@ -1,0 +1,307 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube_sync.decisions.decision import PLACEMENT, Decision
+from kube_sync.kube.placementdecisions import (
+    DECISION_INDEX,
+    DECISION_KEY,
+    PLACEMENT_KEY,
+    Owner,
+    Published,
+    Slice,
+)
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.remediation.plan import Wanted
+from kube_sync.remediation.publication import Held, Placed, Publication, Subject, publish
+
+WEB = Subject(
+    GroupVersionResource("apps", "v1", "replicasets"), ObjectKey("shop", "web"), "ReplicaSet"
+)
+
+
+def preferences(clusters: Iterable[str]) -> str:
+    return json.dumps({"clusters": {name: {"weight": 1} for name in clusters}})
+
+
+def decided(
+    text: str | None, reasons: Mapping[str, str] | None = None, policy: str = "p1"
+) -> Wanted:
+    annotations = {} if text is None else {PLACEMENT: text}
+    return Wanted("u", Decision(annotations, reasons=reasons or {}), None, policy)
+
+
+def fleet(_cluster: str, before: str | None) -> str:
+    return before or "fleet"
+
+
+def held_as(slices: Iterable[Slice]) -> list[Published]:
+    """Return slices as the API server holds them once they are written."""
+    return [Published(s.key, "p", "1", s.placed, s.labels, (s.owner,), s.choices) for s in slices]
+
+
+def published(clusters: Sequence[str], policy: str = "p1") -> list[Published]:
+    text = preferences(clusters)
+    return held_as(publish(WEB, decided(text, None, policy), Placed("u", text), [], fleet).write)
+
+
+def clusters_in(publication: Publication) -> list[str]:
+    return [choice.cluster for one in publication.write for choice in one.choices]
+
+
+def test_a_placement_is_published_for_its_resource() -> None:
+    text = preferences(["eu", "us"])
+    (only,) = publish(WEB, decided(text, {"eu": "near"}), Placed("u", text), [], fleet).write
+    assert only.placed == "replicasets.apps/web"
+    assert only.owner == Owner("apps/v1", "ReplicaSet", "web", "u")
+    assert (only.key.namespace, only.labels[DECISION_INDEX]) == ("shop", "0")
+    assert only.key.name == f"{only.labels[DECISION_KEY]}-0"
+    assert only.labels[PLACEMENT_KEY] == only.labels[DECISION_KEY]
+    assert [(c.cluster, c.namespace, c.reason) for c in only.choices] == [
+        ("eu", "fleet", "near"),
+        ("us", "fleet", "selected by p1"),
+    ]
+
+
+def test_an_owner_of_the_core_group_has_the_bare_version() -> None:
+    text = preferences(["eu"])
+    pods = replace(WEB, gvr=GroupVersionResource("", "v1", "pods"), kind="Pod")
+    (only,) = publish(pods, decided(text), Placed("u", text), [], fleet).write
+    assert only.owner.api_version == "v1"
+
+
+def test_a_placement_key_of_the_workload_is_kept() -> None:
+    text = preferences(["eu"])
+    placed = Placed("u", text, placement_key="job-42")
+    (only,) = publish(WEB, decided(text), placed, [], fleet).write
+    assert only.labels[PLACEMENT_KEY] == "job-42"
+
+
+def test_what_is_as_it_should_be_is_not_written() -> None:
+    found = published(["eu"])
+    text = preferences(["eu"])
+    assert publish(WEB, decided(text), Placed("u", text), found, fleet) == Publication()
+
+
+def test_another_policy_that_chooses_the_same_is_no_reason_to_write() -> None:
+    found = published(["eu"], policy="p1")
+    text = preferences(["eu", "us"])
+    (only,) = publish(WEB, decided(text, None, "p2"), Placed("u", text), found, fleet).write
+    assert [c.reason for c in only.choices] == ["selected by p1", "selected by p2"]
+
+
+def test_a_stream_without_a_digest_still_gives_a_reason() -> None:
+    text = preferences(["eu"])
+    (only,) = publish(WEB, decided(text, None, ""), Placed("u", text), [], fleet).write
+    assert only.choices[0].reason == "selected by policy"
+
+
+def test_a_reason_that_changes_or_goes_is_written() -> None:
+    text = preferences(["eu"])
+    placed = Placed("u", text)
+    found = held_as(publish(WEB, decided(text, {"eu": "near"}), placed, [], fleet).write)
+    for reasons, expected in (({"eu": "cheap"}, "cheap"), ({}, "selected by p1")):
+        (only,) = publish(WEB, decided(text, reasons), placed, found, fleet).write
+        assert only.choices[0].reason == expected
+
+
+def test_a_long_reason_is_cut() -> None:
+    """A hundred of them are in one object."""
+    text = preferences(["eu"])
+    (only,) = publish(WEB, decided(text, {"eu": "ü" * 5000}), Placed("u", text), [], fleet).write
+    assert len(only.choices[0].reason.encode()) <= 1024
+
+
+@pytest.mark.parametrize("has", [None, preferences(["us"])])
+def test_what_the_resource_does_not_have_yet_is_not_published(has: str | None) -> None:
+    """Or readers would move what a brake holds."""
+    found = published(["us"])
+    publication = publish(WEB, decided(preferences(["eu"])), Placed("u", has), found, fleet)
+    assert (publication.write, publication.remove) == ((), ())
+    assert publication.held == Held("not_applied", "the resource does not have what was decided")
+
+
+@pytest.mark.parametrize(
+    "unusable",
+    [
+        Wanted("u", None, "evaluation error", "p1"),
+        Wanted("u", Decision({PLACEMENT: preferences(["us"])}, ("no",)), None, "p1"),
+    ],
+)
+def test_a_failed_decision_leaves_what_is_published(unusable: Wanted) -> None:
+    publication = publish(WEB, unusable, Placed("u", preferences(["us"])), published(["eu"]), fleet)
+    assert (publication.write, publication.remove) == ((), ())
+    assert publication.held is not None
+    assert publication.held.code == "undecided"
+
+
+@pytest.mark.parametrize(
+    "undecided", [None, Wanted("u", None, None, "p1"), replace(decided(None), uid="earlier")]
+)
+def test_an_undefined_decision_leaves_what_is_published(undecided: Wanted | None) -> None:
+    placed = Placed("u", None)
+    assert publish(WEB, undecided, placed, published(["eu"]), fleet) == Publication()
+
+
+def test_a_resource_that_is_gone_takes_its_placement_along() -> None:
+    found = published(["eu"])
+    assert publish(WEB, None, None, found, fleet) == Publication(remove=tuple(found))
+
+
+def test_what_was_published_of_an_earlier_resource_of_that_name_goes() -> None:
+    found = published(["eu"])
+    assert publish(WEB, None, Placed("new", None), found, fleet) == Publication(remove=tuple(found))
+
+
+def test_a_recreated_resource_becomes_the_owner() -> None:
+    text = preferences(["eu"])
+    again = replace(decided(text), uid="new")
+    publication = publish(WEB, again, Placed("new", text), published(["eu"]), fleet)
+    assert [one.owner.uid for one in publication.write] == ["new"]
+    assert publication.remove == ()
+
+
+def test_a_placement_that_is_not_decided_any_more_goes_with_the_annotation() -> None:
+    found = published(["eu"])
+    publication = publish(WEB, decided(None), Placed("u", None), found, fleet)
+    assert publication == Publication(remove=tuple(found))
+
+
+def test_a_placement_that_its_owner_asks_for_outlives_the_decision() -> None:
+    """The workload runs there as before: readers take a PlacementDecision that ends for its end."""
+    found = published(["eu"])
+    placed = Placed("u", preferences(["eu"]))
+    assert publish(WEB, decided(None), placed, found, fleet) == Publication()
+
+
+def test_what_is_published_follows_a_placement_that_nobody_decides_any_more() -> None:
+    found = published(["eu"])
+    placed = Placed("u", preferences(["eu", "us"]))
+    (only,) = publish(WEB, decided(None, {"us": "near"}), placed, found, fleet).write
+    assert [(c.cluster, c.reason) for c in only.choices] == [
+        ("eu", "selected by p1"),
+        ("us", "asked for by the resource itself"),
+    ]
+    again = decided(preferences(["eu", "us"]), None, "p2")
+    (only,) = publish(WEB, again, placed, held_as([only]), fleet).write
+    assert [c.reason for c in only.choices] == ["selected by p1", "selected by p2"]
+
+
+def test_a_placement_that_nobody_decides_and_that_names_no_clusters_leaves_what_is_published() -> (
+    None
+):
+    placed = Placed("u", preferences(["*"]))
+    publication = publish(WEB, decided(None), placed, published(["eu"]), fleet)
+    assert (publication.write, publication.remove) == ((), ())
+    assert publication.held is not None
+    assert publication.held.code == "not_named"
+
+
+def test_a_placement_that_nobody_ever_decided_is_not_published() -> None:
+    placed = Placed("u", preferences(["eu"]))
+    assert publish(WEB, decided(None), placed, [], fleet) == Publication()
+
+
+def test_what_an_earlier_resource_of_that_name_had_is_not_followed() -> None:
+    found, placed = published(["eu"]), Placed("new", preferences(["eu"]))
+    again = replace(decided(None), uid="new")
+    assert publish(WEB, again, placed, found, fleet) == Publication(remove=tuple(found))
+
+
+def test_a_placement_of_an_earlier_decision_stays_published_until_the_resource_lacks_it() -> None:
+    text = preferences(["eu"])
+    placed = Placed("u", text, decided=True)
+    publication = publish(WEB, decided(None), placed, published(["eu"]), fleet)
+    assert publication.remove == ()
+    assert publication.held is not None
+
+
+def test_a_cluster_that_may_hold_no_replica_is_not_published() -> None:
+    text = json.dumps({"clusters": {"eu": {}, "us": {"maxReplicas": 0}, "asia": {"weight": 0}}})
+    publication = publish(WEB, decided(text), Placed("u", text), published(["eu", "us"]), fleet)
+    assert clusters_in(publication) == ["eu"]
+
+
+def test_an_empty_placement_that_the_resource_has_is_an_empty_slice() -> None:
+    text = preferences([])
+    (only,) = publish(WEB, decided(text), Placed("u", text), published(["eu"]), fleet).write
+    assert only.choices == ()
+
+
+def test_clusters_that_are_not_named_one_by_one_are_not_published() -> None:
+    text = preferences(["*"])
+    publication = publish(WEB, decided(text), Placed("u", text), published(["eu"]), fleet)
+    assert (publication.write, publication.remove) == ((), ())
+    assert publication.held is not None
+    assert publication.held.code == "not_named"
+
+
+def test_a_cluster_without_a_profile_holds_the_whole_placement() -> None:
+    text = preferences(["eu", "gone"])
+    found = published(["eu", "us"])
+    publication = publish(
+        WEB, decided(text), Placed("u", text), found, lambda c, _: "x" if c == "eu" else None
+    )
+    assert publication == Publication(held=Held("no_profile", "there is no ClusterProfile gone"))
+
+
+def test_a_resource_in_no_namespace_is_not_published() -> None:
+    text = preferences(["eu"])
+    node = replace(WEB, key=ObjectKey("", "web"))
+    publication = publish(node, decided(text), Placed("u", text), [], fleet)
+    assert publication.write == ()
+    assert publication.held is not None
+    assert publication.held.code == "no_namespace"
+
+
+def test_slices_that_are_not_needed_any_more_go() -> None:
+    names = [f"c{n:03}" for n in range(101)]
+    found = published(names)
+    assert len(found) == 2
+    text = preferences(names[50:])
+    publication = publish(WEB, decided(text), Placed("u", text), found, fleet)
+    assert clusters_in(publication) == names[50:]
+    assert publication.remove == (found[1],)
+
+
+def test_a_slice_that_somebody_deleted_is_written_again() -> None:
+    names = [f"c{n:03}" for n in range(150)]
+    found = published(names)
+    text = preferences(names)
+    publication = publish(WEB, decided(text), Placed("u", text), found[1:], fleet)
+    assert [one.key for one in publication.write] == [found[0].key]
+
+
+def test_a_mark_of_ours_under_a_strange_name_goes() -> None:
+    found = published(["eu"])
+    strange = replace(found[0], key=ObjectKey("shop", "strange"))
+    text = preferences(["eu"])
+    publication = publish(WEB, decided(text), Placed("u", text), [*found, strange], fleet)
+    assert publication == Publication(remove=(strange,))
+
+
+_fleets = st.sets(st.integers(0, 250).map(lambda n: f"c{n:03}"), max_size=250)
+_reasons = st.dictionaries(
+    st.integers(0, 250).map(lambda n: f"c{n:03}"), st.text(min_size=1), max_size=5
+)
+
+
+@given(_fleets, _fleets, _reasons)
+def test_publishing_twice_is_publishing_once(
+    before: set[str], after: set[str], reasons: dict[str, str]
+) -> None:
+    text = preferences(sorted(after))
+    found = {one.key: one for one in published(sorted(before))}
+    decision, placed = decided(text, reasons, "p2"), Placed("u", text)
+    publication = publish(WEB, decision, placed, list(found.values()), fleet)
+    found |= {one.key: one for one in held_as(publication.write)}
+    for one in publication.remove:
+        del found[one.key]
+    assert {c.cluster for one in found.values() for c in one.choices} == after
+    assert publish(WEB, decision, placed, list(found.values()), fleet) == Publication()

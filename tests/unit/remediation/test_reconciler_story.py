@@ -1,0 +1,134 @@
+"""Whatever happens in whatever order, objects end as they were decided to be, and no other way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kube_sync.decisions.records import DecisionRecord
+from kube_sync.errors import Conflict, Retriable
+from kube_sync.safety import Limits
+from kube_sync.safety.limits import Rate
+from tests.parts import examples
+from tests.unit.remediation.test_reconciler import (
+    BOOKMARK,
+    HELD,
+    RELEASED,
+    ApiServer,
+    World,
+    _decision,
+    _target,
+)
+
+NAMES = ("a", "b", "c")
+PLACES = ("us", "eu", "us,eu")
+_names, _places = st.sampled_from(NAMES), st.sampled_from(PLACES)
+_steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("decide"), _names, _places),
+        st.tuples(st.just("undefined"), _names),
+        st.tuples(st.just("edited"), _names, _places),
+        st.sampled_from(
+            [("held",), ("released",), ("watch",), ("conflict",), ("away",), ("lost",), ("leads",)]
+        ),
+    ),
+    max_size=30,
+)
+
+
+class Story:
+    def __init__(self, limits: Limits) -> None:
+        self.world = World(ApiServer(**dict.fromkeys(NAMES, "us")), limits=limits)
+        self.decided: dict[str, str] = {}
+        self.held = False
+
+    async def tell(self, steps: list[tuple[Any, ...]]) -> None:
+        world = self.world
+        async with world.running():
+            world.stream()
+            for step in steps:
+                before, may = len(world.server.patched), not self.held and world.left > 0
+                self.step(*step)
+                may |= not self.held and world.left > 0
+                await world.idle()
+                assert may or len(world.server.patched) == before
+                world.now += 100  # long enough that nobody takes it for a fight
+
+            self.step("released")
+            self.step("leads")
+            world.server.failures = []
+            for _ in range(4):
+                self.step("watch")
+                await world.idle()
+                world.now += 700
+
+    def step(self, what: str, name: str = "", place: str = "") -> None:
+        world = self.world
+        match what:
+            case "decide":
+                self.decided[name] = place
+                world.take(_decision(name, place))
+                world.take(BOOKMARK)
+            case "undefined":
+                self.decided.pop(name, None)
+                world.take(DecisionRecord(_target(name), "u", None, 1, "data", ""))
+                world.take(BOOKMARK)
+            case "edited":
+                world.server.objects[name] = {**world.server.objects[name], "place": place}
+            case "held":
+                self.held = True
+                world.take(HELD)
+            case "released":
+                self.held = False
+                world.take(RELEASED)
+            case "watch":
+                world.relist()
+            case "conflict" | "away":
+                error = Conflict("409") if what == "conflict" else Retriable("503")
+                world.server.failures.append(error)
+            case "lost":
+                world.left = 0.0
+            case "leads":
+                world.left = 10.0
+                world.reconciler.lead()
+
+
+@settings(max_examples=examples(60))
+@given(_steps)
+def test_in_the_end_every_object_is_as_it_was_decided_to_be(steps: list[tuple[Any, ...]]) -> None:
+    async def told() -> None:
+        story = Story(Limits())
+        await story.tell(steps)
+        places = story.world.server.places()
+        assert {name: places[name] for name in story.decided} == story.decided
+        waits = story.world.waits()
+        assert {name: kind for name, kind in waits.items() if kind != "undefined"} == {}
+
+    asyncio.run(told())
+
+
+@settings(max_examples=examples(60))
+@given(st.lists(st.tuples(_names, st.just("eu"))), st.integers(1, 2))
+def test_no_story_moves_more_than_the_budget_allows(
+    moves: list[tuple[str, str]], burst: int
+) -> None:
+    async def told() -> None:
+        world = World(
+            ApiServer(**dict.fromkeys(NAMES, "us")), limits=Limits(moves=Rate(0.001, burst))
+        )
+        async with world.running():
+            world.stream()
+            for name, place in moves:
+                world.take(_decision(name, place))
+                world.take(BOOKMARK)
+                await world.idle()
+                world.reconciler.lead()  # as a new leader, which reads back what was spent
+                world.relist()
+        wanted = {name for name, _ in moves}
+        assert len(world.server.patched) == min(burst, len(wanted))
+        assert world.waits() == dict.fromkeys(wanted - {*world.server.patched}, "budget")
+
+    asyncio.run(told())

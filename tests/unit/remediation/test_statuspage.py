@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from kube_sync.config import Remediate, Settings
+from kube_sync.decisions.records import Budget, StatusRecord
+from kube_sync.errors import Refused, Retriable, SyncError, Terminal
+from kube_sync.remediation.arguments import APPLY, STATUS, declare, table
+from kube_sync.remediation.statuspage import status_app
+from kube_sync.runtime.httpserver import serving
+from kube_sync.runtime.tokenfile import TokenFile
+from tests.unit.remediation.test_reconciler import ApiServer, World, _decision
+
+TOKEN = "secret"
+ONE: dict[str, Any] = {
+    "namespace": "ns",
+    "name": "a",
+    "kind": "manual",
+    "reason": "remediation is manual here",
+    "release": "kube-sync remediate apply ns/a",
+    "changes": {"place": {"is": "us", "wanted": "eu"}, "z": {"is": None, "wanted": None}},
+}
+
+
+@pytest.fixture
+async def world() -> AsyncGenerator[World]:
+    world = World(ApiServer(a="us", b="us"), "manual")
+    async with world.running():
+        world.stream(_decision("a", "eu"), _decision("b", "eu"))
+        await world.idle()
+        yield world
+
+
+class Page:
+    def __init__(self, port: int, token_file: Path) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self.settings = Settings(
+            remediate=Remediate(listen=f"0.0.0.0:{port}", token_file=str(token_file))
+        )
+
+    async def get(self, token: str = TOKEN) -> tuple[int, Any]:
+        headers = {"Authorization": f"Bearer {token}"}
+        async with (
+            aiohttp.ClientSession(headers=headers) as session,
+            session.get(self.url + STATUS) as response,
+        ):
+            return response.status, await response.json() if response.status == 200 else None
+
+    async def post(self, body: str, **headers: str) -> int:
+        sent = {"Authorization": "Bearer secret", "Content-Type": "application/json", **headers}
+        async with (
+            aiohttp.ClientSession(headers=sent) as session,
+            session.post(self.url + APPLY, data=body) as response,
+        ):
+            return response.status
+
+    async def ask(self, *words: str) -> str:
+        """Do as the command line does."""
+        parser = argparse.ArgumentParser()
+        declare(parser, lambda _arguments: 0)
+        arguments = parser.parse_args(words)
+
+        async def approve(_settings: Settings, names: list[str]) -> str:
+            return f"approved {names}"
+
+        said: str = await asyncio.to_thread(arguments.ask, arguments, self.settings, approve)
+        return said
+
+
+@pytest.fixture
+async def page(world: World, tmp_path: Path) -> AsyncGenerator[Page]:
+    file = tmp_path / "token"
+    file.write_text("secret")
+    app = status_app(world.reconciler, TokenFile(str(file)))
+    async with serving(app, ("127.0.0.1", 0), grace=0.05) as port:
+        yield Page(port, file)
+
+
+async def test_the_status_says_what_is_held_and_what_releases_it(page: Page) -> None:
+    code, found = await page.get()
+    assert (code, found["active"], found["held"]) == (200, True, [])
+    first = found["waiting"][0]
+    assert {key: first[key] for key in ("namespace", "name", "uid", "kind", "approve")} == {
+        "namespace": "ns",
+        "name": "a",
+        "uid": "u",
+        "kind": "manual",
+        "approve": None,
+    }
+    assert first["changes"] == {"place": {"is": "us", "wanted": "eu"}}
+    assert first["release"] == "kube-sync remediate apply a -n ns"
+
+
+@pytest.mark.parametrize("token", ["", "wrong", "\udcff"])
+async def test_nobody_without_the_token_sees_what_runs_where(page: Page, token: str) -> None:
+    assert (await page.get(token))[0] == 401
+
+
+@pytest.mark.parametrize("body", ["", "[]", '{"everything": true}'])
+async def test_what_is_not_understood_lets_nothing_through(
+    page: Page, world: World, body: str
+) -> None:
+    assert await page.post(body) == 400
+    assert world.waits() == {"a": "manual", "b": "manual"}
+
+
+@pytest.fixture
+async def open_page(world: World, tmp_path: Path) -> AsyncGenerator[Page]:
+    """The page of a remediator that asks for no token."""
+    app = status_app(world.reconciler, TokenFile(None))
+    async with serving(app, ("127.0.0.1", 0), grace=0.05) as port:
+        yield Page(port, tmp_path / "none")
+
+
+ALL = '{"all": true}'
+FORMS = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "")
+
+
+@pytest.mark.parametrize("kind", FORMS)
+async def test_body_that_a_form_can_send_moves_nothing(
+    page: Page, open_page: Page, world: World, kind: str
+) -> None:
+    for one in (page, open_page):
+        assert await one.post(ALL, **{"Content-Type": kind}) == 415
+    assert world.waits() == {"a": "manual", "b": "manual"}
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"Origin": "https://evil"},
+        {"Origin": "null"},
+        {"Origin": "https://evil", "Sec-Fetch-Mode": "navigate"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Host": "evil.example", "Origin": "http://evil.example"},
+    ],
+)
+async def test_page_of_another_origin_moves_nothing(
+    open_page: Page, world: World, sent: dict[str, str]
+) -> None:
+    assert await open_page.post(ALL, **sent) == 403
+    assert world.waits() == {"a": "manual", "b": "manual"}
+
+
+async def test_page_of_another_origin_moves_nothing_with_a_token_either(
+    page: Page, world: World
+) -> None:
+    assert await page.post(ALL, Origin="https://evil") == 403
+    assert world.waits() == {"a": "manual", "b": "manual"}
+
+
+async def test_name_that_was_rebound_reads_nothing_without_a_token(open_page: Page) -> None:
+    headers = {"Host": "evil.example"}
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.get(open_page.url + STATUS) as response,
+    ):
+        assert response.status == 403
+        assert "remediate.token_file" in await response.text()
+    assert (await open_page.get())[0] == 200
+
+
+async def test_program_on_this_machine_may_apply_without_a_token(
+    open_page: Page, world: World
+) -> None:
+    assert await open_page.post(ALL, **{"Content-Type": "application/json; charset=utf-8"}) == 200
+    await world.idle()
+    assert world.waits() == {}
+
+
+async def test_one_that_is_named_is_let_through(page: Page, world: World) -> None:
+    assert await page.ask("apply", "a", "-n", "ns") == "ns/a: let through"
+    await world.idle()
+    assert (world.server.patched, world.waits()) == (["a"], {"b": "manual"})
+
+
+async def test_all_of_a_namespace_are_let_through(page: Page, world: World) -> None:
+    with pytest.raises(Terminal, match="nothing of that name waits"):
+        await page.ask("apply", "--all", "-n", "other")
+    assert await page.ask("apply", "--all") == "ns/a: let through\nns/b: let through"
+    await world.idle()
+    assert world.waits() == {}
+
+
+async def test_a_remediator_that_may_not_write_lets_nothing_through(
+    page: Page, world: World
+) -> None:
+    world.left = 0.0
+    with pytest.raises(Refused, match="409 another remediator is active"):
+        await page.ask("apply", "--all")
+    assert "nothing is written: another remediator is active" in await page.ask("status")
+
+
+async def test_the_status_comes_as_a_table_or_whole(page: Page) -> None:
+    assert "place=us" in await page.ask("status")
+    assert json.loads(await page.ask("status", "--json", "--url", page.url))["v"] == 1
+
+
+async def test_a_remediator_that_is_not_there_is_said_to_be_away(page: Page) -> None:
+    for url in ("http://127.0.0.1:1", "nonsense"):
+        with pytest.raises(Retriable, match=url):
+            await page.ask("status", "--url", url)
+
+
+async def test_a_refused_token_is_told(page: Page, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("another")
+    page.settings = Settings(remediate=Remediate(listen=page.url.removeprefix("http://")))
+    with pytest.raises(SyncError, match=r"401 a bearer token is needed \(is remediate\.token_file"):
+        await page.ask("status")
+
+
+async def test_approvals_are_written_by_whoever_asks(page: Page) -> None:
+    assert await page.ask("approve", "moves-1", "fleet-2") == "approved ['moves-1', 'fleet-2']"
+
+
+def test_a_table_has_a_row_for_each_change_and_cuts_what_is_long() -> None:
+    long = {**ONE, "namespace": "", "reason": "x" * 100 + "\x1b[2J", "changes": {}}
+    first, second, third, fourth = table({"held": [], "waiting": [ONE, long]}).splitlines()
+    assert first.split() == ["OBJECT", "HELD", "BY", "WHY", "RELEASED", "BY", "IS", "WANTED"]
+    assert second.split()[-2:] == ["place=us", "eu"]
+    assert third.strip() == ""
+    assert fourth.startswith("a ")
+    assert "x" * 59 + "…" in fourth
+    assert "\x1b" not in fourth
+
+
+def test_where_nothing_waits_that_is_said() -> None:
+    assert table({"held": [], "waiting": []}) == "nothing waits"
+    assert table({"held": ["why"], "waiting": []}) == "nothing is written: why\nnothing waits"
+
+
+async def test_the_status_says_what_policies_tighten(page: Page, world: World) -> None:
+    document = {"moves_per_minute": 5, "mass_share": 0.05, "not_before": {"ns/a": 7, "ns/b": 8}}
+    world.take(StatusRecord((), "me", budget=Budget(document)))
+    code, found = await page.get()
+    assert (code, found["limits"]) == (
+        200,
+        {
+            "known": True,
+            "tightened": {"moves_per_minute": 5, "mass_share": 0.05},
+            "not_before": {"ns/a": 7, "ns/b": 8},
+            "trouble": None,
+        },
+    )
+    said = (await page.ask("status")).splitlines()[0]
+    expected = "policies tighten: moves_per_minute 5, mass_share 0.05, not_before of 2 objects"
+    assert said == expected
+
+
+async def test_the_status_says_what_is_wrong_with_the_limits(page: Page, world: World) -> None:
+    world.take(StatusRecord((), "me", budget=Budget({"a\nb": 1})))
+    said = (await page.ask("status")).splitlines()[0]
+    assert said.startswith("limits of policies are not in force as they are (the last good limits")
+    assert "unknown field `a b`" in said
+
+
+def test_limits_that_nobody_knows_are_told_as_such() -> None:
+    limits = {"known": False, "tightened": {}, "not_before": {"n/a": 1}, "trouble": "a conflict"}
+    assert table({"held": [], "waiting": [], "limits": limits}).splitlines() == [
+        "policies tighten: not_before of 1 object",
+        "limits of policies are not in force as they are (nothing moves): a conflict",
+        "nothing waits",
+    ]
