@@ -12,8 +12,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kube_sync.safety import Change, Fleet, Guard, Inventory, Limits, Placements, compare
-from kube_sync.safety.placements import PREFERENCES
+from kube_sync.guard import Change, Fleet, Guard, Inventory, Limits, Placements, compare
+from kube_sync.guard.placements import PREFERENCES
 
 CLUSTERS: Final = 1_000
 WORKLOADS: Final = 2_000

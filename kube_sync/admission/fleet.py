@@ -17,8 +17,8 @@ import msgspec
 from kube_sync.admission.judge import Admitted, Verdict
 from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import Decision
-from kube_sync.safety import Inventory, Placements
-from kube_sync.safety.placements import Clusters
+from kube_sync.guard import Inventory, Placements
+from kube_sync.guard.placements import Clusters
 
 Fleet = Callable[[], Inventory | None]
 

@@ -17,7 +17,7 @@ from kube_sync.admission.review import Malformed, Review
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED
 from kube_sync.decisions.requested import requests, with_annotations
 from kube_sync.errors import NO_JSON
-from kube_sync.safety import HISTORY
+from kube_sync.guard import HISTORY
 
 STATUS: Final = "status"
 _MAPS: Final = ("labels", "annotations")

@@ -17,6 +17,7 @@ from typing import Any, Final
 import structlog
 
 from kube_sync.errors import NotFound, Refused, Retriable, SyncError, Terminal
+from kube_sync.guard.rivals import WRITES, Rivals
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.patch import ObjectReference
@@ -25,7 +26,6 @@ from kube_sync.machinery.latest import Latest, saying
 from kube_sync.machinery.plan import Replace, Step
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
-from kube_sync.safety.rivals import WRITES, Rivals
 from kube_sync.topology import GroupKind, Locator
 from kube_sync.topology.nodes import Body
 

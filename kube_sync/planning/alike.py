@@ -13,10 +13,10 @@ from typing import Final
 
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.requested import requests
+from kube_sync.guard import HISTORY, Inventory, Placements
 from kube_sync.objects import ObjectKey
 from kube_sync.planning.effects import Effect, effect
 from kube_sync.remediation.plan import OWN, Current
-from kube_sync.safety import HISTORY, Inventory, Placements
 
 _NOBODY: Final = ObjectKey("", "")
 

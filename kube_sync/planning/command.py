@@ -19,6 +19,8 @@ from typing import Final
 from kube_sync.config import CLUSTERS, TOPOLOGY, Settings
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import Broken, Undecided
+from kube_sync.guard import Change, Fleet, Inventory, Placements, limits_of, read_history
+from kube_sync.guard.history import History
 from kube_sync.kube.client import kube_client
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import ScratchOpa
@@ -40,8 +42,6 @@ from kube_sync.remediation.clusters import inventory, labels_of
 from kube_sync.remediation.modes import Modes
 from kube_sync.remediation.plan import Current
 from kube_sync.replicator.extent import Need
-from kube_sync.safety import Change, Fleet, Inventory, Placements, limits_of, read_history
-from kube_sync.safety.history import History
 from kube_sync.survey.progress import Progress
 
 Say = Callable[[str], None]

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from kube_sync.decisions.evaluator import Outcome
+from kube_sync.guard import Change, Inventory, Placements, compare
+from kube_sync.guard.nowhere import reason_of, unknown_in
 from kube_sync.objects import ObjectKey
 from kube_sync.remediation.plan import Amend, Apply, Current, Held, Step, Wanted, after, plan
-from kube_sync.safety import Change, Inventory, Placements, compare
-from kube_sync.safety.nowhere import reason_of, unknown_in
 
 Kind = Literal[
     "failed", "refused", "undecided", "nowhere", "moves", "adds", "changes"

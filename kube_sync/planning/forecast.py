@@ -15,8 +15,7 @@ from typing import Any
 
 import msgspec
 
-from kube_sync.planning.pacing import Buckets, paced, spent
-from kube_sync.safety import (
+from kube_sync.guard import (
     HISTORY,
     Change,
     Fleet,
@@ -28,8 +27,9 @@ from kube_sync.safety import (
     parse_tightening,
     read_history,
 )
-from kube_sync.safety.budget import scopes_of
-from kube_sync.safety.history import History
+from kube_sync.guard.budget import scopes_of
+from kube_sync.guard.history import History
+from kube_sync.planning.pacing import Buckets, paced, spent
 
 _ASKED, _APPROVED = 20, 5  # times for each move, and rounds of approvals
 _RATES = [

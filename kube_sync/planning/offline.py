@@ -32,6 +32,7 @@ from kube_sync.decisions.explaining import Explaining, Explanation
 from kube_sync.decisions.reading import DecisionReader, ReadDecision
 from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import NO_JSON, Retriable, SyncError, Undecided, first_of
+from kube_sync.guard import Placements
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.modules import file_of
@@ -40,7 +41,6 @@ from kube_sync.opa.scratch import Modules
 from kube_sync.planning.snapshot import EPOCH, Bodies, collection, document
 from kube_sync.replicator.policies.builtin import built_in
 from kube_sync.replicator.policies.reading import Reading, TreeCompiler
-from kube_sync.safety import Placements
 
 INPUTS_MODULE: Final = "kube_sync/planning/inputs"  # its id
 _ANSWERS: Final = "kube_sync/inputs/answers"

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from kube_sync.guard import Held
 from kube_sync.planning.candidates import Staged
 from kube_sync.planning.causes import Cause, Way, way
 from kube_sync.planning.effects import KINDS, Effect
 from kube_sync.planning.forecast import Forecast
-from kube_sync.safety import Held
 
 NOTHING, SOMETHING, BREAKS = 0, 2, 3  # exit statuses
 _RANK: Final = {kind: number for number, kind in enumerate(KINDS)}

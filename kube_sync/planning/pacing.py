@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kube_sync.safety.budget import Scope
-from kube_sync.safety.budget import scopes as scopes_of
-from kube_sync.safety.history import LENGTH, History
-from kube_sync.safety.limits import Limits, Rate
+from kube_sync.guard.budget import Scope
+from kube_sync.guard.budget import scopes as scopes_of
+from kube_sync.guard.history import LENGTH, History
+from kube_sync.guard.limits import Limits, Rate
 
 _NEVER = float("-inf")
 _SAME = 1e-9  # seconds

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from kube_sync.guard import Held
 from kube_sync.planning.candidates import Staged
 from kube_sync.planning.causes import Cause
 from kube_sync.planning.effects import KINDS, Effect
 from kube_sync.planning.outcome import Plan
 from kube_sync.policykinds.printing import indented, plain
-from kube_sync.safety import Held
 
 _ROWS: Final = 40
 _LEAST: Final = 20  # characters of a cell that gives way

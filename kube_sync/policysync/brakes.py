@@ -25,12 +25,12 @@ from dataclasses import dataclass, field
 from math import inf
 
 from kube_sync.config import PolicySync
+from kube_sync.guard import Held, Holding, Limits
+from kube_sync.guard.approvals import Approvals, Step
+from kube_sync.guard.assessment import allowed
 from kube_sync.policysync.copies import CopyKey, PolicyId
 from kube_sync.policysync.window import LetGo
 from kube_sync.runtime.freshness import Stale
-from kube_sync.safety import Held, Holding, Limits
-from kube_sync.safety.approvals import Approvals, Step
-from kube_sync.safety.assessment import allowed
 
 _LOOKS_SECONDS = 1.0
 _KEPT_SECONDS = 5.0  # what was weighed longer ago may be otherwise by now

@@ -19,6 +19,7 @@ from typing import Final, NoReturn, Protocol
 import structlog
 
 from kube_sync.errors import Retriable, SyncError
+from kube_sync.guard import Held
 from kube_sync.kube.fencedwriter import Fenced
 from kube_sync.observability import metrics
 from kube_sync.policysync.brakes import Brakes
@@ -33,7 +34,6 @@ from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.controller import Result, work
 from kube_sync.runtime.freshness import Stale
 from kube_sync.runtime.workqueue import WorkQueue
-from kube_sync.safety import Held
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from kube_sync.guard import Held
 from kube_sync.kube.conditions import Condition, message
 from kube_sync.kube.events import Occurrence, Reference, cut
 from kube_sync.objects import GroupVersionResource
@@ -19,7 +20,6 @@ from kube_sync.policysync.bodies import Body
 from kube_sync.policysync.looking import Look
 from kube_sync.policysync.placers import Subject, subject_of
 from kube_sync.policysync.statuses import HELD, TYPE, is_momentary, removals_held
-from kube_sync.safety import Held
 from kube_sync.topology.shapes import UNREADABLE, items, text, text_if_any
 
 _RELEASED: Final = "no removal of its copies is held any more"

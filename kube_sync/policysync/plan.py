@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final, Protocol
 
+from kube_sync.guard import Held
 from kube_sync.policysync.brakes import Standing
 from kube_sync.policysync.copies import Copy, CopyKey, Placed
 from kube_sync.policysync.desired import Desired
-from kube_sync.safety import Held
 
 
 @dataclass(frozen=True, slots=True)

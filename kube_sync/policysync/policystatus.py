@@ -17,6 +17,7 @@ import msgspec
 import structlog
 
 from kube_sync.errors import NotFound, Refused, Terminal
+from kube_sync.guard import Held
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.statuses import decoded
 from kube_sync.kube.wholeobjects import read_object
@@ -29,7 +30,6 @@ from kube_sync.policysync.hubstate import HubState
 from kube_sync.policysync.looking import Look
 from kube_sync.policysync.placers import Subject
 from kube_sync.policysync.statuses import Telling, removals_held
-from kube_sync.safety import Held
 
 _MOST: Final = 64 * 1024  # bytes of the extra status fields; annotations have 256 KiB together
 _MOST_PLACED: Final = 96 * 1024  # bytes of the list of copies

@@ -18,6 +18,7 @@ from typing import Final, NoReturn
 import structlog
 
 from kube_sync.errors import Expired, Misconfigured, Retriable, SyncError
+from kube_sync.guard.rivals import Rivals
 from kube_sync.kube.client import KubeClient, connected
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.following import Feed, Following
@@ -26,7 +27,6 @@ from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.copies import MANAGED, Copy, News, PolicyId
 from kube_sync.policysync.held import Found, HeldCopies
 from kube_sync.policysync.spokesteps import Fields, There, copy_in
-from kube_sync.safety.rivals import Rivals
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

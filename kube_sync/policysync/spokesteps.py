@@ -16,6 +16,7 @@ from typing import Any
 import structlog
 
 from kube_sync.errors import Conflict, NotFound, Retriable
+from kube_sync.guard.rivals import Rivals
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.wholeobjects import (
     apply_object,
@@ -39,7 +40,6 @@ from kube_sync.policysync.fields import read as scalars_of
 from kube_sync.policysync.held import Found, HeldCopies, found_in
 from kube_sync.policysync.spelling import keys_of, policy_of
 from kube_sync.policysync.works import LEAVING, time_of
-from kube_sync.safety.rivals import Rivals
 from kube_sync.topology.shapes import UNREADABLE, mapping, text
 from kube_sync.topology.synced import POLICY, SYNCED
 

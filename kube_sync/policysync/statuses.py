@@ -19,6 +19,7 @@ from typing import Any, Final, Literal
 
 import structlog
 
+from kube_sync.guard import Held
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.conditions import Condition, are_right, dated, message
 from kube_sync.kube.fencedwriter import FencedWriter
@@ -30,7 +31,6 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.aggregate import SYNCED
 from kube_sync.policysync.bodies import Body
 from kube_sync.policysync.copies import MANAGER
-from kube_sync.safety import Held
 from kube_sync.topology.gateway import GATEWAY
 from kube_sync.topology.shapes import UNREADABLE, items, mapping, number, reason, text
 from kube_sync.topology.statuslists import ANCESTORS, About, Entry, merge

@@ -22,6 +22,7 @@ from kube_sync.config import Admission, parse_listen
 from kube_sync.decisions.reading import DecisionReader
 from kube_sync.decisions.sealing import Seals
 from kube_sync.errors import Misconfigured
+from kube_sync.guard import Placements
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.lease import Lease
 from kube_sync.kube.maybeserved import MaybeServed
@@ -41,7 +42,6 @@ from kube_sync.processes.systems import Served, serve_systems
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.servertls import ServerTls, TlsFiles
 from kube_sync.runtime.services import Service
-from kube_sync.safety import Placements
 
 _WEBHOOK_GRACE = 1.0  # what is in progress has ended by then: see Drain
 

@@ -10,11 +10,11 @@ from aiohttp import web
 from kube_sync.decisions.explaining import Explaining
 from kube_sync.decisions.history import History
 from kube_sync.decisions.hub import DecisionHub
+from kube_sync.guard import Placements
 from kube_sync.opa.client import OpaClient
 from kube_sync.processes.context import Context
 from kube_sync.replicator.agent import Replicator
 from kube_sync.runtime.services import Service
-from kube_sync.safety import Placements
 from kube_sync.ui.api import BoardApi
 from kube_sync.ui.fleet import FleetReader
 from kube_sync.ui.held import held_reader

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from kube_sync.config import CLUSTERS, Resource, Settings
+from kube_sync.guard import Inventory
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.reflector import Reflector
@@ -14,7 +15,6 @@ from kube_sync.objects import ObjectKey
 from kube_sync.processes.context import Context
 from kube_sync.remediation.clusters import Clusters
 from kube_sync.runtime.services import Service
-from kube_sync.safety import Inventory
 
 
 def clusters_of(settings: Settings) -> Resource | None:

@@ -11,6 +11,7 @@ from kube_sync.decisions.decision import PLACEMENT, REQUESTED
 from kube_sync.decisions.requested import FIELD_MANAGER, requests
 from kube_sync.decisions.sealing import Seals
 from kube_sync.decisions.streamclient import stream_client
+from kube_sync.guard import Guard, Placements, limits_of
 from kube_sync.kube.approvals import Approval, approvals, approved
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
@@ -42,7 +43,6 @@ from kube_sync.runtime.freshness import SETTLE_SECONDS, Freshness, Stale, oldest
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.services import Service
 from kube_sync.runtime.tokenfile import TokenFile
-from kube_sync.safety import Guard, Placements, limits_of
 
 LEASE = "kube-sync-remediator"
 _WORKERS = 4  # PATCHes in flight at most

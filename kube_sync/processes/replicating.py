@@ -11,6 +11,7 @@ from aiohttp import web
 from kube_sync.config import Source, check_stream, parse_listen
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.stream import stream_app
+from kube_sync.guard import stricter
 from kube_sync.kube.eventrecorder import EventRecorder
 from kube_sync.kube.events import Reporter
 from kube_sync.observability import metrics
@@ -31,7 +32,6 @@ from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.servertls import ServerTls, TlsFiles
 from kube_sync.runtime.services import Service
 from kube_sync.runtime.tokenfile import TokenFile
-from kube_sync.safety import stricter
 from kube_sync.topology.controller.feed import gateway_api_feed
 
 # Streams never finish by themselves, so there is nothing to wait for (0 would wait for ever).

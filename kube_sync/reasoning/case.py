@@ -14,6 +14,7 @@ from kube_sync.config import CLUSTERS, Resource, Settings
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import Broken
+from kube_sync.guard import Placements
 from kube_sync.kube.collection import Item
 from kube_sync.opa.paths import object_path
 from kube_sync.opa.scratch import Modules
@@ -22,7 +23,6 @@ from kube_sync.planning.offline import OfflineOpa, Scratch, World, serving_world
 from kube_sync.planning.snapshot import reducing
 from kube_sync.planning.worlds import Worlds
 from kube_sync.reasoning.subject import Subject
-from kube_sync.safety import Placements
 
 
 @dataclass(frozen=True, slots=True)

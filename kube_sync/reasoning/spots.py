@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from kube_sync.analysis.paths import EACH, Path
 from kube_sync.decisions.decision import REQUESTED
+from kube_sync.guard import HISTORY
 from kube_sync.reasoning.change import Spot, is_secret
-from kube_sync.safety import HISTORY
 
 _DEEP: Final = 6  # steps below which what is read whole is taken as it is
 _MOST: Final = 200  # spots of one object

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Final
 
 from kube_sync.decisions.decision import Decision
+from kube_sync.guard.rivals import Rivals
 from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.holds import name_of
 from kube_sync.remediation.plan import Current, Wanted, Write
-from kube_sync.safety.rivals import Rivals
 
 FORBIDDEN_SECONDS: Final = 60.0
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from kube_sync.decisions.records import Target
+from kube_sync.guard import HISTORY, read_history
 from kube_sync.ledger.reports import Report, Values, shortened
 from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.holds import Wait, changes_of
 from kube_sync.remediation.plan import Current, Write
 from kube_sync.remediation.writer import Outcome
-from kube_sync.safety import HISTORY, read_history
 
 
 class Reports(Protocol):

@@ -15,12 +15,7 @@ from typing import Protocol
 import structlog
 
 from kube_sync.decisions.records import Budget
-from kube_sync.observability import metrics
-from kube_sync.remediation.decision_cache import Key
-from kube_sync.remediation.plan import Current, Write, after, with_history
-from kube_sync.remediation.policy_limits import Easing, InForce
-from kube_sync.runtime.turns import by_turns
-from kube_sync.safety import (
+from kube_sync.guard import (
     Change,
     Fleet,
     Go,
@@ -31,7 +26,12 @@ from kube_sync.safety import (
     compare,
     read_history,
 )
-from kube_sync.safety.history import History
+from kube_sync.guard.history import History
+from kube_sync.observability import metrics
+from kube_sync.remediation.decision_cache import Key
+from kube_sync.remediation.plan import Current, Write, after, with_history
+from kube_sync.remediation.policy_limits import Easing, InForce
+from kube_sync.runtime.turns import by_turns
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from kube_sync.errors import NO_JSON
+from kube_sync.guard import Fleet, Inventory
 from kube_sync.kube.cache import Cache
 from kube_sync.kube.collection import Item
 from kube_sync.kube.meta import object_meta
 from kube_sync.objects import ObjectKey
 from kube_sync.runtime.freshness import Stale
-from kube_sync.safety import Fleet, Inventory
 
 STEADY_SECONDS = 5.0
 

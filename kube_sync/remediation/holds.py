@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import structlog
 
 from kube_sync.decisions.decision import compact
+from kube_sync.guard import Held as Braked
+from kube_sync.guard.digests import digest
 from kube_sync.observability import metrics
 from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.plan import OWN, Current, Held, Write
-from kube_sync.safety import Held as Braked
-from kube_sync.safety.digests import digest
 
 _Changes = Mapping[str, tuple[str | None, str | None]]
 

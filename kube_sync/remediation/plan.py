@@ -17,7 +17,7 @@ from typing import Literal
 from kube_sync.decisions.decision import REQUESTED, Decision
 from kube_sync.decisions.requested import noted, put_back, requests
 from kube_sync.decisions.sealing import Place, Seals, beside
-from kube_sync.safety import HISTORY
+from kube_sync.guard import HISTORY
 
 Check = Callable[[Mapping[str, str]], object | None]
 _UNSEALED = Seals()

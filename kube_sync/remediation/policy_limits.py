@@ -11,8 +11,8 @@ from functools import reduce
 
 from kube_sync.decisions.records import Budget
 from kube_sync.errors import Undecided
+from kube_sync.guard import Tightening, parse_tightening
 from kube_sync.runtime.freshness import SETTLE_SECONDS
-from kube_sync.safety import Tightening, parse_tightening
 
 _TOGETHER_SECONDS = 1.0  # what ends within so long ends at once: there are a few of them at most
 

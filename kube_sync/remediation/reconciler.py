@@ -20,6 +20,7 @@ import structlog
 from kube_sync.decisions.records import Budget, Record
 from kube_sync.decisions.sealing import Place, Seals
 from kube_sync.errors import Retriable
+from kube_sync.guard import Held as Braked
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
 from kube_sync.remediation.attempts import FORBIDDEN_SECONDS, Attempts
@@ -46,7 +47,6 @@ from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.controller import Result, work
 from kube_sync.runtime.turns import by_turns
 from kube_sync.runtime.workqueue import WorkQueue
-from kube_sync.safety import Held as Braked
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

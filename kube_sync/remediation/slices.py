@@ -12,8 +12,8 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from kube_sync.guard.placements import read_preferences
 from kube_sync.objects import GroupVersionResource
-from kube_sync.safety.placements import read_preferences
 
 LIMIT = 100  # clusters in a slice (cluster-inventory-api, placementdecision_types.go)
 

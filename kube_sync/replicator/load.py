@@ -21,6 +21,7 @@ from kube_sync.decisions.limiting import Limiting
 from kube_sync.decisions.reading import DecisionReader
 from kube_sync.decisions.sealing import Seals
 from kube_sync.decisions.tracker import Tracker
+from kube_sync.guard import Inventory, Placements, parse_tightening
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.configmaps import CONFIGMAPS, ConfigMaps
@@ -50,7 +51,6 @@ from kube_sync.replicator.staging import Core, StagedEvaluation
 from kube_sync.replicator.status import StatusWriter
 from kube_sync.replicator.witnessing import witnessing
 from kube_sync.replicator.writer import Writer
-from kube_sync.safety import Inventory, Placements, parse_tightening
 
 InForce = Callable[[str, Mapping[str, str]], None]  # told the digest of policies, and the modules
 

@@ -23,9 +23,9 @@ from kube_sync.decisions.changelog import Told
 from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.reading import Modules, Row, mentions, rows
+from kube_sync.guard import Inventory, Placements
+from kube_sync.guard.placements import Clusters
 from kube_sync.replicator.mirror import Mirror
-from kube_sync.safety import Inventory, Placements
-from kube_sync.safety.placements import Clusters
 
 _REST_SECONDS: Final = 2.0  # at least, between two looks
 _SHARE: Final = 20

@@ -27,6 +27,7 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.policysets import Asked
 from kube_sync.decisions.records import Target
 from kube_sync.errors import SyncError
+from kube_sync.guard import Inventory, Placements
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.opa.sides import Side
@@ -34,7 +35,6 @@ from kube_sync.replicator.differences import KINDS, Kind, difference
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.policies.lanes import Counted
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.safety import Inventory, Placements
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

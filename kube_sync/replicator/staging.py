@@ -22,6 +22,7 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.policysets import Asked
 from kube_sync.decisions.reading import DecisionReader
 from kube_sync.decisions.tracker import Tracker
+from kube_sync.guard import Inventory, Placements
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
 from kube_sync.opa.client import OpaClient
@@ -33,7 +34,6 @@ from kube_sync.replicator.policies.loader import PolicyLoader
 from kube_sync.replicator.resources import Resources
 from kube_sync.replicator.selfcheck import SelfCheck
 from kube_sync.replicator.shadow import Shadow
-from kube_sync.safety import Inventory, Placements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

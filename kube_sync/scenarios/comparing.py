@@ -16,7 +16,7 @@ import msgspec
 from kube_sync.decisions.decision import Decision, compact
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import NO_JSON
-from kube_sync.safety import Placements
+from kube_sync.guard import Placements
 from kube_sync.scenarios.placed import Placed, placed, shown
 from kube_sync.scenarios.scenario import Expectation, Said
 

@@ -13,8 +13,8 @@ import msgspec
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.errors import NO_JSON
-from kube_sync.safety import Placements
-from kube_sync.safety.placements import OPEN
+from kube_sync.guard import Placements
+from kube_sync.guard.placements import OPEN
 
 FIELDS = ("weight", "minReplicas", "maxReplicas")
 

@@ -21,10 +21,10 @@ from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.explaining import Rule as Entered
 from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import SyncError, Terminal
+from kube_sync.guard import Placements
 from kube_sync.objects import ObjectKey
 from kube_sync.planning.offline import OfflineOpa, Scratch, World, serving_world
 from kube_sync.planning.snapshot import Bodies, Snapshot, projected
-from kube_sync.safety import Placements
 from kube_sync.scenarios.comparing import differences
 from kube_sync.scenarios.placed import Placed, placed
 from kube_sync.scenarios.policies import PolicySet

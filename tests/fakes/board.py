@@ -20,12 +20,12 @@ from kube_sync.decisions.history import History
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import Source, Target
 from kube_sync.decisions.stream import stream_app
+from kube_sync.guard import Placements
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import Explained
 from kube_sync.opa.paths import DataPath
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tokenfile import TokenFile
-from kube_sync.safety import Placements
 from kube_sync.ui.api import BoardApi
 from kube_sync.ui.fleet import FleetReader
 from kube_sync.ui.held import Held

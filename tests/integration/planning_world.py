@@ -27,6 +27,7 @@ from kube_sync.decisions.decision import REQUESTED, Decision, parse_decision
 from kube_sync.decisions.records import DecisionRecord
 from kube_sync.decisions.streamclient import stream_client
 from kube_sync.errors import Undecided
+from kube_sync.guard import HISTORY
 from kube_sync.kube.collection import Event, Item
 from kube_sync.objects import ObjectKey
 from kube_sync.planning import command
@@ -35,7 +36,6 @@ from kube_sync.remediation.arguments import STATUS
 from kube_sync.remediation.holds import changes_of
 from kube_sync.remediation.plan import Current, Wanted, Write, plan
 from kube_sync.remediation.targets import Targets
-from kube_sync.safety import HISTORY
 from kube_sync.survey.progress import Progress
 from tests.fakes.decided import MADE_UP, let_decide
 from tests.faults.world import until

@@ -23,11 +23,11 @@ from kube_sync.decisions.limiting import Limiting
 from kube_sync.decisions.records import Budget
 from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import Retriable
+from kube_sync.guard import parse_tightening
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaClient, opa_client
 from kube_sync.remediation.plan import Amend, Apply, Current, Held, Step, Wanted, after, plan
 from kube_sync.replicator.classes import classifier
-from kube_sync.safety import parse_tightening
 from tests.analysis.opa import plain_spec
 from tests.fakes.reviews import create, stored, update
 from tests.parts import examples

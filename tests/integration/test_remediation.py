@@ -25,12 +25,12 @@ from kube_sync.config import Kubernetes
 from kube_sync.decisions.decision import REQUESTED, Decision
 from kube_sync.decisions.records import Budget
 from kube_sync.errors import Conflict, NotFound, Terminal
+from kube_sync.guard import HISTORY
 from kube_sync.kube.client import kube_client
 from kube_sync.kube.patch import amend_metadata, apply_metadata
 from kube_sync.objects import ObjectKey
 from kube_sync.remediation.arguments import APPLY, STATUS
 from kube_sync.remediation.plan import Amend, Apply
-from kube_sync.safety import HISTORY
 from tests.eventually import eventually
 from tests.fakes.clients import REPLICASETS
 from tests.fakes.standin import StandIn, stand_in

@@ -31,6 +31,7 @@ from kube_sync.decisions.board import Board
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import NO_JSON, Misconfigured, Undecided
+from kube_sync.guard.limits import Limits, parse_tightening
 from kube_sync.kube import collection
 from kube_sync.kube.approvals import approvals, approved
 from kube_sync.kube.client import KubeClient
@@ -51,7 +52,6 @@ from kube_sync.remediation.plan import plan
 from kube_sync.remediation.targets import Targets
 from kube_sync.replicator.policies.outcomes import Outcome, conditions, unreadable
 from kube_sync.replicator.projection import keeping, project, verbatim
-from kube_sync.safety.limits import Limits, parse_tightening
 from tools.fuzz import samples
 from tools.fuzz.run import Parser
 

@@ -11,8 +11,8 @@ from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.decisions.reading import DecisionReader
 from kube_sync.errors import Undecided
-from kube_sync.safety import Inventory, Placements
-from kube_sync.safety.placements import SELECTOR
+from kube_sync.guard import Inventory, Placements
+from kube_sync.guard.placements import SELECTOR
 from tests.fakes.reviewing import Judge
 from tests.fakes.reviews import create, resource, response, stored, update
 

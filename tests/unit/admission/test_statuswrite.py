@@ -15,7 +15,7 @@ from kube_sync.admission.statuswrite import as_update, changed
 from kube_sync.config import Admission
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision
 from kube_sync.decisions.sealing import Seals
-from kube_sync.safety import HISTORY
+from kube_sync.guard import HISTORY
 from tests.fakes.reviews import Json, body, operations, patched, resource, response
 
 OLD = {PLACEMENT: "eu", REQUESTED: '{"danger":null}', HISTORY: "h", "danger": "decided"}

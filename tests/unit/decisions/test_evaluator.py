@@ -15,11 +15,11 @@ from kube_sync.decisions.decision import Decision, parse_decision
 from kube_sync.decisions.evaluator import Evaluator, Outcome, batch_module
 from kube_sync.decisions.reading import DecisionReader, ReadDecision
 from kube_sync.errors import Refused, Retriable
+from kube_sync.guard import Placements
+from kube_sync.guard.placements import PREFERENCES
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import opa_client
 from kube_sync.runtime.httpserver import serving
-from kube_sync.safety import Placements
-from kube_sync.safety.placements import PREFERENCES
 
 PATH = "io/k8s/federation/admission"
 EPOCH = "epoch-1"

@@ -19,8 +19,8 @@ from kube_sync.decisions.limiting import LONGEST, Limiting
 from kube_sync.decisions.records import Budget, DecisionRecord, Record, StatusRecord
 from kube_sync.decisions.tracker import Tracker
 from kube_sync.errors import Retriable, Undecided
+from kube_sync.guard import stricter
 from kube_sync.objects import ObjectKey
-from kube_sync.safety import stricter
 from tests.unit.async_tools import Waits, running, until
 from tests.unit.decisions.test_tracker import REPLICASETS, Collection, Opa, _key
 

@@ -9,8 +9,8 @@ import pytest
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.reading import DecisionReader, mentions, rows
 from kube_sync.errors import Undecided
-from kube_sync.safety import Placements
-from kube_sync.safety.placements import PREFERENCES, SELECTOR
+from kube_sync.guard import Placements
+from kube_sync.guard.placements import PREFERENCES, SELECTOR
 
 PLACEMENT = """package io.k8s.federation.admission
 

@@ -7,11 +7,11 @@ import pytest
 
 from kube_sync.decisions.decision import REQUESTED, Decision
 from kube_sync.decisions.evaluator import Outcome
+from kube_sync.guard import HISTORY, Placements
 from kube_sync.objects import ObjectKey
 from kube_sync.planning.alike import Effects
 from kube_sync.planning.effects import effect
 from kube_sync.remediation.plan import Current
-from kube_sync.safety import HISTORY, Placements
 from tests.unit.planning.fleets import PLACEMENT, ZONE, preferences
 
 ANNOTATIONS = {

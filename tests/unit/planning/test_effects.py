@@ -6,10 +6,10 @@ import pytest
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
+from kube_sync.guard import Inventory, Placements
 from kube_sync.objects import ObjectKey
 from kube_sync.planning.effects import Effect, effect, unknown_clusters
 from kube_sync.remediation.plan import Current
-from kube_sync.safety import Inventory, Placements
 from tests.unit.planning.fleets import PLACEMENT, preferences
 
 KEY = ObjectKey("shop", "web")

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from kube_sync.errors import Undecided
+from kube_sync.guard import HISTORY, Change, Fleet, Limits, Tightening
+from kube_sync.guard.history import Entry, History
+from kube_sync.guard.limits import Rate
 from kube_sync.planning.forecast import Forecast, Workload, forecast, tightening, workload
-from kube_sync.safety import HISTORY, Change, Fleet, Limits, Tightening
-from kube_sync.safety.history import Entry, History
-from kube_sync.safety.limits import Rate
 
 NOW = 1_000_000.0
 

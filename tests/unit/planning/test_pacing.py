@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kube_sync.guard import Change, Fleet, Go, Guard
+from kube_sync.guard.budget import Budget, scopes, scopes_of
+from kube_sync.guard.history import LENGTH, Entry
+from kube_sync.guard.limits import Limits, Rate
 from kube_sync.planning.pacing import Buckets, paced, spent
-from kube_sync.safety import Change, Fleet, Go, Guard
-from kube_sync.safety.budget import Budget, scopes, scopes_of
-from kube_sync.safety.history import LENGTH, Entry
-from kube_sync.safety.limits import Limits, Rate
 
 NOW = 1_000_000.0
 LIMITS = Limits(moves=Rate(60, 5), namespace=Rate(30, 2), cluster=Rate(30, 3))

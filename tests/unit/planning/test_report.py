@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from kube_sync.guard import Change, Held
 from kube_sync.objects import ObjectKey
 from kube_sync.planning.causes import Cause, way
 from kube_sync.planning.effects import Effect, Kind
 from kube_sync.planning.forecast import Forecast
 from kube_sync.planning.outcome import BREAKS, NOTHING, SOMETHING, Plan, identity
 from kube_sync.planning.report import as_json, as_markdown, as_table, duration
-from kube_sync.safety import Change, Held
 
 MASS = Held("mass", "9 of 10 would move", "fewer, or approve moves-1", approve="moves-1")
 WAY = Cause("policies/placement/policy.rego", 12, "a.b", "b := 1 if {", "then")

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.config import PolicySync, SyncBrakes
+from kube_sync.guard import Held, Limits
 from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.brakes import Brakes, Standing, Weighed, brakes_of
 from kube_sync.policysync.copies import CopyKey, PolicyId
 from kube_sync.policysync.window import read, written
 from kube_sync.runtime.freshness import Stale
-from kube_sync.safety import Held, Limits
 
 NOW = 1_800_000_000.0
 GRACE, WINDOW = 600.0, 3600.0

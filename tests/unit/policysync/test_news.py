@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kube_sync.guard import Held
 from kube_sync.kube.approvals import APPROVED
 from kube_sync.kube.conditions import Condition
 from kube_sync.kube.events import Occurrence, Reference
@@ -15,7 +16,6 @@ from kube_sync.policysync.looking import Look
 from kube_sync.policysync.news import News
 from kube_sync.policysync.statuses import HELD, TYPE
 from kube_sync.runtime.freshness import Stale
-from kube_sync.safety import Held
 from tests.fakes.copies import AUTH, policy
 from tests.fakes.hubs import Rig, rig_of, with_status
 from tests.unit.policysync.test_hubstate import drop, put

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kube_sync.guard import Held
 from kube_sync.kube.conditions import Condition
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import MANAGER
 from kube_sync.policysync.statuses import CONTROLLER, conditions, entries, owned, removals_held
-from kube_sync.safety import Held
 from kube_sync.topology.shapes import Malformed
 
 WEB, API = ObjectKey("shop", "web"), ObjectKey("shop", "api")

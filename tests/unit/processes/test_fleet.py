@@ -1,10 +1,10 @@
 from __future__ import annotations
 
+from kube_sync.guard import Inventory
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.processes.fleet import FleetWatch
 from kube_sync.remediation.clusters import Clusters
-from kube_sync.safety import Inventory
 from tests.fakes.listing import Listing, listed
 
 VERSION = ResourceVersion("1")

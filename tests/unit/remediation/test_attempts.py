@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from kube_sync.decisions.decision import Decision
+from kube_sync.guard.rivals import WRITES
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.attempts import FORBIDDEN_SECONDS, Attempts
 from kube_sync.remediation.plan import Apply, Current, Wanted
-from kube_sync.safety.rivals import WRITES
 
 KEY = (GroupVersionResource("apps", "v1", "replicasets"), ObjectKey("ns", "a"))
 WANTED = Wanted("u", Decision({"place": "eu"}))

@@ -3,12 +3,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from kube_sync.guard import Fleet, Inventory, Limits
+from kube_sync.guard.assessment import judge_fleet
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.remediation.clusters import STEADY_SECONDS, Clusters, FleetFacts
 from kube_sync.runtime.freshness import Stale
-from kube_sync.safety import Fleet, Inventory, Limits
-from kube_sync.safety.assessment import judge_fleet
 from tests.fakes.listing import Listing, at_once, listed
 
 VERSION = ResourceVersion("1")

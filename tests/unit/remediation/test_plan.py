@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision, is_empty_placement
 from kube_sync.decisions.requested import requests, restored
 from kube_sync.decisions.sealing import Place, Seals
+from kube_sync.guard import HISTORY, Placements
 from kube_sync.remediation.plan import (
     Amend,
     Apply,
@@ -23,7 +24,6 @@ from kube_sync.remediation.plan import (
     plan,
     with_history,
 )
-from kube_sync.safety import HISTORY, Placements
 
 
 def _wanted(**annotations: str) -> Wanted:

@@ -9,16 +9,17 @@ from prometheus_client import REGISTRY
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.records import Budget, DecisionRecord, StatusRecord
+from kube_sync.guard import Guard, Held, Limits, Tightening
+from kube_sync.guard.limits import Rate
 from kube_sync.objects import ObjectKey
 from kube_sync.remediation.brakes import Brakes
 from kube_sync.remediation.plan import Current, Write, plan
 from kube_sync.remediation.plan import Wanted as Decided
 from kube_sync.remediation.policy_limits import Easing, InForce
 from kube_sync.runtime.freshness import SETTLE_SECONDS, Stale
-from kube_sync.safety import Guard, Held, Limits, Tightening
-from kube_sync.safety.limits import Rate
 from tests.memory import remembered
 from tests.unit.async_tools import Timers
+from tests.unit.guard.test_limits import limits_
 from tests.unit.remediation.test_reconciler import (
     BOOKMARK,
     PLACEMENTS,
@@ -29,7 +30,6 @@ from tests.unit.remediation.test_reconciler import (
     _decision,
     _target,
 )
-from tests.unit.safety.test_limits import limits_
 
 LOOSE = Limits(Rate(60, 9), mass_floor=9)
 ONE = {"moves_per_minute": 1, "moves_burst": 1}

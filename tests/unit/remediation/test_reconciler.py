@@ -22,6 +22,9 @@ from kube_sync.decisions.records import (
     Target,
 )
 from kube_sync.errors import Conflict, NotFound, Refused, Retriable, SyncError, Terminal
+from kube_sync.guard import HISTORY, Fleet, Guard, Inventory, Limits, Placements
+from kube_sync.guard.history import read_history
+from kube_sync.guard.limits import Rate
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -35,9 +38,6 @@ from kube_sync.remediation.writer import Writer
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.freshness import SETTLE_SECONDS, Stale
 from kube_sync.runtime.turns import TURN
-from kube_sync.safety import HISTORY, Fleet, Guard, Inventory, Limits, Placements
-from kube_sync.safety.history import read_history
-from kube_sync.safety.limits import Rate
 from tests.fakes.listing import Listing, listed
 from tests.memory import remembered
 from tests.unit.async_tools import Timers, running, until

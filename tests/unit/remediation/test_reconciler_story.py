@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kube_sync.decisions.records import DecisionRecord
 from kube_sync.errors import Conflict, Retriable
-from kube_sync.safety import Limits
-from kube_sync.safety.limits import Rate
+from kube_sync.guard import Limits
+from kube_sync.guard.limits import Rate
 from tests.parts import examples
 from tests.unit.remediation.test_reconciler import (
     BOOKMARK,

@@ -6,9 +6,9 @@ import pytest
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
+from kube_sync.guard import HISTORY, Inventory, Placements
+from kube_sync.guard.placements import PREFERENCES
 from kube_sync.replicator.differences import difference
-from kube_sync.safety import HISTORY, Inventory, Placements
-from kube_sync.safety.placements import PREFERENCES
 
 
 def placed(*clusters: str, evict: bool = False, **others: str) -> Outcome:

@@ -14,9 +14,9 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.reading import DecisionReader
 from kube_sync.decisions.records import Target
 from kube_sync.errors import Undecided
+from kube_sync.guard import Inventory, Placements
 from kube_sync.objects import ObjectKey
 from kube_sync.replicator.placementcheck import PlacementCheck, Warnings, fleet_names
-from kube_sync.safety import Inventory, Placements
 from tests.unit.async_tools import running, until
 
 NAMES = frozenset(["c001", "c002"])

@@ -18,12 +18,12 @@ from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import Target
 from kube_sync.errors import Retriable
+from kube_sync.guard import Placements
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.opa.sides import Side
 from kube_sync.replicator.policies.lanes import Counted
 from kube_sync.replicator.shadow import Shadow
-from kube_sync.safety import Placements
 from tests.memory import remembered
 from tests.unit.async_tools import Waits, running, until
 

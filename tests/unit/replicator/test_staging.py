@@ -15,13 +15,13 @@ from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.policysets import Division
 from kube_sync.decisions.reading import DecisionReader
+from kube_sync.guard import Placements
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.sides import Side
 from kube_sync.replicator.policies.canaries import Counting
 from kube_sync.replicator.policies.lanes import Counted
 from kube_sync.replicator.resources import Resources
 from kube_sync.replicator.staging import Core, StagedEvaluation
-from kube_sync.safety import Placements
 
 
 def reads(*path: str) -> Reads:

@@ -9,8 +9,8 @@ import pytest
 
 from kube_sync.decisions.decision import parse_decision
 from kube_sync.decisions.evaluator import Outcome
-from kube_sync.safety import Placements
-from kube_sync.safety.placements import PREFERENCES, SELECTOR
+from kube_sync.guard import Placements
+from kube_sync.guard.placements import PREFERENCES, SELECTOR
 from kube_sync.scenarios.comparing import Difference, differences
 from kube_sync.scenarios.scenario import Expectation, Said
 

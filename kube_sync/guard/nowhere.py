@@ -13,9 +13,9 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from kube_sync.safety.inventory import Inventory
-from kube_sync.safety.moves import Change
-from kube_sync.safety.verdicts import Held
+from kube_sync.guard.inventory import Inventory
+from kube_sync.guard.moves import Change
+from kube_sync.guard.verdicts import Held
 
 K = TypeVar("K", bound=Hashable)
 

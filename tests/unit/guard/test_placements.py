@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.decisions import decision as first
-from kube_sync.safety.placements import (
+from kube_sync.guard.placements import (
     EVERYWHERE,
     NOWHERE,
     PREFERENCES,

@@ -8,8 +8,7 @@ from difflib import SequenceMatcher
 
 import pytest
 
-from kube_sync.runtime.freshness import Stale
-from kube_sync.safety import (
+from kube_sync.guard import (
     Change,
     Fleet,
     Go,
@@ -20,8 +19,9 @@ from kube_sync.safety import (
     Placements,
     compare,
 )
-from kube_sync.safety.nowhere import GRACE_SECONDS
-from kube_sync.safety.placements import PREFERENCES, SELECTOR, Clusters
+from kube_sync.guard.nowhere import GRACE_SECONDS
+from kube_sync.guard.placements import PREFERENCES, SELECTOR, Clusters
+from kube_sync.runtime.freshness import Stale
 
 NOW = 1000.0
 LATER = NOW + GRACE_SECONDS

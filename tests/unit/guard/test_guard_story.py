@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kube_sync.safety import (
+from kube_sync.guard import (
     HISTORY,
     Change,
     Fleet,
@@ -22,8 +22,8 @@ from kube_sync.safety import (
     compare,
     read_history,
 )
-from kube_sync.safety.limits import Rate
-from kube_sync.safety.placements import PREFERENCES
+from kube_sync.guard.limits import Rate
+from kube_sync.guard.placements import PREFERENCES
 from tests.parts import examples
 
 WELL = Fleet(age=0, clusters=5, best=5, epoch_matches=True)

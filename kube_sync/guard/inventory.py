@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Final
 
-from kube_sync.safety.placements import Clusters
-from kube_sync.safety.selectors import matches
+from kube_sync.guard.placements import Clusters
+from kube_sync.guard.selectors import matches
 
 _NEAREST: Final = 3  # names that are proposed in place of one
 _COMPARED: Final = 20  # names that are compared closely

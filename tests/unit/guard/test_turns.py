@@ -5,9 +5,9 @@ import heapq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_sync.safety.budget import Budget, Scope, scopes
-from kube_sync.safety.limits import Limits, Rate
-from kube_sync.safety.turns import Turns
+from kube_sync.guard.budget import Budget, Scope, scopes
+from kube_sync.guard.limits import Limits, Rate
+from kube_sync.guard.turns import Turns
 from tests.memory import remembered
 
 MOVES: list[Scope] = [("moves", "")]

@@ -19,8 +19,8 @@ from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from kube_sync.safety.approvals import Approvals, Step, on_fewer
-from kube_sync.safety.assessment import (
+from kube_sync.guard.approvals import Approvals, Step, on_fewer
+from kube_sync.guard.assessment import (
     Assessment,
     Fleet,
     Numbers,
@@ -32,9 +32,9 @@ from kube_sync.safety.assessment import (
     mass,
     namespaces_over,
 )
-from kube_sync.safety.budget import IDLE, Budget, Scope, scopes, scopes_of
-from kube_sync.safety.digests import digest
-from kube_sync.safety.history import (
+from kube_sync.guard.budget import IDLE, Budget, Scope, scopes, scopes_of
+from kube_sync.guard.digests import digest
+from kube_sync.guard.history import (
     LENGTH,
     Entry,
     History,
@@ -45,11 +45,11 @@ from kube_sync.safety.history import (
     stamp,
     write_history,
 )
-from kube_sync.safety.limits import Limits, Tightening
-from kube_sync.safety.moves import Change
-from kube_sync.safety.nowhere import Nowhere
-from kube_sync.safety.turns import Turns
-from kube_sync.safety.verdicts import Go, Held, Holding, Kind
+from kube_sync.guard.limits import Limits, Tightening
+from kube_sync.guard.moves import Change
+from kube_sync.guard.nowhere import Nowhere
+from kube_sync.guard.turns import Turns
+from kube_sync.guard.verdicts import Go, Held, Holding, Kind
 
 K = TypeVar("K", bound=Hashable)
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kube_sync.safety.digests import digest
-from kube_sync.safety.placements import EVERYWHERE, NOWHERE, UNKNOWN, Clusters, Placements
+from kube_sync.guard.digests import digest
+from kube_sync.guard.placements import EVERYWHERE, NOWHERE, UNKNOWN, Clusters, Placements
 
 _Read = Mapping[str, Clusters | None]
 _UNKNOWN = frozenset([UNKNOWN])

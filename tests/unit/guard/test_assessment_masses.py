@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_sync.safety import Assessment, Change, Fleet, Go, Guard, Held, Limits, Tightening
-from kube_sync.safety.assessment import allowed, is_mass_of_several, namespaces_over
-from kube_sync.safety.history import Entry
-from kube_sync.safety.limits import Rate
+from kube_sync.guard import Assessment, Change, Fleet, Go, Guard, Held, Limits, Tightening
+from kube_sync.guard.assessment import allowed, is_mass_of_several, namespaces_over
+from kube_sync.guard.history import Entry
+from kube_sync.guard.limits import Rate
 
 WELL = Fleet(age=1, clusters=10, best=10, epoch_matches=True)
 NOW = 1000.0

@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from kube_sync.safety.digests import digest
-from kube_sync.safety.history import History
+from kube_sync.guard.digests import digest
+from kube_sync.guard.history import History
 
 K = TypeVar("K", bound=Hashable)
 # Digests of the placement before and after, and since when the first was there (Unix seconds).

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_sync.safety.history import (
+from kube_sync.guard.history import (
     HISTORY,
     LENGTH,
     Entry,

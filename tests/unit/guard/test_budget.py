@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_sync.safety import budget as module
-from kube_sync.safety.budget import Budget, scopes
-from kube_sync.safety.limits import Limits, Rate
+from kube_sync.guard import budget as module
+from kube_sync.guard.budget import Budget, scopes
+from kube_sync.guard.limits import Limits, Rate
 from tests.memory import remembered
 
 MOVES = ("moves", "")

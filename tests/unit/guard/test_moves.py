@@ -5,8 +5,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_sync.safety import Change, Placements, compare
-from kube_sync.safety.placements import PREFERENCES, SELECTOR
+from kube_sync.guard import Change, Placements, compare
+from kube_sync.guard.placements import PREFERENCES, SELECTOR
 
 PLACEMENTS = Placements({"names": "names"})
 IN_EU = '[{"key":"region","operator":"in","values":["eu"]}]'

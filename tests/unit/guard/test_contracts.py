@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube_sync.safety import Placements
-from kube_sync.safety.placements import PREFERENCES, SELECTOR, UNKNOWN
+from kube_sync.guard import Placements
+from kube_sync.guard.placements import PREFERENCES, SELECTOR, UNKNOWN
 from tests.parts import examples
 
 PLACEMENTS = Placements({"names": "names", "more": "preferences"})

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kube_sync.config import Guard as Settings
 from kube_sync.errors import Undecided
-from kube_sync.safety.limits import (
+from kube_sync.guard.limits import (
     Limits,
     Rate,
     Tightening,

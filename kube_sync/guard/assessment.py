@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kube_sync.guard.inventory import Inventory
+from kube_sync.guard.limits import Limits
+from kube_sync.guard.verdicts import Held
 from kube_sync.runtime.freshness import Stale
-from kube_sync.safety.inventory import Inventory
-from kube_sync.safety.limits import Limits
-from kube_sync.safety.verdicts import Held
 
 Numbers = Mapping[str, int]  # by namespace; workloads that want no replicas do not count
 

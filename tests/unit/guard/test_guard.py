@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_sync.runtime.freshness import Stale
-from kube_sync.safety import (
+from kube_sync.guard import (
     HISTORY,
     Assessment,
     Change,
@@ -23,8 +22,9 @@ from kube_sync.safety import (
     approvals,
     read_history,
 )
-from kube_sync.safety.history import LENGTH, Entry, History
-from kube_sync.safety.limits import Rate
+from kube_sync.guard.history import LENGTH, Entry, History
+from kube_sync.guard.limits import Rate
+from kube_sync.runtime.freshness import Stale
 from tests.memory import remembered
 
 WELL = Fleet(age=1, clusters=10, best=10, epoch_matches=True)

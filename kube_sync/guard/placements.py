@@ -18,13 +18,13 @@ import msgspec
 
 from kube_sync.config import PlacementForm
 from kube_sync.errors import NO_JSON
-from kube_sync.safety.contracts import (
+from kube_sync.guard.contracts import (
     Unreadable,
     federation_preferences,
     federation_selector,
     malformed,
 )
-from kube_sync.safety.selectors import Requirement, parse_selector
+from kube_sync.guard.selectors import Requirement, parse_selector
 
 PREFERENCES = "federation.kubernetes.io/replica-set-preferences"
 SELECTOR = "federation.alpha.kubernetes.io/cluster-selector"

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kube_sync.safety.rivals import WRITES, Rivals
+from kube_sync.guard.rivals import WRITES, Rivals
 from tests.memory import remembered
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kube_sync.safety.selectors import matches, parse_selector
+from kube_sync.guard.selectors import matches, parse_selector
 
 # kubernetes-retired/federation, TestSendToCluster
 EUROPE = '[{"key": "location", "operator": "in", "values": ["europe"]}]'

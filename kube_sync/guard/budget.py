@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from kube_sync.safety.limits import Limits, Rate
-from kube_sync.safety.moves import Change
+from kube_sync.guard.limits import Limits, Rate
+from kube_sync.guard.moves import Change
 
 # ("moves", ""), ("idle", ""), ("namespace", its name) or ("cluster", its name)
 Scope = tuple[str, str]

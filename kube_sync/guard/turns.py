@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 
-from kube_sync.safety.budget import Budget, Scope
+from kube_sync.guard.budget import Budget, Scope
 
 _PATIENCE_SECONDS = 60.0
 _SAME = 1e-3  # seconds: what floating point loses

@@ -18,8 +18,8 @@ from typing import Any, Final
 import msgspec
 
 from kube_sync.errors import NO_JSON, json_type
-from kube_sync.safety.selectors import EXPECTED as SELECTOR_EXPECTED
-from kube_sync.safety.selectors import parse_selector
+from kube_sync.guard.selectors import EXPECTED as SELECTOR_EXPECTED
+from kube_sync.guard.selectors import parse_selector
 
 PREFERENCES_EXPECTED: Final = '{"clusters": {NAME: {"weight": 1}}}'
 _CUT: Final = 60  # characters of a value that is quoted

@@ -8,14 +8,14 @@ jumps mean nothing.
 
 from __future__ import annotations
 
-from kube_sync.safety.assessment import Assessment, Fleet
-from kube_sync.safety.guard import Guard
-from kube_sync.safety.history import HISTORY, read_history
-from kube_sync.safety.inventory import Inventory
-from kube_sync.safety.limits import Limits, Tightening, limits_of, parse_tightening, stricter
-from kube_sync.safety.moves import Change, compare
-from kube_sync.safety.placements import Placements
-from kube_sync.safety.verdicts import Go, Held, Holding
+from kube_sync.guard.assessment import Assessment, Fleet
+from kube_sync.guard.guard import Guard
+from kube_sync.guard.history import HISTORY, read_history
+from kube_sync.guard.inventory import Inventory
+from kube_sync.guard.limits import Limits, Tightening, limits_of, parse_tightening, stricter
+from kube_sync.guard.moves import Change, compare
+from kube_sync.guard.placements import Placements
+from kube_sync.guard.verdicts import Go, Held, Holding
 
 __all__ = [
     "HISTORY",
