@@ -22,7 +22,6 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.world import medians
-from kube_sync.analysis.reads import Document, Reads
 from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, batch_module
 from kube_sync.decisions.evidence import Witness
 from kube_sync.decisions.hub import DecisionHub
@@ -34,6 +33,7 @@ from kube_sync.ledger.recording import Recall, Recorder
 from kube_sync.ledger.store import Store
 from kube_sync.ledger.verifying import verify
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.opa.analysis.reads import Document, Reads
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.planning.snapshot import EPOCH, document

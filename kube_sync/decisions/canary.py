@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from kube_sync.analysis.reads import Reads, joined
 from kube_sync.decisions.classes import Member
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.policysets import Asked, Division, InForce, PolicySets
 from kube_sync.decisions.tracker import Tracker
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.analysis.reads import Reads, joined
 from kube_sync.opa.sides import Side
 
 _ON = b"+"  # behind the class of an object that the canary decides on: no digest is so long

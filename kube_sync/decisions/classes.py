@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kube_sync.analysis.reads import Reads
 from kube_sync.errors import NO_JSON
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.analysis.reads import Reads
 
 Classify = Callable[[bytes], bytes]
 

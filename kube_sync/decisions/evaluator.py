@@ -20,7 +20,6 @@ from typing import Protocol
 
 import msgspec
 
-from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.decision import REQUESTED, Decision, parse_decision
 from kube_sync.decisions.evidence import Asked, Evidence, Outdated, Witness
 from kube_sync.decisions.pace import Pace
@@ -28,6 +27,7 @@ from kube_sync.decisions.reading import ReadDecision
 from kube_sync.errors import NO_JSON, Retriable, Undecided
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
+from kube_sync.opa.analysis.reads import Reads
 from kube_sync.opa.client import QueryApi
 from kube_sync.opa.lanes import Lane, batch_package, lane_path
 from kube_sync.opa.paths import DataPath, reference

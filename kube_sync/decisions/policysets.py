@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.classes import Member
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.analysis.reads import Reads
 
 
 class Asked(Protocol):

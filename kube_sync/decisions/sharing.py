@@ -15,7 +15,6 @@ from typing import Protocol
 
 import structlog
 
-from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.classes import Member, Members, shares
 from kube_sync.decisions.evaluation_queue import Cause, Changed, Group, Key, Question, Sweep
 from kube_sync.decisions.evaluator import Outcome
@@ -24,6 +23,7 @@ from kube_sync.decisions.policysets import Division, InForce, PolicySets
 from kube_sync.decisions.records import Target
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
+from kube_sync.opa.analysis.reads import Reads
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

@@ -16,7 +16,6 @@ from typing import NoReturn
 
 import structlog
 
-from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.evaluation_queue import OWN, Cause, EvaluationQueue, Sweep
 from kube_sync.decisions.evaluation_worker import EvaluationWorker
 from kube_sync.decisions.evaluator import Evaluator
@@ -27,6 +26,7 @@ from kube_sync.decisions.records import Source
 from kube_sync.decisions.sharing import Sharing
 from kube_sync.decisions.tracked import Collection_, TrackedCollections
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.opa.analysis.reads import Reads
 from kube_sync.runtime.backoff import Backoff
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

@@ -12,12 +12,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from kube_sync.analysis.reads import Reads
 from kube_sync.config import Settings
 from kube_sync.decisions.classes import Classify, shares
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import NO_JSON, Broken
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.analysis.reads import Reads
 from kube_sync.planning.offline import OfflineOpa, Scratch, World, serving_world
 from kube_sync.planning.snapshot import Bodies
 from kube_sync.replicator.classes import classifier

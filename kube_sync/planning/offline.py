@@ -24,7 +24,6 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 from msgspec import structs
 
-from kube_sync.analysis.analyzer import Collection as Place
 from kube_sync.config import Settings
 from kube_sync.decisions.decision import parse_decision
 from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, Outcome, batch_module
@@ -34,6 +33,7 @@ from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import NO_JSON, Retriable, SyncError, Undecided, first_of
 from kube_sync.guard import Placements
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.analysis.analyzer import Collection as Place
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.modules import file_of
 from kube_sync.opa.paths import DataPath, reference

@@ -12,7 +12,6 @@ from typing import TypeVar
 
 import msgspec
 
-from kube_sync.analysis.analyzer import Collection
 from kube_sync.config import CLUSTERS, TOPOLOGY, Policies, Resource, Settings
 from kube_sync.errors import NO_JSON, Broken, Terminal
 from kube_sync.kube.collection import Item
@@ -20,6 +19,7 @@ from kube_sync.kube.configmaps import ConfigMap, ConfigMaps, read_configmap
 from kube_sync.kube.placementpolicies import PlacementPolicy
 from kube_sync.kube.policymaps import PolicyMap, data_maps, policy_maps
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.planning.policyobjects import is_object, objects_among
 from kube_sync.remediation.plan import Current
 from kube_sync.remediation.targets import Targets

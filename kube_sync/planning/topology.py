@@ -13,13 +13,13 @@ from typing import Final
 
 import msgspec
 
-from kube_sync.analysis.analyzer import Collection
 from kube_sync.config import TOPOLOGY, PolicyTopology, Replicate, Resource
 from kube_sync.errors import Broken
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
+from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.survey.clusterobjects import items_of
 from kube_sync.survey.exported import Exported
 from kube_sync.topology.controller.feed import Notes, Source, follow_gateway_api, withheld

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kube_sync.analysis.reads import Reads, withheld
 from kube_sync.config import CLUSTERS, Settings
 from kube_sync.errors import Broken
 from kube_sync.kube.placementpolicies import PlacementPolicy
 from kube_sync.kube.policymaps import PolicyMap
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.analysis.reads import Reads, withheld
 from kube_sync.opa.scratch import Modules, ScratchOpa
 from kube_sync.planning.arguments import Request
 from kube_sync.planning.beside import InEffect, beside, last_good

@@ -9,13 +9,13 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from kube_sync.analysis.reads import Document, Reads
 from kube_sync.config import CLUSTERS, Resource, Settings
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import Broken
 from kube_sync.guard import Placements
 from kube_sync.kube.collection import Item
+from kube_sync.opa.analysis.reads import Document, Reads
 from kube_sync.opa.paths import object_path
 from kube_sync.opa.scratch import Modules
 from kube_sync.planning.effects import clusters

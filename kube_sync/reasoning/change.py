@@ -13,9 +13,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from kube_sync.analysis.reads import shown
 from kube_sync.decisions.decision import compact
 from kube_sync.kube.collection import Item
+from kube_sync.opa.analysis.reads import shown
 
 Step = str | int  # a member of an object, an element of an array
 Spot = tuple[Step, ...]

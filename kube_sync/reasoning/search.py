@@ -16,11 +16,11 @@ from typing import Any, Final
 
 import msgspec
 
-from kube_sync.analysis.reads import FieldRead, Reads
 from kube_sync.config import CLUSTERS
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.requested import as_asked, requests
 from kube_sync.kube.collection import Item
+from kube_sync.opa.analysis.reads import FieldRead, Reads
 from kube_sync.planning.snapshot import reducing
 from kube_sync.reasoning.case import Case, Reader
 from kube_sync.reasoning.change import ABSENT, Change, applied

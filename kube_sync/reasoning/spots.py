@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from kube_sync.analysis.paths import EACH, Path
 from kube_sync.decisions.decision import REQUESTED
 from kube_sync.guard import HISTORY
+from kube_sync.opa.analysis.paths import EACH, Path
 from kube_sync.reasoning.change import Spot, is_secret
 
 _DEEP: Final = 6  # steps below which what is read whole is taken as it is

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.explaining import Rule
 from kube_sync.decisions.inputs import Input, inputs
 from kube_sync.errors import NO_JSON
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.analysis.reads import Reads
 from kube_sync.planning.beside import InEffect
 from kube_sync.planning.snapshot import currents
 from kube_sync.reasoning.case import Case, Reader

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import Any, Final, Literal
 
-from kube_sync.analysis.reads import FieldRead
 from kube_sync.decisions.decision import compact
+from kube_sync.opa.analysis.reads import FieldRead
 from kube_sync.reasoning.change import ABSENT, MAPS, Change, Spot, at, text
 from kube_sync.reasoning.spots import may_change, spots
 from kube_sync.reasoning.terms import Place, Scalar

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import msgspec
 
-from kube_sync.analysis.reads import Reads
 from kube_sync.config import Settings
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import NotFound
 from kube_sync.ledger.entries import Row
 from kube_sync.ledger.reading import reading
+from kube_sync.opa.analysis.reads import Reads
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.planning.candidatefiles import read_candidates
 from kube_sync.planning.candidates import Candidates

@@ -12,9 +12,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kube_sync.analysis.analyzer import Collection
-from kube_sync.analysis.paths import Path, covers
-from kube_sync.analysis.reads import Reads, shown
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evidence import Kept, is_decision
 from kube_sync.decisions.requested import NOTE
@@ -23,6 +20,9 @@ from kube_sync.kube.meta import ObjectMeta, object_meta
 from kube_sync.ledger.bases import State, collection_of, state_of
 from kube_sync.ledger.entries import Row
 from kube_sync.ledger.reading import Reading
+from kube_sync.opa.analysis.analyzer import Collection
+from kube_sync.opa.analysis.paths import Path, covers
+from kube_sync.opa.analysis.reads import Reads, shown
 from kube_sync.opa.scratch import Modules
 from kube_sync.replicator.policies.bundle import digest
 from kube_sync.replicator.projection import NAMED

@@ -25,7 +25,6 @@ from typing import NoReturn, ParamSpec
 
 import structlog
 
-from kube_sync.analysis import analyzer
 from kube_sync.config import TOPOLOGY, Resource, Settings, with_builtin
 from kube_sync.decisions.evaluator import BATCH_MODULE, batch_module
 from kube_sync.decisions.hub import DecisionHub
@@ -36,6 +35,7 @@ from kube_sync.kube.discovery import is_namespaced
 from kube_sync.kube.lease import Lease
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
+from kube_sync.opa.analysis import analyzer
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.paths import DataPath
 from kube_sync.replicator import datamaps

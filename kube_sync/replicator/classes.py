@@ -1,9 +1,9 @@
 """The class of an object: a digest of what a decision reads of it.
 
 Keeps true: two objects of one class, as they were asked for, have equal projections to the paths,
-numbers as they are spelt; the digest is that of the reference projection
-(`kube_sync.analysis.paths`), whichever way it was found. The quick way decodes only what is kept;
-what has another shape than the paths suggest goes the other way.
+numbers as they are spelt; the digest is that of the reference projection (`opa.analysis.paths`),
+whichever way it was found. The quick way decodes only what is kept; what has another shape than the
+paths suggest goes the other way.
 
 Of what OPA held before it was known what a decision reads no body is kept. So a class that was not
 noted when an object passed takes another LIST: one of its own beside the Reflector's, which writes
@@ -24,11 +24,11 @@ from typing import Any, Final, NoReturn
 import msgspec
 import structlog
 
-from kube_sync.analysis.paths import EACH, Key, Path, project
-from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.classes import Classify, shares
 from kube_sync.decisions.requested import classified
 from kube_sync.errors import SyncError
+from kube_sync.opa.analysis.paths import EACH, Key, Path, project
+from kube_sync.opa.analysis.reads import Reads
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.replica import Replica
 from kube_sync.runtime.backoff import Backoff

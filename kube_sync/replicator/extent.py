@@ -14,9 +14,9 @@ from typing import Final
 
 import structlog
 
-from kube_sync.analysis.analyzer import Collection
-from kube_sync.analysis.paths import Path, covers, minimal
-from kube_sync.analysis.reads import FieldRead, Reads, joined, order, shown
+from kube_sync.opa.analysis.analyzer import Collection
+from kube_sync.opa.analysis.paths import Path, covers, minimal
+from kube_sync.opa.analysis.reads import FieldRead, Reads, joined, order, shown
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
-from kube_sync.analysis.reads import Reads
 from kube_sync.config import Settings
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
@@ -35,6 +34,7 @@ from kube_sync.kube.policymaps import data_maps, policy_maps
 from kube_sync.kube.reflector import ListerWatcher, Reflector, Store
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability.readiness import Readiness
+from kube_sync.opa.analysis.reads import Reads
 from kube_sync.opa.client import OpaClient
 from kube_sync.replicator import datamaps
 from kube_sync.replicator.audit import Audit

@@ -1,6 +1,6 @@
 """The fast projector: what lies at the paths that policies read, and what names the object.
 
-Keeps true: whatever `kube_sync.analysis.paths.project` keeps of an object comes through, as the
+Keeps true: whatever `kube_sync.opa.analysis.paths.project` keeps of an object comes through, as the
 bytes that the API server sent; more may. Decoding skips the rest: a tree of types is made of the
 paths once, so an object costs what is kept of it. One that does not fit these types (a number
 where a path goes on) is walked through by hand, which is slower and exact.
@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import msgspec
 
-from kube_sync.analysis.paths import EACH, Key, Path
 from kube_sync.objects import SECRET_VALUES
+from kube_sync.opa.analysis.paths import EACH, Key, Path
 from kube_sync.replicator.projection import (
     APPLIED,
     MANAGED,

@@ -20,7 +20,6 @@ from typing import NoReturn
 
 import structlog
 
-from kube_sync.analysis.reads import Reads, withheld
 from kube_sync.config import Resource, Settings
 from kube_sync.decisions.sealing import Seals
 from kube_sync.decisions.tracker import Tracker
@@ -29,6 +28,7 @@ from kube_sync.kube.client import KubeClient
 from kube_sync.objects import SECRET_VALUES
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
+from kube_sync.opa.analysis.reads import Reads, withheld
 from kube_sync.replicator.classes import Lessons, Widen
 from kube_sync.replicator.extent import WHOLE, Extent, Form, Need
 from kube_sync.replicator.mirror import Mirror

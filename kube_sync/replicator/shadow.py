@@ -20,7 +20,6 @@ from typing import NamedTuple, NoReturn
 import structlog
 from prometheus_client import Gauge
 
-from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.classes import shares_classes
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
@@ -30,6 +29,7 @@ from kube_sync.errors import SyncError
 from kube_sync.guard import Inventory, Placements
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
+from kube_sync.opa.analysis.reads import Reads
 from kube_sync.opa.sides import Side
 from kube_sync.replicator.differences import KINDS, Kind, difference
 from kube_sync.replicator.mirror import Mirror

@@ -14,7 +14,6 @@ from functools import partial
 
 from prometheus_client import Gauge
 
-from kube_sync.analysis.reads import Reads, joined
 from kube_sync.decisions.canary import Canary, CanaryDecider
 from kube_sync.decisions.classes import shares_classes
 from kube_sync.decisions.evaluator import Evaluator
@@ -25,6 +24,7 @@ from kube_sync.decisions.tracker import Tracker
 from kube_sync.guard import Inventory, Placements
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
+from kube_sync.opa.analysis.reads import Reads, joined
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.lanes import Lane
 from kube_sync.replicator.classes import Widen

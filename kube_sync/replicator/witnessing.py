@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from kube_sync.analysis.reads import Reads
 from kube_sync.config import Resource, Settings
 from kube_sync.decisions.evidence import Kept, Witness
 from kube_sync.objects import GroupVersionResource
+from kube_sync.opa.analysis.reads import Reads
 from kube_sync.replicator.mirror import Mirror
 
 

@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from kube_sync.analysis.analyzer import Collection
 from kube_sync.config import Settings
 from kube_sync.errors import SyncError
+from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.scenarios.checking import Problem
 from kube_sync.scenarios.policies import PolicyReader, PolicySet

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import msgspec
 
-from kube_sync.analysis.analyzer import Collection
 from kube_sync.config import Settings
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.explaining import Rule as Entered
@@ -23,6 +22,7 @@ from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import SyncError, Terminal
 from kube_sync.guard import Placements
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.planning.offline import OfflineOpa, Scratch, World, serving_world
 from kube_sync.planning.snapshot import Bodies, Snapshot, projected
 from kube_sync.scenarios.comparing import differences

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import msgspec
 
-from kube_sync.analysis.analyzer import Collection
 from kube_sync.config import Resource, Settings
 from kube_sync.errors import Terminal
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.survey.exported import is_of
 from kube_sync.survey.places import guessed
 

@@ -9,10 +9,10 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Protocol
 
-from kube_sync.analysis.analyzer import Collection
 from kube_sync.config import Replicate, Resource
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Item, KubeCollection, Page, outside_of
+from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.survey.exported import Found, decoded
 from kube_sync.survey.progress import Progress
 

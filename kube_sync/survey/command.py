@@ -12,11 +12,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, 
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 
-from kube_sync.analysis.analyzer import Collection
 from kube_sync.config import Settings, masked
 from kube_sync.errors import Misconfigured, Terminal
 from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.objects import SECRET_VALUES
+from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.opa.client import opa_client
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policykinds.printing import Answer

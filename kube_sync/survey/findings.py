@@ -16,12 +16,12 @@ from typing import Any
 
 import msgspec
 
-from kube_sync.analysis.analyzer import Collection, analyze
-from kube_sync.analysis.paths import Path, project
-from kube_sync.analysis.reads import Document, Reads, withheld
-from kube_sync.analysis.syntax import Scalar, Term, Unreadable, read_module
 from kube_sync.config import Settings
 from kube_sync.decisions.requested import as_asked, with_note
+from kube_sync.opa.analysis.analyzer import Collection, analyze
+from kube_sync.opa.analysis.paths import Path, project
+from kube_sync.opa.analysis.reads import Document, Reads, withheld
+from kube_sync.opa.analysis.syntax import Scalar, Term, Unreadable, read_module
 from kube_sync.survey.policysets import PolicySet
 
 _NAMES: tuple[Path, ...] = (("metadata", "name"), ("metadata", "namespace"))  # always replicated

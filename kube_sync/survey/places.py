@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from kube_sync.analysis.analyzer import Collection
 from kube_sync.config import Replicate
 from kube_sync.errors import Misconfigured, NotFound
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.discovery import is_namespaced
 from kube_sync.objects import GroupVersionResource
+from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.survey.exported import Exported
 
 # Of Kubernetes itself (`kubectl api-resources --namespaced=false`), by group.

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kube_sync.analysis.analyzer import PolicyModule
 from kube_sync.errors import NO_JSON, Retriable, Terminal
+from kube_sync.opa.analysis.analyzer import PolicyModule
 from kube_sync.opa.client import CompiledPolicy
 from kube_sync.opa.scratch import Cause, Modules, line_of
 from kube_sync.survey.progress import Progress

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kube_sync.analysis.reads import Ask, Document, FieldRead, shown
+from kube_sync.opa.analysis.reads import Ask, Document, FieldRead, shown
 from kube_sync.policykinds.printing import indented
 from kube_sync.survey.findings import Finding, Savings, Tally, documents
 

@@ -10,10 +10,10 @@ from typing import Protocol
 
 import msgspec
 
-from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import Stale, stale_records
+from kube_sync.opa.analysis.reads import Reads
 
 
 class Collection(Protocol):

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from kube_sync.analysis.reads import Reads
 from kube_sync.config import Resource
 from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.explaining import Explaining, Explanation, Rule
@@ -22,6 +21,7 @@ from kube_sync.decisions.records import DecisionRecord, DeletedRecord, Target
 from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import SyncError
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.analysis.reads import Reads
 from kube_sync.opa.sides import Side, told
 from kube_sync.ui.fleet import Data
 from kube_sync.ui.held import Held

@@ -15,9 +15,9 @@ from typing import Any
 
 import yaml
 
-from kube_sync.analysis.analyzer import PolicyModule, analyze
-from kube_sync.analysis.paths import Path as Field
-from kube_sync.analysis.paths import project
+from kube_sync.opa.analysis.analyzer import PolicyModule, analyze
+from kube_sync.opa.analysis.paths import Path as Field
+from kube_sync.opa.analysis.paths import project
 from tests.analysis.opa import FAILED, PolicyOpa
 
 _DECISION = re.compile(r"data((?:\.\w+)+) = x")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from kube_sync.analysis.analyzer import PolicyModule
+from kube_sync.opa.analysis.analyzer import PolicyModule
 from tools.servers.binaries import ensure_binary
 from tools.servers.running import ServerSpec
 

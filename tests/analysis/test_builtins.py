@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kube_sync.analysis import builtins
+from kube_sync.opa.analysis import builtins
 from tools.servers.binaries import ensure_binary
 
 _SCALARS = {"string", "number", "boolean", "null"}

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
-from kube_sync.analysis.moving import Ground, Trouble, leads_to, move
+from kube_sync.opa.analysis.moving import Ground, Trouble, leads_to, move
 from kube_sync.opa.lanes import prefix
 from kube_sync.opa.modules import plain_package
 from kube_sync.opa.scratch import ScratchOpa

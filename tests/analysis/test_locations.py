@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from kube_sync.analysis.analyzer import analyze
+from kube_sync.opa.analysis.analyzer import analyze
 from tests.analysis.equality import ROOTS
 from tests.analysis.opa import PolicyOpa, parsed
 

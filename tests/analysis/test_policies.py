@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kube_sync.analysis.analyzer import PolicyModule, analyze
-from kube_sync.analysis.paths import project
-from kube_sync.analysis.reads import Reads, shown
+from kube_sync.opa.analysis.analyzer import PolicyModule, analyze
+from kube_sync.opa.analysis.paths import project
+from kube_sync.opa.analysis.reads import Reads, shown
 from tests.analysis.equality import decisions, over_projection, paths_of
 from tests.analysis.generate import chance
 from tests.analysis.opa import PolicyOpa

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kube_sync.analysis.analyzer import analyze
+from kube_sync.opa.analysis.analyzer import analyze
 from tests.analysis.equality import ROOTS
 from tests.analysis.opa import PolicyOpa
 

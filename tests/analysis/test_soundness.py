@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
-from kube_sync.analysis.analyzer import PolicyModule, analyze
+from kube_sync.opa.analysis.analyzer import PolicyModule, analyze
 from tests.analysis.equality import ROOTS, decisions, over_projection, paths_of
 from tests.analysis.generate import PolicyMaker, chance, some_object, some_objects, some_world
 from tests.analysis.opa import FAILED, UNDEFINED, NotCompiled, PolicyOpa

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from kube_sync.analysis.analyzer import analyze_read
-from kube_sync.analysis.reads import Document
 from kube_sync.config import Placement, Policies, Replicate, Resource, Settings
+from kube_sync.opa.analysis.analyzer import analyze_read
+from kube_sync.opa.analysis.reads import Document
 from kube_sync.replicator.policies import reading as reading_module
 from kube_sync.replicator.resources import Resources
 from tests.component.test_reconfiguration import CL, RS, World, brisk, of, sample

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from kube_sync.analysis.analyzer import Collection
-from kube_sync.analysis.reads import unread
 from kube_sync.config import Opa, Settings
+from kube_sync.opa.analysis.analyzer import Collection
+from kube_sync.opa.analysis.reads import unread
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.regoversion import in_version
 from kube_sync.replicator.policies.reading import Reading

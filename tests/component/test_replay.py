@@ -14,8 +14,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from kube_sync.analysis.analyzer import Collection
-from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, batch_module
 from kube_sync.decisions.evidence import Witness
 from kube_sync.decisions.hub import DecisionHub
@@ -24,6 +22,8 @@ from kube_sync.ledger.journal import Journal
 from kube_sync.ledger.reading import reading
 from kube_sync.ledger.recording import Recorder
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.opa.analysis.analyzer import Collection
+from kube_sync.opa.analysis.reads import Reads
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.replicator.policies.bundle import digest

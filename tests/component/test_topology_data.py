@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import yaml
 
-from kube_sync.analysis.analyzer import Collection
 from kube_sync.config import (
     Placement,
     Policies,
@@ -26,6 +25,7 @@ from kube_sync.errors import Broken
 from kube_sync.kube.definitions import DEFINITIONS
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability.readiness import Readiness
+from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.planning import topology as planned
 from kube_sync.planning.snapshot import document
 from kube_sync.replicator.agent import Replicator

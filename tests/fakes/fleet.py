@@ -14,8 +14,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from kube_sync.analysis.paths import Path
-from kube_sync.analysis.reads import Ask, Document, FieldRead, Reads
 from kube_sync.decisions.classes import Members, shares
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
@@ -23,6 +21,8 @@ from kube_sync.decisions.tracker import Tracker
 from kube_sync.errors import SyncError
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.opa.analysis.paths import Path
+from kube_sync.opa.analysis.reads import Ask, Document, FieldRead, Reads
 from kube_sync.replicator.classes import classifier
 from kube_sync.replicator.mirror import Batch, Mirror
 from tests.fakes.listing import at_once

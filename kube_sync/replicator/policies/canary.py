@@ -16,13 +16,13 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from kube_sync.analysis.moving import Trouble
 from kube_sync.errors import NO_JSON
 from kube_sync.kube.placementpolicies import PlacementPolicy
 from kube_sync.kube.policynames import called, named
 from kube_sync.kube.staging import CANARY, MAX_BREAKS, MAX_MOVES, NAMESPACES, SHARE
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
+from kube_sync.opa.analysis.moving import Trouble
 from kube_sync.opa.scratch import Cause
 from kube_sync.opa.sides import Side, side_of
 from kube_sync.replicator.policies.bundle import digest

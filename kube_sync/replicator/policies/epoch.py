@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from kube_sync.analysis.reads import Reads
 from kube_sync.kube.placementpolicies import PlacementPolicies
 from kube_sync.kube.policymaps import PolicyMaps
 from kube_sync.kube.staging import CANARY, CANDIDATE
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.analysis.reads import Reads
 from kube_sync.opa.paths import DataPath
 from kube_sync.replicator.policies.canaries import StagedDecisions
 from kube_sync.replicator.policies.guard import Guard

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from kube_sync.analysis.moving import Ground, Trouble, leads_to, move
 from kube_sync.kube.policynames import called, named
 from kube_sync.kube.staging import CANDIDATE
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.analysis.moving import Ground, Trouble, leads_to, move
 from kube_sync.opa.inspection import forbidden
 from kube_sync.opa.lanes import LANES, ROOT, Lane, batch_id, lane_id, prefix
 from kube_sync.opa.scratch import Cause, Modules

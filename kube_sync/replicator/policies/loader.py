@@ -15,12 +15,12 @@ from typing import NoReturn
 
 import structlog
 
-from kube_sync.analysis.reads import Reads, unread
 from kube_sync.decisions.canary import Canary
 from kube_sync.errors import SyncError
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
+from kube_sync.opa.analysis.reads import Reads, unread
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.lanes import is_of_a_lane
 from kube_sync.opa.paths import DataPath

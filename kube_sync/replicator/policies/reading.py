@@ -18,18 +18,18 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from kube_sync.analysis.analyzer import (
+from kube_sync.decisions.limiting import BUDGET
+from kube_sync.decisions.requested import with_note
+from kube_sync.errors import NO_JSON, SyncError, TooExpensive
+from kube_sync.opa.analysis.analyzer import (
     Collection,
     analyze_read,
     everything,
     row_of,
     unreadable,
 )
-from kube_sync.analysis.reads import Reads
-from kube_sync.analysis.syntax import Module, Spot, Unreadable, read_module
-from kube_sync.decisions.limiting import BUDGET
-from kube_sync.decisions.requested import with_note
-from kube_sync.errors import NO_JSON, SyncError, TooExpensive
+from kube_sync.opa.analysis.reads import Reads
+from kube_sync.opa.analysis.syntax import Module, Spot, Unreadable, read_module
 from kube_sync.opa.lanes import Lane, lane_path
 from kube_sync.opa.scratch import Cause, Modules, too_expensive
 from kube_sync.replicator.extent import Need

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from kube_sync.analysis.reads import Reads, joined
 from kube_sync.config import Settings
 from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.evaluator import batch_module
+from kube_sync.opa.analysis.reads import Reads, joined
 from kube_sync.opa.scratch import Modules
 from kube_sync.replicator.extent import Need
 from kube_sync.replicator.policies.account import not_put

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from kube_sync.analysis.reads import Document, FieldRead, Reads
 from kube_sync.decisions.canary import Canary, CanaryDecider
 from kube_sync.decisions.classes import Members
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.tracker import Tracker
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
 from kube_sync.opa.sides import Side
 from tests.unit.async_tools import running, until
 

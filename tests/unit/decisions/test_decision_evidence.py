@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube_sync.analysis.reads import Document, FieldRead, Reads
 from kube_sync.decisions.evaluator import Evaluator, Outcome
 from kube_sync.decisions.evidence import MOST_BYTES, MOST_OBJECTS, Witness
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
 from tests.fakes.untimed import Untimed
 from tests.parts import examples
 

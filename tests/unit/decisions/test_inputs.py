@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kube_sync.analysis.paths import EACH, Path
-from kube_sync.analysis.reads import Ask, Document, FieldRead
 from kube_sync.decisions.inputs import LONGEST, MOST, inputs
+from kube_sync.opa.analysis.paths import EACH, Path
+from kube_sync.opa.analysis.reads import Ask, Document, FieldRead
 
 ASK = Ask("p.rego", "errors", 7, "printed", whole=True)
 

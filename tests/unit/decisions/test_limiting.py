@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_sync.analysis.analyzer import analyze
-from kube_sync.analysis.reads import Ask, Document, Reads
 from kube_sync.decisions.evaluator import Evaluator, Outcome
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.limiting import LONGEST, Limiting
@@ -21,6 +19,8 @@ from kube_sync.decisions.tracker import Tracker
 from kube_sync.errors import Retriable, Undecided
 from kube_sync.guard import stricter
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.analysis.analyzer import analyze
+from kube_sync.opa.analysis.reads import Ask, Document, Reads
 from tests.unit.async_tools import Waits, running, until
 from tests.unit.decisions.test_tracker import REPLICASETS, Collection, Opa, _key
 

@@ -7,9 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_sync.analysis.analyzer import Collection, PolicyModule, analyze
-from kube_sync.analysis.paths import Path, project
-from kube_sync.analysis.reads import Document, FieldRead, Reads
 from kube_sync.decisions.decision import REQUESTED, compact
 from kube_sync.decisions.requested import (
     NOTE,
@@ -20,6 +17,9 @@ from kube_sync.decisions.requested import (
     restored,
     with_note,
 )
+from kube_sync.opa.analysis.analyzer import Collection, PolicyModule, analyze
+from kube_sync.opa.analysis.paths import Path, project
+from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
 from tests.fakes.compiler import reading, tree_of
 
 _UNREADABLE = ["", "{", "[]", "null", "1", '"a"', '{"a":1}', '{"a":{"b":"c"}}', "[" * 100_000]

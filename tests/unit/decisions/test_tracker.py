@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from kube_sync.analysis.analyzer import analyze
 from kube_sync.decisions.classes import Members
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Evaluator
@@ -18,6 +17,7 @@ from kube_sync.decisions.sharing import TURN
 from kube_sync.decisions.tracker import Tracker
 from kube_sync.errors import Refused, Retriable
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.opa.analysis.analyzer import analyze
 from tests.fakes.untimed import Untimed
 from tests.unit.async_tools import PATIENCE, Waits, running, until
 

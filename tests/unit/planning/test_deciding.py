@@ -4,10 +4,10 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from kube_sync.analysis.analyzer import Collection
-from kube_sync.analysis.paths import Path
-from kube_sync.analysis.reads import Ask, Document, FieldRead, Reads
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.analysis.analyzer import Collection
+from kube_sync.opa.analysis.paths import Path
+from kube_sync.opa.analysis.reads import Ask, Document, FieldRead, Reads
 from kube_sync.planning.deciding import Group, Sharing, needed
 from kube_sync.planning.snapshot import Bodies
 from kube_sync.replicator.extent import Need

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kube_sync.analysis.reads import Ask, FieldRead
+from kube_sync.opa.analysis.reads import Ask, FieldRead
 from kube_sync.reasoning.change import ABSENT, Change
 from kube_sync.reasoning.terms import constants
 from kube_sync.reasoning.tries import Side, changes

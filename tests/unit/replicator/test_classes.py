@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kube_sync.analysis.paths import EACH, Path, project
 from kube_sync.decisions.decision import REQUESTED
+from kube_sync.opa.analysis.paths import EACH, Path, project
 from kube_sync.replicator.classes import classifier
 
 _KEYS = st.sampled_from(("a", "b", "c/d", 'q"uote'))

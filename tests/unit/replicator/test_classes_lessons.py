@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
-from kube_sync.analysis.reads import Document, FieldRead, Reads
 from kube_sync.errors import Retriable, SyncError
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
 from kube_sync.replicator.classes import Lessons
 from kube_sync.replicator.mirror import Mirror
 from tests.fakes.listing import at_once

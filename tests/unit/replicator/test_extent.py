@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from structlog.testing import capture_logs
 
-from kube_sync.analysis.analyzer import Collection, PolicyModule, analyze
+from kube_sync.opa.analysis.analyzer import Collection, PolicyModule, analyze
 from kube_sync.replicator.extent import WHOLE, Extent, Form, Need
 from tests.fakes.compiler import reading, tree_of
 

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from kube_sync.analysis.analyzer import analyze
 from kube_sync.decisions.canary import Canary
 from kube_sync.errors import Retriable, Undecided
 from kube_sync.kube.client import KubeClient
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.analysis.analyzer import analyze
 from kube_sync.opa.sides import Side
 from kube_sync.replicator.extent import Form
 from kube_sync.replicator.selfcheck import SelfCheck

@@ -11,7 +11,6 @@ from typing import Any, cast
 import pytest
 from prometheus_client import REGISTRY
 
-from kube_sync.analysis.reads import Document, FieldRead, Reads
 from kube_sync.decisions.classes import Members
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
@@ -21,6 +20,7 @@ from kube_sync.errors import Retriable
 from kube_sync.guard import Placements
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
+from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
 from kube_sync.opa.sides import Side
 from kube_sync.replicator.policies.lanes import Counted
 from kube_sync.replicator.shadow import Shadow

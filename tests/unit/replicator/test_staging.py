@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 
-from kube_sync.analysis.reads import Document, FieldRead, Reads
 from kube_sync.config import Settings
 from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.evaluator import Evaluator
@@ -17,6 +16,7 @@ from kube_sync.decisions.policysets import Division
 from kube_sync.decisions.reading import DecisionReader
 from kube_sync.guard import Placements
 from kube_sync.observability.readiness import Readiness
+from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
 from kube_sync.opa.sides import Side
 from kube_sync.replicator.policies.canaries import Counting
 from kube_sync.replicator.policies.lanes import Counted

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from kube_sync.analysis.analyzer import PolicyModule
 from kube_sync.config import Kubernetes, Opa, Replicate, Resource, Settings
 from kube_sync.errors import Misconfigured, Refused
+from kube_sync.opa.analysis.analyzer import PolicyModule
 from kube_sync.survey import command, progress
 from kube_sync.survey.arguments import Request, declare, requested
 from kube_sync.survey.policysets import PolicySet

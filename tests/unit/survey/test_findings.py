@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from kube_sync.analysis.analyzer import Collection, PolicyModule
 from kube_sync.config import Settings
 from kube_sync.decisions.requested import NOTE
+from kube_sync.opa.analysis.analyzer import Collection, PolicyModule
 from kube_sync.survey.findings import find, tallies
 from kube_sync.survey.policysets import PolicySet
 from tests.fakes.compiler import reading, tree_of

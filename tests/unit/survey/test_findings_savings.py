@@ -3,10 +3,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kube_sync.analysis.paths import Path
-from kube_sync.analysis.reads import Document, FieldRead, Reads
 from kube_sync.decisions.decision import REQUESTED
 from kube_sync.decisions.requested import NOTE
+from kube_sync.opa.analysis.paths import Path
+from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
 from kube_sync.survey.findings import Savings, Tally, tallies
 
 IMAGES: Path = ("spec", "containers", None, "image")

@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from kube_sync.analysis.reads import Ask, Document, FieldRead, Reads
-from kube_sync.analysis.syntax import Spot
+from kube_sync.opa.analysis.reads import Ask, Document, FieldRead, Reads
+from kube_sync.opa.analysis.syntax import Spot
 from kube_sync.survey.findings import Finding, Savings, Tally
 from kube_sync.survey.report import as_json, as_tree
 

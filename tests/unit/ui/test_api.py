@@ -14,9 +14,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from kube_sync.analysis.reads import Document, FieldRead, Reads
 from kube_sync.decisions.canary import Canary
 from kube_sync.errors import Retriable
+from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
 from kube_sync.opa.sides import Side
 from kube_sync.ui.held import Held
 from tests.fakes.board import DECISION, POLICY, PREFERENCES, Board, served_board

@@ -10,9 +10,6 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from kube_sync.analysis.analyzer import Collection
-from kube_sync.analysis.paths import Path
-from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.canary import Canary
 from kube_sync.errors import Conflict, SyncError
 from kube_sync.kube.collection import Event, Item, ResourceVersion
@@ -21,6 +18,9 @@ from kube_sync.kube.policymaps import STATUS, PolicyMap, PolicyMaps
 from kube_sync.kube.policynames import object_key, policy_key
 from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
+from kube_sync.opa.analysis.analyzer import Collection
+from kube_sync.opa.analysis.paths import Path
+from kube_sync.opa.analysis.reads import Reads
 from kube_sync.opa.builtins import refusal
 from kube_sync.opa.client import OpaClient
 from kube_sync.regoversion import in_version

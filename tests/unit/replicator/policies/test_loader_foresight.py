@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from kube_sync.analysis.reads import Reads
+from kube_sync.opa.analysis.reads import Reads
 from kube_sync.replicator.extent import Need
 from kube_sync.replicator.policies.shelf import RESOURCE
 from tests.fakes.compiler import FakeCompiler, reading

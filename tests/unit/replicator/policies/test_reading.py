@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from kube_sync.analysis.analyzer import Collection
-from kube_sync.analysis.syntax import read_module
 from kube_sync.decisions.decision import REQUESTED
 from kube_sync.errors import Retriable
+from kube_sync.opa.analysis.analyzer import Collection
+from kube_sync.opa.analysis.syntax import read_module
 from kube_sync.opa.scratch import Modules
 from kube_sync.replicator.policies import reading as reading_module
 from kube_sync.replicator.policies.reading import Reading

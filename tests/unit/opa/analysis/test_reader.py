@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from kube_sync.analysis.context import Context, Name
-from kube_sync.analysis.handed import Level
-from kube_sync.analysis.paths import EACH, Key, Path
-from kube_sync.analysis.reader import Asker, Reader
-from kube_sync.analysis.values import OPAQUE, SCALAR, Box, Place, Row, Text, Values
+from kube_sync.opa.analysis.context import Context, Name
+from kube_sync.opa.analysis.handed import Level
+from kube_sync.opa.analysis.paths import EACH, Key, Path
+from kube_sync.opa.analysis.reader import Asker, Reader
+from kube_sync.opa.analysis.values import OPAQUE, SCALAR, Box, Place, Row, Text, Values
 
 CONTEXT = Context(SCALAR).mocking(("count",), OPAQUE)
 

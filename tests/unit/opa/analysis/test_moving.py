@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kube_sync.analysis.moving import Ground, Trouble, leads_to, move
+from kube_sync.opa.analysis.moving import Ground, Trouble, leads_to, move
 
 GROUND = Ground(
     frozenset({("lib",), ("io", "k8s", "one")}), frozenset({("kubernetes",), ("lib", "held")})

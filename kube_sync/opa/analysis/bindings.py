@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from kube_sync.analysis.syntax import Unreadable
-from kube_sync.analysis.values import OPAQUE, Values, possible_keys, union
+from kube_sync.opa.analysis.syntax import Unreadable
+from kube_sync.opa.analysis.values import OPAQUE, Values, possible_keys, union
 
 Scope = tuple[int, ...]  # the closures around an expression, outermost first
 _UNIQUE = re.compile(r"__local\d+__|\$\d+")

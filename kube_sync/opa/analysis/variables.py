@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kube_sync.analysis.syntax import (
+from kube_sync.opa.analysis.syntax import (
     Body,
     Call,
     Closure,

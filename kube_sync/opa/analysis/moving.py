@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kube_sync.analysis.syntax import Json
+from kube_sync.opa.analysis.syntax import Json
 
 _DATA: Final = "data"
 # What a module would say of itself that is not so in a set that was not moved.

@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from kube_sync.analysis import builtins
-from kube_sync.analysis.bindings import Bindings, Kind, Scope, Source
-from kube_sync.analysis.context import Context, Name
-from kube_sync.analysis.contexts import Contexts, Withs
-from kube_sync.analysis.handed import Level
-from kube_sync.analysis.paths import EACH, Key
-from kube_sync.analysis.reader import Asker, Reader, World
-from kube_sync.analysis.syntax import (
+from kube_sync.opa.analysis import builtins
+from kube_sync.opa.analysis.bindings import Bindings, Kind, Scope, Source
+from kube_sync.opa.analysis.context import Context, Name
+from kube_sync.opa.analysis.contexts import Contexts, Withs
+from kube_sync.opa.analysis.handed import Level
+from kube_sync.opa.analysis.paths import EACH, Key
+from kube_sync.opa.analysis.reader import Asker, Reader, World
+from kube_sync.opa.analysis.syntax import (
     Body,
     Call,
     Clause,
@@ -34,7 +34,7 @@ from kube_sync.analysis.syntax import (
     Var,
     With,
 )
-from kube_sync.analysis.values import (
+from kube_sync.opa.analysis.values import (
     OPAQUE,
     SCALAR,
     Box,
@@ -46,7 +46,7 @@ from kube_sync.analysis.values import (
     select,
     union,
 )
-from kube_sync.analysis.variables import names_of, pattern_names
+from kube_sync.opa.analysis.variables import names_of, pattern_names
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from kube_sync.analysis.bindings import Bindings, Kind, Source
-from kube_sync.analysis.context import Context
-from kube_sync.analysis.contexts import Contexts, Withs
-from kube_sync.analysis.handed import Level
-from kube_sync.analysis.reader import Asker, Reader
-from kube_sync.analysis.syntax import Items, Ref, Scalar, Term, Unreadable, Var, With
-from kube_sync.analysis.values import OPAQUE, SCALAR, Box, Text, Values
-from tests.unit.analysis.test_reader import Policies, at
+from kube_sync.opa.analysis.bindings import Bindings, Kind, Source
+from kube_sync.opa.analysis.context import Context
+from kube_sync.opa.analysis.contexts import Contexts, Withs
+from kube_sync.opa.analysis.handed import Level
+from kube_sync.opa.analysis.reader import Asker, Reader
+from kube_sync.opa.analysis.syntax import Items, Ref, Scalar, Term, Unreadable, Var, With
+from kube_sync.opa.analysis.values import OPAQUE, SCALAR, Box, Text, Values
+from tests.unit.opa.analysis.test_reader import Policies, at
 
 INPUT = at()
 

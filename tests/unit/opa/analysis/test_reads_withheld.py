@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kube_sync.analysis.analyzer import Collection, PolicyModule, analyze
-from kube_sync.analysis.reads import Reads, withheld
 from kube_sync.config import Placement, Replicate, Resource, Settings
+from kube_sync.opa.analysis.analyzer import Collection, PolicyModule, analyze
+from kube_sync.opa.analysis.reads import Reads, withheld
 from tests.fakes.compiler import reading, tree_of
 
 SECRETS = Resource("", "v1", "secrets")

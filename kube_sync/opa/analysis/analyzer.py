@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kube_sync.analysis.engine import Engine, Need
-from kube_sync.analysis.paths import EACH, Path, covers, minimal
-from kube_sync.analysis.reader import Asker
-from kube_sync.analysis.reads import Ask, Document, FieldRead, Reads, order
-from kube_sync.analysis.syntax import Json, Module, Spot, Unreadable, read_module
+from kube_sync.opa.analysis.engine import Engine, Need
+from kube_sync.opa.analysis.paths import EACH, Path, covers, minimal
+from kube_sync.opa.analysis.reader import Asker
+from kube_sync.opa.analysis.reads import Ask, Document, FieldRead, Reads, order
+from kube_sync.opa.analysis.syntax import Json, Module, Spot, Unreadable, read_module
 
 Row = Callable[[str, int], int | None]  # of the n-th rule of a module
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kube_sync.analysis.paths import Path
-from kube_sync.analysis.values import Values
+from kube_sync.opa.analysis.paths import Path
+from kube_sync.opa.analysis.values import Values
 
 Name = tuple[str, ...]  # of a function: `data` and its path, or that of a builtin
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from kube_sync.analysis.bindings import Bindings
-from kube_sync.analysis.context import Context, Name
-from kube_sync.analysis.handed import Level
-from kube_sync.analysis.reader import Reader
-from kube_sync.analysis.syntax import Ref, Scalar, Term, Unreadable, Var, With
-from kube_sync.analysis.values import Values
+from kube_sync.opa.analysis.bindings import Bindings
+from kube_sync.opa.analysis.context import Context, Name
+from kube_sync.opa.analysis.handed import Level
+from kube_sync.opa.analysis.reader import Reader
+from kube_sync.opa.analysis.syntax import Ref, Scalar, Term, Unreadable, Var, With
+from kube_sync.opa.analysis.values import Values
 
 Withs = tuple[tuple[With, ...], ...]  # of the lines around an expression, outermost first
 

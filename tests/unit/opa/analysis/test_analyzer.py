@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from kube_sync.analysis import engine, values
-from kube_sync.analysis.analyzer import Collection, PolicyModule, analyze, located
-from kube_sync.analysis.paths import EACH
-from kube_sync.analysis.reads import Reads, unread
-from kube_sync.analysis.syntax import Spot
+from kube_sync.opa.analysis import engine, values
+from kube_sync.opa.analysis.analyzer import Collection, PolicyModule, analyze, located
+from kube_sync.opa.analysis.paths import EACH
+from kube_sync.opa.analysis.reads import Reads, unread
+from kube_sync.opa.analysis.syntax import Spot
 
 ROOTS = {"nodes": Collection(("kubernetes", "nodes"), namespaced=False)}
 ALL = [()]

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from kube_sync.analysis.paths import EACH, Path, minimal
-from kube_sync.analysis.syntax import Spot
 from kube_sync.config import Settings
 from kube_sync.objects import SECRET_VALUES
+from kube_sync.opa.analysis.paths import EACH, Path, minimal
+from kube_sync.opa.analysis.syntax import Spot
 
 _WITHHELD: Final = (
     "{} of {} is undefined: values of Secrets are replicated only where the configuration says"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kube_sync.analysis import builtins
-from kube_sync.analysis.syntax import (
+from kube_sync.opa.analysis import builtins
+from kube_sync.opa.analysis.syntax import (
     Call,
     Clause,
     Every,

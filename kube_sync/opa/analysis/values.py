@@ -13,8 +13,8 @@ from enum import Enum
 from math import prod
 from typing import Final, Literal
 
-from kube_sync.analysis.paths import EACH, Key, Path
-from kube_sync.analysis.syntax import Unreadable
+from kube_sync.opa.analysis.paths import EACH, Key, Path
+from kube_sync.opa.analysis.syntax import Unreadable
 
 Root = Literal["input", "data"]
 

@@ -11,15 +11,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from kube_sync.analysis import builtins
-from kube_sync.analysis.context import Context
-from kube_sync.analysis.exclusive import exclude
-from kube_sync.analysis.frame import Frame
-from kube_sync.analysis.handed import Level
-from kube_sync.analysis.paths import EACH, Key, Path
-from kube_sync.analysis.reader import Asker, need
-from kube_sync.analysis.syntax import Clause, Module, Rule, Scalar, Spot, Term, Unreadable
-from kube_sync.analysis.values import OPAQUE, Box, Place, Values, bound, select, union
+from kube_sync.opa.analysis import builtins
+from kube_sync.opa.analysis.context import Context
+from kube_sync.opa.analysis.exclusive import exclude
+from kube_sync.opa.analysis.frame import Frame
+from kube_sync.opa.analysis.handed import Level
+from kube_sync.opa.analysis.paths import EACH, Key, Path
+from kube_sync.opa.analysis.reader import Asker, need
+from kube_sync.opa.analysis.syntax import Clause, Module, Rule, Scalar, Spot, Term, Unreadable
+from kube_sync.opa.analysis.values import OPAQUE, Box, Place, Values, bound, select, union
 
 _EVALUATIONS = 50_000  # more than any set of policies that people write needs
 _PLACES = 5_000  # that are read; each object is looked through for all of them

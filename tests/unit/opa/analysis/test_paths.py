@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_sync.analysis.paths import EACH, Path, covers, minimal, project
+from kube_sync.opa.analysis.paths import EACH, Path, covers, minimal, project
 
 _KEYS = st.sampled_from(["a", "b", "c"])
 _JSON = st.recursive(

@@ -10,11 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kube_sync.analysis import builtins
-from kube_sync.analysis.context import Context, Name
-from kube_sync.analysis.handed import Level, handed_on, weigh
-from kube_sync.analysis.paths import EACH, Key, Path
-from kube_sync.analysis.values import OPAQUE, Box, Place, Row, Text, Values, possible_keys, union
+from kube_sync.opa.analysis import builtins
+from kube_sync.opa.analysis.context import Context, Name
+from kube_sync.opa.analysis.handed import Level, handed_on, weigh
+from kube_sync.opa.analysis.paths import EACH, Key, Path
+from kube_sync.opa.analysis.values import (
+    OPAQUE,
+    Box,
+    Place,
+    Row,
+    Text,
+    Values,
+    possible_keys,
+    union,
+)
 
 _SIZES = {**builtins.SCALAR, **builtins.PARTIAL, **dict.fromkeys(builtins.COMPARE, 2)}
 

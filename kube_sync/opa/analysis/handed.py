@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Protocol
 
-from kube_sync.analysis.paths import EACH
-from kube_sync.analysis.values import (
+from kube_sync.opa.analysis.paths import EACH
+from kube_sync.opa.analysis.values import (
     OPAQUE,
     Atom,
     Box,
