@@ -26,6 +26,9 @@ from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, batch_module
 from kube_sync.decisions.evidence import Witness
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import DecisionRecord, Target
+from kube_sync.inspect.plan.snapshot import EPOCH, document
+from kube_sync.inspect.why.past import past
+from kube_sync.inspect.why.recalled import Recalled
 from kube_sync.ledger.entries import Entry, text_of
 from kube_sync.ledger.journal import Journal
 from kube_sync.ledger.reading import reading
@@ -36,9 +39,6 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.opa.analysis.reads import Document, Reads
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.scratch import ScratchOpa
-from kube_sync.planning.snapshot import EPOCH, document
-from kube_sync.reasoning.past import past
-from kube_sync.reasoning.recalled import Recalled
 from tools.servers.binaries import ensure_binary
 
 RATE = 2_000  # records a second

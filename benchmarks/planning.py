@@ -18,11 +18,11 @@ import msgspec
 
 from benchmarks.world import medians
 from kube_sync.config import Opa, Settings
+from kube_sync.inspect.plan import command
+from kube_sync.inspect.plan.arguments import Request
+from kube_sync.inspect.plan.snapshot import document, projected
+from kube_sync.inspect.plan.sources import of_file
 from kube_sync.opa.scratch import ScratchOpa
-from kube_sync.planning import command
-from kube_sync.planning.arguments import Request
-from kube_sync.planning.snapshot import document, projected
-from kube_sync.planning.sources import of_file
 from tools.servers.binaries import ensure_binary
 
 WORKLOADS, CLUSTERS = 10_000, 100

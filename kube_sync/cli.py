@@ -34,22 +34,22 @@ from kube_sync.config import (
 )
 from kube_sync.decisions import arguments as stream
 from kube_sync.errors import Misconfigured, SyncError, first_of
+from kube_sync.inspect.plan import arguments as planning
+from kube_sync.inspect.replay import arguments as replaying
+from kube_sync.inspect.scenarios import arguments as scenarios
+from kube_sync.inspect.survey.arguments import WHAT, declare, requested
+from kube_sync.inspect.survey.topology import arguments as charting
+from kube_sync.inspect.why import arguments as reasoning
+from kube_sync.inspect.why import recalled as past
 from kube_sync.ledger import arguments as ledger
 from kube_sync.metadata import arguments as metadata
 from kube_sync.observability import healthcheck
 from kube_sync.observability.logs import configure_logs
 from kube_sync.observability.terminal import harmless
-from kube_sync.planning import arguments as planning
 from kube_sync.provisioning import arguments as provisioning
-from kube_sync.reasoning import arguments as reasoning
-from kube_sync.reasoning import recalled as past
 from kube_sync.remediation import arguments as remediation
-from kube_sync.replaying import arguments as replaying
 from kube_sync.replicator.policies import stagearguments as staging
-from kube_sync.scenarios import arguments as scenarios
 from kube_sync.scheduling import arguments as scheduling
-from kube_sync.survey.arguments import WHAT, declare, requested
-from kube_sync.survey.topology import arguments as charting
 
 if TYPE_CHECKING:  # slow: see below
     from kube_sync.policykinds.printing import Answer
@@ -296,7 +296,7 @@ async def _awaited(awaitable: Awaitable[None]) -> None:
 def _analyze(arguments: argparse.Namespace) -> int:
     request = requested(arguments)
     settings = _settings(arguments)
-    from kube_sync.survey import command  # noqa: PLC0415 - slow, as `app` is
+    from kube_sync.inspect.survey import command  # noqa: PLC0415 - slow, as `app` is
 
     answer = asyncio.run(command.run(request, settings, _complain))
     return _printed(answer.text, complaints=answer.complaints)
@@ -309,7 +309,7 @@ def _topology(arguments: argparse.Namespace) -> int:
 
 @_runner()
 def _charted(arguments: argparse.Namespace) -> int:
-    from kube_sync.survey.topology import command  # noqa: PLC0415 - only here
+    from kube_sync.inspect.survey.topology import command  # noqa: PLC0415 - only here
 
     settings = load_settings(arguments.config, os.environ)
     answer = command.run(charting.requested(arguments), _complain, settings.topology)
@@ -319,7 +319,7 @@ def _charted(arguments: argparse.Namespace) -> int:
 @_answering
 def _plan(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments, log_level="error")
-    from kube_sync.planning import command  # noqa: PLC0415 - slow, as `app` is
+    from kube_sync.inspect.plan import command  # noqa: PLC0415 - slow, as `app` is
 
     return _answered(command.run(planning.requested(arguments), settings, _complain))
 
@@ -327,7 +327,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 @_answering
 def _why(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments, log_level="error")
-    from kube_sync.reasoning import command  # noqa: PLC0415 - slow, as `app` is
+    from kube_sync.inspect.why import command  # noqa: PLC0415 - slow, as `app` is
 
     if past.of_the_past(arguments):
         recalled = past.recalled(arguments, settings, time.time())
@@ -338,7 +338,7 @@ def _why(arguments: argparse.Namespace) -> int:
 @_runner()
 def _export(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments)
-    from kube_sync.planning import command  # noqa: PLC0415 - slow, as `app` is
+    from kube_sync.inspect.plan import command  # noqa: PLC0415 - slow, as `app` is
 
     with _while_read():
         asyncio.run(command.export(settings, _complain, _say))
@@ -348,7 +348,7 @@ def _export(arguments: argparse.Namespace) -> int:
 @_answering
 def _test(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments, log_level="error")
-    from kube_sync.scenarios import command  # noqa: PLC0415 - slow, as `app` is
+    from kube_sync.inspect.scenarios import command  # noqa: PLC0415 - slow, as `app` is
 
     color = scenarios.wants_color(os.environ, terminal=sys.stdout.isatty())
     run = command.run(scenarios.requested(arguments), settings, _complain, color=color)
@@ -393,7 +393,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 @_answering
 def _replay(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments, log_level="error")
-    from kube_sync.replaying import command  # noqa: PLC0415 - slow, as `app` is
+    from kube_sync.inspect.replay import command  # noqa: PLC0415 - slow, as `app` is
 
     request = replaying.requested(arguments, settings, time.time())
     return _answered(command.run(request, settings, _complain))

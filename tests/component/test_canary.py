@@ -20,6 +20,7 @@ from kube_sync.admission.target import Target
 from kube_sync.decisions.explaining import Explaining
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.requested import as_asked
+from kube_sync.inspect.plan.beside import in_effect
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.lease import LEASES
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
@@ -30,7 +31,6 @@ from kube_sync.opa.client import OpaClient
 from kube_sync.opa.entry import ENTRY_PATH
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.opa.sides import Side
-from kube_sync.planning.beside import in_effect
 from kube_sync.replicator import agent, staging
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.replicator.shadow import Shadow
@@ -39,8 +39,8 @@ from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, kube_of
 from tests.fakes.engine import review
 from tests.unit.async_tools import until
-from tests.unit.planning.fleets import NAMESPACE, POLICY, policy
-from tests.unit.planning.fleets import item as _item
+from tests.unit.inspect.plan.fleets import NAMESPACE, POLICY, policy
+from tests.unit.inspect.plan.fleets import item as _item
 
 NAME = "next"
 OBJECT = ObjectKey(NAMESPACE, "late")

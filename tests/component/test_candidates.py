@@ -14,6 +14,8 @@ import pytest
 
 from kube_sync.config import Kubernetes, Opa, Settings
 from kube_sync.decisions.hub import DecisionHub
+from kube_sync.inspect.plan import command
+from kube_sync.inspect.plan.arguments import declare, requested
 from kube_sync.kube.lease import LEASES
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
 from kube_sync.kube.policymaps import STATUS
@@ -21,8 +23,6 @@ from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.scratch import ScratchOpa
-from kube_sync.planning import command
-from kube_sync.planning.arguments import declare, requested
 from kube_sync.replicator.agent import Replicator
 from kube_sync.replicator.policies.bundle import digest
 from kube_sync.replicator.policies.shelf import Shelf
@@ -30,7 +30,7 @@ from tests.eventually import eventually
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, kube_of
 from tests.unit.async_tools import until
-from tests.unit.planning.fleets import FLEET, NAMESPACE, POLICY, WORKLOADS, policy
+from tests.unit.inspect.plan.fleets import FLEET, NAMESPACE, POLICY, WORKLOADS, policy
 from tools.servers.binaries import ensure_binary
 
 BINARY = str(ensure_binary("opa"))

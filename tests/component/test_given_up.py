@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 from kube_sync.config import Opa, Settings
+from kube_sync.inspect.survey import command
+from kube_sync.inspect.survey.arguments import Request
 from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.opa.analysis.reads import unread
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.regoversion import in_version
 from kube_sync.replicator.policies.reading import Reading
-from kube_sync.survey import command
-from kube_sync.survey.arguments import Request
 from tools.servers.binaries import ensure_binary
 
 OPA = str(ensure_binary("opa"))

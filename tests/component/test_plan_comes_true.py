@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from kube_sync.config import Guard, Opa, Remediate, Settings
+from kube_sync.inspect.plan import command
+from kube_sync.inspect.plan.arguments import Request
 from kube_sync.opa.scratch import ScratchOpa
-from kube_sync.planning import command
-from kube_sync.planning.arguments import Request
-from tests.unit.planning.fleets import PLACEMENT, POLICY, ZONE, policy, replicaset, write, zoned
+from tests.unit.inspect.plan.fleets import PLACEMENT, POLICY, ZONE, policy, replicaset, write, zoned
 from tools.servers.binaries import ensure_binary
 
 ZONES = ("eu", "us", "asia")

@@ -23,14 +23,14 @@ from kube_sync.config import (
     Settings,
 )
 from kube_sync.errors import Broken, Misconfigured, SyncError
+from kube_sync.inspect.plan import command
+from kube_sync.inspect.plan.arguments import Form, Request
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
 from kube_sync.objects import ObjectKey
-from kube_sync.planning import command
-from kube_sync.planning.arguments import Form, Request
 from kube_sync.policykinds.printing import Answer
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS
-from tests.unit.planning.fleets import (
+from tests.unit.inspect.plan.fleets import (
     FLEET,
     NAMESPACE,
     POLICY,

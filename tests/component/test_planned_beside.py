@@ -11,12 +11,12 @@ import pytest
 
 from kube_sync.config import Kubernetes, Labelled, Opa, Policies, Settings
 from kube_sync.errors import Broken
+from kube_sync.inspect.plan import command
+from kube_sync.inspect.plan.arguments import Request
 from kube_sync.objects import ObjectKey
-from kube_sync.planning import command
-from kube_sync.planning.arguments import Request
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS
-from tests.unit.planning.fleets import (
+from tests.unit.inspect.plan.fleets import (
     FLEET,
     NAMESPACE,
     POLICY,

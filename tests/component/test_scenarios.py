@@ -14,19 +14,19 @@ import pytest
 
 from kube_sync.config import Opa, Settings
 from kube_sync.errors import Broken, Misconfigured
+from kube_sync.inspect.plan.deciding import Sharing, deciding
+from kube_sync.inspect.plan.offline import World
+from kube_sync.inspect.plan.snapshot import Snapshot, projected
+from kube_sync.inspect.scenarios import command, groups
+from kube_sync.inspect.scenarios.arguments import Form, Request
+from kube_sync.inspect.scenarios.loading import load
+from kube_sync.inspect.scenarios.policies import PolicyReader
+from kube_sync.inspect.scenarios.stored import Collections
+from kube_sync.inspect.survey.progress import Progress
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.scratch import Modules, ScratchOpa
-from kube_sync.planning.deciding import Sharing, deciding
-from kube_sync.planning.offline import World
-from kube_sync.planning.snapshot import Snapshot, projected
 from kube_sync.replicator.policies.reading import Reading
-from kube_sync.scenarios import command, groups
-from kube_sync.scenarios.arguments import Form, Request
-from kube_sync.scenarios.loading import load
-from kube_sync.scenarios.policies import PolicyReader
-from kube_sync.scenarios.stored import Collections
-from kube_sync.survey.progress import Progress
 from tools.servers.binaries import ensure_binary
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,6 +16,8 @@ import pytest
 from kube_sync.config import Opa, Settings
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.requested import FIELD_MANAGER
+from kube_sync.inspect.plan import command
+from kube_sync.inspect.plan.arguments import Request
 from kube_sync.kube.lease import LEASES
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
 from kube_sync.kube.policymaps import STATUS
@@ -23,8 +25,6 @@ from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.scratch import ScratchOpa
-from kube_sync.planning import command
-from kube_sync.planning.arguments import Request
 from kube_sync.replicator import agent, staging
 from kube_sync.replicator.differences import KINDS
 from kube_sync.replicator.policies.shelf import Shelf
@@ -33,7 +33,7 @@ from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, kube_of
 from tests.parts import quickly
 from tests.unit.async_tools import until
-from tests.unit.planning.fleets import (
+from tests.unit.inspect.plan.fleets import (
     NAMESPACE,
     PLACEMENT,
     POLICY,

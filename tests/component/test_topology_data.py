@@ -22,16 +22,16 @@ from kube_sync.config import (
 )
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.errors import Broken
+from kube_sync.inspect.plan import topology as planned
+from kube_sync.inspect.plan.snapshot import document
+from kube_sync.inspect.survey.exported import read_objects
 from kube_sync.kube.definitions import DEFINITIONS
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.analysis.analyzer import Collection
-from kube_sync.planning import topology as planned
-from kube_sync.planning.snapshot import document
 from kube_sync.replicator.agent import Replicator
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.survey.exported import read_objects
 from kube_sync.topology.identity import Locator
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists, watches
 from tests.fakes.clients import CONFIGMAPS, key, kube_of

@@ -12,15 +12,15 @@ import pytest
 
 from kube_sync.config import Opa, Replicate, Resource, Settings
 from kube_sync.errors import Broken
+from kube_sync.inspect.plan.arguments import Request
+from kube_sync.inspect.why import command
+from kube_sync.inspect.why.arguments import Question
+from kube_sync.inspect.why.probes import BUILTINS, EVERYTHING, MODULE, module, probed
 from kube_sync.opa.scratch import ScratchOpa
-from kube_sync.planning.arguments import Request
-from kube_sync.reasoning import command
-from kube_sync.reasoning.arguments import Question
-from kube_sync.reasoning.probes import BUILTINS, EVERYTHING, MODULE, module, probed
 from tests.component.test_planned import live
 from tests.fakes.apiserver import fake_apiserver
 from tests.parts import quickly
-from tests.unit.planning.fleets import (
+from tests.unit.inspect.plan.fleets import (
     FLEET,
     NAMESPACE,
     PLACEMENT,

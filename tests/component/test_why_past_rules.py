@@ -12,13 +12,13 @@ import pytest
 from kube_sync.config import Settings
 from kube_sync.decisions.decision import parse_decision
 from kube_sync.decisions.evidence import Basis
+from kube_sync.inspect.why import command
+from kube_sync.inspect.why.recalled import Recalled
 from kube_sync.ledger.bases import text_of_basis
 from kube_sync.ledger.entries import Entry, text, text_of
 from kube_sync.ledger.store import Store
-from kube_sync.reasoning import command
-from kube_sync.reasoning.recalled import Recalled
 from tests.fakes.ledgers import START, decided
-from tests.unit.planning.fleets import PLACEMENT, POLICY, ZONE, preferences, zoned
+from tests.unit.inspect.plan.fleets import PLACEMENT, POLICY, ZONE, preferences, zoned
 from tools.servers.binaries import ensure_binary
 
 MODULE = "kube-federation-scheduling-policy/placement/placement.rego"

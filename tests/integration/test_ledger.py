@@ -19,6 +19,8 @@ import msgspec
 import pytest
 
 from kube_sync.config import Coordination, Kubernetes, Opa, Policies, Settings
+from kube_sync.inspect.replay.arguments import Request
+from kube_sync.inspect.replay.command import run
 from kube_sync.kube.client import kube_client
 from kube_sync.kube.collection import Event, Item, KubeCollection
 from kube_sync.kube.eventrecorder import EventRecorder
@@ -34,8 +36,6 @@ from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.processes.ledger import noted_elsewhere
 from kube_sync.processes.policyevents import PolicyEvents
-from kube_sync.replaying.arguments import Request
-from kube_sync.replaying.command import run
 from kube_sync.replicator.policies.canary import Halt
 from tests.eventually import eventually
 from tests.fakes.clients import REPLICASETS

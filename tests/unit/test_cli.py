@@ -19,6 +19,7 @@ from kube_sync.cli import main
 from kube_sync.config import CONFIG_ENV, Settings, Source, fields, load_settings
 from kube_sync.decisions import command as stream_command
 from kube_sync.errors import Conflict, Misconfigured, Undecided
+from kube_sync.inspect.survey import command
 from kube_sync.ledger import command as ledger_command
 from kube_sync.metadata import check as metadata_check
 from kube_sync.observability import healthcheck
@@ -26,7 +27,6 @@ from kube_sync.processes import approving, commands
 from kube_sync.processes import provisioning as app_provisioning
 from kube_sync.processes import staging as app_staging
 from kube_sync.scheduling import check
-from kube_sync.survey import command
 
 
 @pytest.fixture(autouse=True)

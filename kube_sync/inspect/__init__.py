@@ -1,0 +1,1 @@
+"""Commands that look at policies, decisions and objects, and write nothing."""

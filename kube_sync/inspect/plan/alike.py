@@ -1,0 +1,84 @@
+"""What becomes of workloads, worked out once for all that differ in nothing it depends on. Pure.
+
+Keeps true: each workload's effect is the one that `effect` tells of it alone. The remediator's step
+passes annotations and labels through that nobody decided, asked for or wrote, so these are left out
+of the comparison, and of its history what is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kube_sync.decisions.evaluator import Outcome
+from kube_sync.decisions.requested import requests
+from kube_sync.guard import HISTORY, Inventory, Placements
+from kube_sync.inspect.plan.effects import Effect, effect
+from kube_sync.objects import ObjectKey
+from kube_sync.remediation.plan import OWN, Current
+
+_NOBODY: Final = ObjectKey("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Two outcomes, and which annotations and labels they write."""
+
+    now: Outcome
+    then: Outcome
+    annotations: frozenset[str]
+    labels: frozenset[str]
+
+
+class Effects:
+    """Tells effects; outcomes that are to be told alike have to be the same objects."""
+
+    def __init__(self, placements: Placements, inventory: Inventory | None = None) -> None:
+        """`inventory`: the clusters that placements are compared with, None: with none."""
+        self._placements = placements
+        self._inventory = inventory
+        self._always = OWN | placements.forms.keys()
+        self._pairs: dict[tuple[int, int], _Pair] = {}
+        self._known: dict[object, Effect | None] = {}
+
+    def of(
+        self, resource: str, key: ObjectKey, current: Current, now: Outcome, then: Outcome
+    ) -> Effect | None:
+        """Return what becomes of a workload, None where it stays as it is."""
+        pair = self._pair(now, then)
+        view = _view(current, pair)
+        maps = (tuple(view.annotations.items()), tuple(view.labels.items()))
+        alike = (id(pair), *maps, view.ours, view.our_labels)
+        if alike not in self._known:
+            self._known[alike] = effect(
+                "", _NOBODY, view, now, then, self._placements, inventory=self._inventory
+            )
+        if (found := self._known[alike]) is None:
+            return None
+        change = found.change and replace(found.change, namespace=key.namespace)
+        return replace(found, resource=resource, key=key, uid=current.uid, change=change)
+
+    def _pair(self, now: Outcome, then: Outcome) -> _Pair:
+        ids = (id(now), id(then))  # which stay theirs as long as the pair is kept
+        if ids not in self._pairs:
+            decisions = [one.decision for one in (now, then) if one.decision is not None]
+            annotations = self._always.union(*(decision.annotations for decision in decisions))
+            labels = frozenset[str]().union(*(decision.labels for decision in decisions))
+            self._pairs[ids] = _Pair(now, then, annotations, labels)
+        return self._pairs[ids]
+
+
+def _view(current: Current, pair: _Pair) -> Current:
+    """Return what of a workload its step depends on."""
+    matters = pair.annotations.union(current.ours, requests(current.annotations))
+    annotations = _some(current.annotations, matters)
+    if HISTORY in annotations:
+        annotations[HISTORY] = ""
+    labels = _some(current.labels, pair.labels)
+    ours, our_labels = frozenset(current.ours), frozenset(current.our_labels)
+    return Current("", annotations, labels, "", ours, our_labels)
+
+
+def _some(found: Mapping[str, str], keys: Iterable[str]) -> dict[str, str]:
+    return {key: found[key] for key in sorted(keys) if key in found}

@@ -1,0 +1,161 @@
+"""Candidate policies: what each one stands for among those that there are. Pure.
+
+Keeps true: each candidate takes the place of exactly one policy or comes beside all of them; where
+that is not certain nothing is guessed. Every module knows what a person calls it: the file that it
+came from, or its id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Final
+
+import msgspec
+
+from kube_sync.errors import NO_JSON, Broken
+from kube_sync.inspect.plan.facts import named
+from kube_sync.inspect.plan.policyobjects import as_active, is_object
+from kube_sync.kube.collection import Item
+from kube_sync.kube.placementpolicies import read_policy
+from kube_sync.kube.policymaps import STAGED
+from kube_sync.kube.policynames import called, policy_key
+from kube_sync.kube.staging import STANDS_FOR, SUFFIX
+from kube_sync.objects import ObjectKey
+from kube_sync.opa.scratch import Modules
+from kube_sync.regoversion import V1, by_default
+from kube_sync.regoversion import version_of as rego_version_of
+from kube_sync.replicator.policies.bundle import digest
+
+_NEW: Final = ObjectKey("", "candidates")  # what new modules lie in
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A staged policy that is planned with: what it goes by, and which version of it this is."""
+
+    key: ObjectKey
+    stands_for: ObjectKey
+    modules: str  # the digest of its modules, as the replicator names them
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What is to be tried: policies with the file that each is from, and files of Rego."""
+
+    maps: Sequence[tuple[str, ObjectKey, Modules]] = ()  # file, what it stands for, and modules
+    files: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # path below, and source
+    instead: bool = False  # of all others
+    removed: Sequence[str] = ()  # ConfigMaps that leave, as they were named
+    staged: tuple[Staged, ...] = ()  # which of the maps are staged
+    rego_version: int = V1  # of files that state none and stand for nothing that there is
+
+    def __bool__(self) -> bool:
+        return bool(self.maps or self.files or self.instead or self.removed)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """All policies as they would be, which of them are candidates, and what modules are called."""
+
+    policies: Mapping[ObjectKey, Modules]
+    changed: frozenset[ObjectKey]
+    names: Mapping[str, str]  # a module's file, by its id
+    staged: tuple[Staged, ...] = ()  # which of them are staged objects
+
+
+def unstaged(item: Item) -> Item | None:
+    """Return a staged policy as the one that it stands for, None for one that is not staged.
+
+    Raises Broken for what is no ConfigMap and no PlacementPolicy.
+    """
+    try:
+        whole = msgspec.json.decode(item.body)
+        metadata = whole["metadata"]
+        labels = dict(metadata.get("labels") or {})
+        named = (metadata.get("annotations") or {}).get(STANDS_FOR)
+    except (*NO_JSON, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise Broken([f"{name_of(item)} cannot be read: {error!r}"]) from error
+    label, _, value = STAGED.partition("=")
+    said = labels.pop(label, None)
+    if is_object(item):
+        said = read_policy(item).stage  # field and label may say it, and the field is right
+        as_active(whole, value)
+    if said != value:
+        return None
+    name = named or item.key.name.removesuffix(SUFFIX)
+    metadata |= {"labels": labels, "name": name}
+    key = ObjectKey(item.key.namespace, name)
+    return Item(key, item.uid, item.version, msgspec.json.encode(whole))
+
+
+def name_of(item: Item) -> str:
+    """Return kind and name of what may be policy."""
+    return called(key_of(item))
+
+
+def key_of(item: Item) -> ObjectKey:
+    """Return what a policy goes by among those of both kinds."""
+    return policy_key(item.key) if is_object(item) else item.key
+
+
+def version_of(key: ObjectKey, place: ObjectKey, modules: Modules) -> Staged:
+    """Return which version of a staged policy it is whose modules are called after its place."""
+    own = {f"{key}{policy_id.removeprefix(str(place))}": s for policy_id, s in modules.items()}
+    return Staged(key, place, digest(own))
+
+
+def put(candidates: Candidates, policies: Mapping[ObjectKey, Modules]) -> Wanted:
+    """Return the policies with the candidates in place. Raises Broken."""
+    wanted = {} if candidates.instead else {key: dict(m) for key, m in policies.items()}
+    names, changed, wrong = dict[str, str](), set[ObjectKey](), list[str]()
+    for name in candidates.removed:
+        try:
+            del wanted[named(name, wanted, "--remove-policy", "policy")]
+        except Broken as error:
+            wrong.append(str(error))
+    for file, key, modules in candidates.maps:
+        if key in changed:
+            wrong.append(f"{file}: another candidate stands for {called(key)} too")
+        wanted[key] = dict(modules)
+        names |= {policy_id: f"{file} ({policy_id})" for policy_id in modules}
+        changed.add(key)
+    taken = dict[str, str]()
+    for file, (path, source) in candidates.files.items():
+        try:
+            key, policy_id = _place(file, path, wanted)
+        except Broken as error:
+            wrong.append(str(error))
+            continue
+        if policy_id in taken:
+            wrong.append(f"{file}: {taken[policy_id]} stands for {policy_id} too")
+        taken[policy_id] = names[policy_id] = file
+        modules = wanted.setdefault(key, {})
+        stood_for = modules.get(policy_id)
+        version = candidates.rego_version if stood_for is None else rego_version_of(stood_for)
+        modules[policy_id] = by_default(source, version)
+        changed.add(key)
+    if wrong:
+        raise Broken(wrong)
+    return Wanted(wanted, frozenset(changed), names, candidates.staged)
+
+
+def _place(
+    file: str, path: str, policies: Mapping[ObjectKey, Mapping[str, str]]
+) -> tuple[ObjectKey, str]:
+    """Return the policy and the id that a file of Rego stands for: by the end of its path."""
+    known = {policy_id: key for key, modules in policies.items() for policy_id in modules}
+    parts = PurePath(path).parts
+    for start in range(max(0, len(parts) - 3), len(parts)):
+        end = "/".join(parts[start:])
+        fits = [i for i in known if i == end or i.endswith(f"/{end}")]
+        if len(fits) == 1:
+            return known[fits[0]], fits[0]
+        if fits:
+            raise Broken([f"{file}: may stand for {_either(fits)}: put it into such a folder"])
+    return _NEW, f"{_NEW}/{path}"
+
+
+def _either(fits: Iterable[str]) -> str:
+    return " or ".join(sorted(fits))

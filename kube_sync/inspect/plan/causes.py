@@ -1,0 +1,98 @@
+"""Which rules are responsible for what becomes of workloads: asked of the OPAs that decided.
+
+Keeps true: of workloads that go the same way one is asked about, on both sides; so many ways and no
+more, the most frequent first, since an explanation of a decision over a large fleet is long. What
+applies on one side only is responsible; where both sides apply the same, the data made it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from kube_sync.decisions.explaining import Rule
+from kube_sync.inspect.plan.deciding import Decided
+from kube_sync.inspect.plan.effects import Effect
+from kube_sync.inspect.plan.offline import both
+from kube_sync.inspect.survey.progress import Progress
+
+# Ways that are asked about: half a second each in a fleet of 100 clusters. No more than may wait.
+MOST: Final = 6
+RULES: Final = 5  # of one way
+
+Way = tuple[str, tuple[str, ...], tuple[str, ...], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One rule with the file as a person calls it; `when` it applies: `now`, `then` or `both`."""
+
+    file: str
+    row: int
+    rule: str
+    text: str
+    when: Literal["now", "then", "both"]
+
+
+def way(effect: Effect) -> Way:
+    """Return what makes workloads go the same way."""
+    return (effect.kind, effect.before, effect.after, effect.reason)
+
+
+async def causes(
+    effects: Iterable[Effect],
+    now: Decided,
+    then: Decided,
+    progress: Progress,
+) -> Mapping[Way, Sequence[Cause]]:
+    """Return the rules that are responsible, by way. What OPA cannot tell is left out."""
+    ways: dict[Way, list[Effect]] = {}
+    for effect in effects:
+        ways.setdefault(way(effect), []).append(effect)
+    common = sorted(ways, key=lambda w: -len(ways[w]))[:MOST]
+    found: dict[Way, Sequence[Cause]] = {}
+
+    async def ask(one: Way) -> None:
+        key = (ways[one][0].resource, ways[one][0].key)
+        asked = (side.opa.explain(side.world.asked(*key)) for side in (now, then))
+        before, later = await both(*asked)
+        progress.reached(f"found the rules of {len(found)} of {len(common)} ways …")
+        if before.failure is None and later.failure is None:
+            found[one] = responsible(before.rules, later.rules, then.world.names)
+
+    # OPA is asked about one after the other, and explains the next one while this one is read.
+    async with asyncio.TaskGroup() as group:
+        for one in common:
+            group.create_task(ask(one))
+    return found
+
+
+def responsible(
+    now: Iterable[Rule], then: Iterable[Rule], names: Mapping[str, str]
+) -> tuple[Cause, ...]:
+    """Return what applies on one side only or, where there is no such rule, on both."""
+    before, later = _applied(now), _applied(then)
+    new = [_cause(rule, "then", names) for key, rule in later.items() if key not in before]
+    gone = [_cause(rule, "now", names) for key, rule in before.items() if key not in later]
+    if new or gone:
+        return tuple([*new, *gone][:RULES])
+    rules = [rule for rule in later.values() if not _is_helper(rule)] or [*later.values()]
+    # Below a head that stays as it is another body may stand: a candidate's own come first.
+    rules.sort(key=lambda rule: rule.file not in names)
+    return tuple(_cause(rule, "both", names) for rule in rules[:RULES])
+
+
+def _applied(rules: Iterable[Rule]) -> dict[tuple[str, str, str], Rule]:
+    """Return rules by what they say: one that only moved within its file is the same."""
+    return {(rule.file, rule.name, rule.text): rule for rule in rules if rule.applied}
+
+
+def _cause(rule: Rule, when: Literal["now", "then", "both"], names: Mapping[str, str]) -> Cause:
+    file = names.get(rule.file, rule.file) if when != "now" else rule.file
+    return Cause(file, rule.row, rule.name, rule.text, when)
+
+
+def _is_helper(rule: Rule) -> bool:
+    return rule.name.rpartition(".")[2].startswith("_")

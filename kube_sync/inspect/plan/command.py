@@ -1,0 +1,237 @@
+"""`kube-sync plan` and `kube-sync export`, from what is asked for to what is printed.
+
+Keeps true: of a cluster it only reads, the OPA that serves is not asked, and nothing is said as a
+result unless all of it is one. It is wired here and not in `app`, since it has nothing of what runs
+there, and must not need it to start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Final
+
+from kube_sync.config import CLUSTERS, TOPOLOGY, Settings
+from kube_sync.decisions.evaluator import Outcome
+from kube_sync.errors import Broken, Undecided
+from kube_sync.guard import Change, Fleet, Inventory, Placements, limits_of, read_history
+from kube_sync.guard.history import History
+from kube_sync.inspect.plan import sources
+from kube_sync.inspect.plan.alike import Effects
+from kube_sync.inspect.plan.arguments import Request
+from kube_sync.inspect.plan.beside import counted, in_effect
+from kube_sync.inspect.plan.causes import causes
+from kube_sync.inspect.plan.deciding import Decided, Sharing, deciding
+from kube_sync.inspect.plan.effects import Effect, unknown_clusters
+from kube_sync.inspect.plan.forecast import Forecast, Workload, forecast, tightening, workload
+from kube_sync.inspect.plan.offline import World, both
+from kube_sync.inspect.plan.outcome import Plan, identity
+from kube_sync.inspect.plan.report import as_json, as_markdown, as_table
+from kube_sync.inspect.plan.snapshot import Objects, Snapshot, currents
+from kube_sync.inspect.plan.worlds import worlds
+from kube_sync.inspect.survey.progress import Progress
+from kube_sync.kube.client import kube_client
+from kube_sync.objects import ObjectKey
+from kube_sync.opa.scratch import ScratchOpa
+from kube_sync.policykinds.printing import Answer
+from kube_sync.remediation.clusters import inventory, labels_of
+from kube_sync.remediation.modes import Modes
+from kube_sync.remediation.plan import Current
+from kube_sync.replicator.extent import Need
+
+Say = Callable[[str], None]
+_WRITTEN: Final = ("enforce", "manual")  # modes
+_Currents = Mapping[str, Mapping[ObjectKey, Current]]  # by collection
+
+
+async def run(request: Request, settings: Settings, say: Say) -> Answer:
+    """Plan, and return what to print with the exit status. Raises SyncError: there is no plan."""
+    plan = await planned(request, settings, Progress(say), time.time())
+    match request.form:
+        case "json":
+            text = as_json(plan)
+        case "summary":
+            text = as_json(plan, whole=False)
+        case "markdown":
+            text = as_markdown(plan, every=request.every)
+        case "table":
+            text = as_table(plan, shutil.get_terminal_size((120, 40)).columns, every=request.every)
+    return Answer(text, plan.status)
+
+
+async def export(settings: Settings, say: Say, tell: Say) -> None:
+    """Hand each line of an export of the configured cluster to `tell`. Raises SyncError."""
+    async with kube_client(settings.kubernetes) as client:
+        snapshot = await sources.of_cluster(client, settings, Progress(say))
+    # Made whole before the first is told: half an export is none.
+    for line in [*sources.lines(snapshot, settings)]:
+        tell(line)
+
+
+async def planned(request: Request, settings: Settings, progress: Progress, now: float) -> Plan:
+    """Return the plan, with moves that go from `now` on (Unix seconds). Raises SyncError."""
+    scratch = ScratchOpa.of(settings)
+    snapshot = await sources.snapshot_of(request, settings, progress)
+    plan = await _planned(request, settings, snapshot, scratch, progress, now)
+    if request.exported is None and plan.effects:
+        await _stand(settings, plan.effects)
+    return plan
+
+
+async def _planned(
+    request: Request,
+    settings: Settings,
+    snapshot: Snapshot,
+    scratch: ScratchOpa,
+    progress: Progress,
+    now: float,
+) -> Plan:
+    found = await worlds(request, settings, snapshot, scratch, progress)
+    clusters = snapshot.objects.get(CLUSTERS, {})
+    sharing = Sharing(settings.placement.resources)
+    async with AsyncExitStack() as stack:
+
+        async def enter(world: World) -> Decided:
+            need = Need(found.reads[world.name], snapshot.places)
+            groups = sharing.groups(world.bodies, need)
+            context = deciding(world, need, groups, scratch, settings, progress)
+            return await stack.enter_async_context(context)
+
+        is_now, then = await both(enter(found.now), enter(found.then))
+        has = {name: await currents(snapshot.objects[name]) for name in _targets(settings)}
+        fleet = _fleet(settings, len(clusters), found.clusters)
+        effects = _effects(settings, has, is_now, then, fleet.inventory)
+        # The one waits for OPA, the other calculates.
+        why, (going, notes) = await both(
+            causes(effects, is_now, then, progress),
+            _forecast(settings, effects, has, then, fleet, now),
+        )
+    number = sum(map(len, has.values()))
+    notes = [*found.notes, *notes, *_cautions(settings, is_now, then)]
+    notes += unknown_clusters(effects, fleet.inventory)
+    if (canary := await in_effect(snapshot.configmaps, settings.policies)) is not None:
+        notes.append(counted(canary, (key for objects in has.values() for key in objects)))
+    return Plan(number, then.classes, effects, why, going, tuple(notes), found.staged)
+
+
+def _fleet(settings: Settings, before: int, clusters: Objects) -> Fleet:
+    """Return the fleet as the remediator would know it once the edit is made."""
+    if all(resource.name != CLUSTERS for resource in settings.replicate.resources):
+        return Fleet(0.0, 1, 1, epoch_matches=True)  # as it does: nobody counts clusters
+    after, known = len(clusters), None
+    if after and settings.remediate.guard.known_clusters:
+        known = inventory({key: labels_of(item) for key, item in clusters.items()})
+    return Fleet(0.0, after, max(before, after), epoch_matches=True, inventory=known)
+
+
+def _cautions(settings: Settings, now: Decided, then: Decided) -> Iterator[str]:
+    """Yield what the plan cannot know, or knows of this moment alone."""
+    if all(outcome == Outcome(outcome.uid) for outcome in now.outcomes.values()):
+        yield "as things are nothing is decided of any workload: are all policies here?"
+    if then.alone is not None:
+        yield f"each workload was decided alone: {then.alone}"
+    if settings.policies.static:
+        yield "policies that OPA has from elsewhere (policies.static) are not part of the plan"
+    if settings.replicate.topology and TOPOLOGY not in now.world.bodies:
+        yield "the topology (replicate.topology) is not part of the plan: none was exported"
+
+
+def _targets(settings: Settings) -> list[str]:
+    return [resource.name for resource in settings.targets()]
+
+
+def _effects(
+    settings: Settings, has: _Currents, now: Decided, then: Decided, known: Inventory | None
+) -> list[Effect]:
+    effects = Effects(Placements(settings.remediate.guard.placements), known)
+    found = (
+        effects.of(name, key, current, now.outcomes[name, key], then.outcomes[name, key])
+        for name, objects in has.items()
+        for key, current in objects.items()
+    )
+    return [one for one in found if one is not None]
+
+
+async def _forecast(
+    settings: Settings,
+    effects: Sequence[Effect],
+    has: _Currents,
+    then: Decided,
+    fleet: Fleet,
+    now: float,
+) -> tuple[Forecast, list[str]]:
+    """Return when what moves goes, and what is to be said of that."""
+    modes, notes = Modes(settings.remediate), list[str]()
+    placed = [e for e in effects if e.change is not None]
+    moving = [e for e in placed if modes.of(e.key.namespace) in _WRITTEN]
+    if len(moving) < len(placed):
+        left = len(placed) - len(moving)
+        notes.append(f"{left} lie where the remediator does not write (remediate.mode, namespaces)")
+    try:
+        by = tightening(await then.opa.budget())
+    except Undecided as error:
+        notes.append(f"what policies limit cannot be used, so nothing would move: {error}")
+        return Forecast({}, {}), notes
+    found = await asyncio.to_thread(
+        forecast,
+        _wanted(moving, has, now),
+        _workloads(has, now),
+        _numbers(has, modes),
+        fleet,
+        limits_of(settings.remediate.guard),
+        by=by,
+        not_before={
+            identity(e): by.not_before[str(e.key)] for e in moving if str(e.key) in by.not_before
+        },
+        now=now,
+    )
+    return found, notes
+
+
+def _wanted(
+    moving: Sequence[Effect], has: _Currents, now: float
+) -> dict[str, tuple[Change, History]]:
+    """Return the changes of what moves, each with the history its object has."""
+    wanted = dict[str, tuple[Change, History]]()
+    for one in moving:
+        if one.change is not None:
+            current = has[one.resource][one.key]
+            change = replace(one.change, idle=current.idle)
+            wanted[identity(one)] = change, read_history(current.annotations, now)
+    return wanted
+
+
+def _workloads(has: _Currents, now: float) -> dict[str, Workload]:
+    return {
+        f"{name}/{key}/{current.uid}": found
+        for name, objects in has.items()
+        for key, current in objects.items()
+        if (found := workload(key.namespace, current.annotations, now)) is not None
+    }
+
+
+def _numbers(has: _Currents, modes: Modes) -> Counter[str]:
+    """Return how many workloads the remediator may write, but for idle ones, by namespace."""
+    return Counter(
+        key.namespace
+        for objects in has.values()
+        for key, current in objects.items()
+        if not current.idle and modes.of(key.namespace) in _WRITTEN
+    )
+
+
+async def _stand(settings: Settings, effects: Sequence[Effect]) -> None:
+    """Make sure that what a plan is about is still there. Raises Broken, SyncError."""
+    async with kube_client(settings.kubernetes) as client:
+        missing = await sources.gone(client, settings, {effect.uid for effect in effects})
+    if missing:
+        raise Broken(
+            f"{e.resource} {e.key}: it vanished while it was planned"
+            for e in effects
+            if e.uid in missing
+        )

@@ -1,0 +1,157 @@
+"""When each move would go, by the remediator's own guard on a simulated clock. Pure.
+
+The guard tells who may go and from when on, the buckets (`pacing`) how fast they go then.
+Keeps true: what the guard says is taken as it is. What waits for an approval is let wait for none,
+and counts from the approval on: how long people take is not known here. What an approval does not
+release is held for good.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from kube_sync.guard import (
+    HISTORY,
+    Change,
+    Fleet,
+    Go,
+    Guard,
+    Held,
+    Limits,
+    Tightening,
+    parse_tightening,
+    read_history,
+)
+from kube_sync.guard.budget import scopes_of
+from kube_sync.guard.history import History
+from kube_sync.inspect.plan.pacing import Buckets, paced, spent
+
+_ASKED, _APPROVED = 20, 5  # times for each move, and rounds of approvals
+_RATES = [
+    f"{of}moves_{what}" for of in ("", "namespace_", "cluster_") for what in ("per_minute", "burst")
+]
+
+Wanted = Mapping[str, tuple[Change, History]]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What the guard has to know of one object: where it lies, and how it was placed before."""
+
+    namespace: str
+    history: History
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """After how many seconds each move goes, what holds the others, and what wants an approval."""
+
+    seconds: Mapping[str, float]
+    held: Mapping[str, Held]
+    holds: tuple[Held, ...] = ()
+
+    @property
+    def lasts(self) -> float:
+        """Seconds until the last one has gone."""
+        return max(self.seconds.values(), default=0.0)
+
+
+def workload(namespace: str, annotations: Mapping[str, str], now: float) -> Workload | None:
+    """Return what an object tells of its placements, None where it tells nothing."""
+    if HISTORY not in annotations:
+        return None
+    return Workload(namespace, read_history(annotations, now))
+
+
+def forecast(
+    wanted: Wanted,
+    workloads: Mapping[str, Workload],
+    numbers: Mapping[str, int],
+    fleet: Fleet,
+    limits: Limits,
+    *,
+    by: Tightening,
+    not_before: Mapping[str, float],
+    now: float,
+) -> Forecast:
+    """Return when the changes in `wanted` would go, from `now` on.
+
+    `numbers`: how many workloads each namespace has, but for idle ones.
+    """
+    tight = limits.tightened(by)
+    # Without buckets of its own: they are for what may go.
+    guard: Guard[str] = Guard(replace(tight, moves=None, namespace=None, cluster=None))
+    others = dict.fromkeys(_RATES)
+    guard.tighten(msgspec.structs.replace(by, **others), not_before, now)
+    guard.recall({key: (w.namespace, w.history) for key, w in workloads.items()}, now)
+    found = _Simulation(guard, dict(wanted), fleet, numbers).run(now)
+    buckets = Buckets(tight)
+    buckets.replay(one for w in workloads.values() for one in spent(w.namespace, w.history, now))
+    scopes = {k: scopes_of(change) if change.is_move else () for k, (change, _) in wanted.items()}
+    ready = {key: now + seconds for key, seconds in found.seconds.items()}
+    going = paced(ready, scopes, buckets)
+    return replace(found, seconds={key: at - now for key, at in going.items()})
+
+
+class _Simulation:
+    """One run of the guard's clock."""
+
+    def __init__(
+        self,
+        guard: Guard[str],
+        wanted: dict[str, tuple[Change, History]],
+        fleet: Fleet,
+        numbers: Mapping[str, int],
+    ) -> None:
+        self._guard = guard
+        self._wanted = wanted
+        self._fleet = fleet
+        self._numbers = numbers
+        self._given: set[str] = set()
+        self._holds: list[Held] = []
+
+    def run(self, begun: float) -> Forecast:
+        """Let everything go that ever goes."""
+        self._weigh(begun)
+        seconds, held = dict[str, float](), dict[str, Held]()
+        due: list[tuple[float, int, str]] = [
+            (begun, n, k) for n, k in enumerate(sorted(self._wanted))
+        ]
+        asked = _ASKED * len(due)
+        while due and asked:
+            asked -= 1
+            now, number, key = heapq.heappop(due)
+            found = self._guard.take(key, *self._wanted[key], now)
+            if isinstance(found, Go):
+                self._guard.moved(key)
+                del self._wanted[key]
+                seconds[key] = now - begun
+            elif found.until is not None and (found.approve is None or found.kind != "oscillation"):
+                if found.kind == "unseen":
+                    self._weigh(now)
+                heapq.heappush(due, (max(found.until, now + 0.001), number, key))
+            else:
+                held[key] = found
+        held |= {key: self._guard.held[key].held for _, _, key in due if key in self._guard.held}
+        return Forecast(seconds, held, tuple(self._holds))
+
+    def _weigh(self, now: float) -> None:
+        """Weigh what is left, and give the approvals that it asks for."""
+        for _ in range(_APPROVED):
+            found = self._guard.consider(self._wanted, self._fleet, self._numbers, self._given, now)
+            names = {hold.approve for hold in found.holds if hold.approve} - self._given
+            known = {(hold.kind, hold.namespace) for hold in self._holds}
+            self._holds += [h for h in found.holds if (h.kind, h.namespace) not in known]
+            if not names:
+                return
+            self._given |= names
+
+
+def tightening(document: Any) -> Tightening:  # noqa: ANN401 - any JSON
+    """Return what policies make less of. Raises Undecided where it cannot be used."""
+    return Tightening() if document is None else parse_tightening(document)

@@ -1,0 +1,231 @@
+"""OPAs of our own that hold a world, policies and data, asked aside from the one that serves.
+
+`plan`, `why`, `test` and `replay` evaluate by them. Keeps true: the question is the one that the
+replicator asks, by the same generated module, or is about an input that comes with it; an OPA ends
+with the block that it was started for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import (
+    AsyncGenerator,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+from msgspec import structs
+
+from kube_sync.config import Settings
+from kube_sync.decisions.decision import parse_decision
+from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, Outcome, batch_module
+from kube_sync.decisions.explaining import Explaining, Explanation
+from kube_sync.decisions.reading import DecisionReader, ReadDecision
+from kube_sync.decisions.requested import as_asked
+from kube_sync.errors import NO_JSON, Retriable, SyncError, Undecided, first_of
+from kube_sync.guard import Placements
+from kube_sync.inspect.plan.snapshot import EPOCH, Bodies, collection, document
+from kube_sync.objects import ObjectKey
+from kube_sync.opa.analysis.analyzer import Collection as Place
+from kube_sync.opa.client import OpaClient
+from kube_sync.opa.modules import file_of
+from kube_sync.opa.paths import DataPath, reference
+from kube_sync.opa.scratch import Modules
+from kube_sync.replicator.policies.builtin import built_in
+from kube_sync.replicator.policies.reading import Reading, TreeCompiler
+
+INPUTS_MODULE: Final = "kube_sync/inspect/plan/inputs"  # its id
+_ANSWERS: Final = "kube_sync/inputs/answers"
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+class Scratch(Protocol):
+    """The scratch OPA."""
+
+    def serving(
+        self, modules: Modules, data: bytes, given: Collection[str] = ()
+    ) -> AbstractAsyncContextManager[OpaClient]:
+        """Yield a client of an OPA that holds these."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Policies, and all objects and other documents as OPA would get them."""
+
+    name: str  # for people
+    modules: Modules
+    bodies: Bodies = field(default_factory=dict)
+    beside: Mapping[ObjectKey, bytes] = field(default_factory=dict)  # other documents
+    names: Mapping[str, str] = field(default_factory=dict)  # of modules that people call otherwise
+
+    def called(self, policy_id: str) -> str:
+        """Return what people call a module."""
+        return self.names.get(policy_id, policy_id)
+
+    def asked(self, name: str, key: ObjectKey) -> bytes:
+        """Return an object of a collection as a policy sees it."""
+        return as_asked(self.bodies[name][key])
+
+
+class OfflineOpa:
+    """An OPA that holds a world."""
+
+    def __init__(
+        self,
+        client: OpaClient,
+        modules: Modules,
+        root: str,
+        path: str,
+        read: ReadDecision = parse_decision,
+    ) -> None:
+        """`root` is where collections lie, `path` that of the decision, which `read` reads."""
+        self.client = client
+        self._root = root
+        self._read = read
+        self._evaluator = Evaluator(client, EPOCH, read=read)
+        self._explaining = Explaining(client, path)
+        self._ids = {file_of(policy_id): policy_id for policy_id in modules}
+        self._sources = {file: modules[policy_id] for file, policy_id in self._ids.items()}
+
+    async def evaluate(self, name: str, keys: Iterable[ObjectKey]) -> dict[ObjectKey, Outcome]:
+        """Return what is decided of objects of a collection, of those that it holds.
+
+        Raises SyncError.
+        """
+        return await self._evaluator.evaluate(name, keys)
+
+    async def evaluate_inputs(self, inputs: Sequence[Mapping[str, Any]]) -> list[Outcome]:
+        """Return what is decided on each of `inputs`: `asked`, with `objects` at their places.
+
+        The world has `inputs_module` in it. Raises SyncError.
+        """
+        body = msgspec.json.encode({"input": {"inputs": inputs}})
+        try:
+            answer = await self.client.query(_ANSWERS, body)
+        except Undecided as error:
+            if len(inputs) == 1:
+                return [Outcome("", failure=str(error))]
+            # One that fails fails all: find out which.
+            return [outcome for one in inputs for outcome in await self.evaluate_inputs([one])]
+        return [*_outcomes(answer or b"{}", len(inputs), self._read)]
+
+    async def explain(self, body: bytes) -> Explanation:
+        """Return how an object, as it was asked for, is decided on; files are ids of modules."""
+        found = await self._explaining.explain(body, self._sources)
+        rules = (structs.replace(r, file=self._ids.get(r.file, r.file)) for r in found.rules)
+        return replace(found, rules=tuple(rules))
+
+    async def budget(self) -> Any:  # noqa: ANN401 - any JSON
+        """Return what policies say of how much may move, None: nothing. Raises SyncError."""
+        body = msgspec.json.encode({"input": {"epoch": EPOCH}})
+        answer = await self.client.query("kube_sync/batch/budget", body)
+        found = msgspec.json.decode(answer or b"{}")
+        return found.get("document") if isinstance(found, dict) else None
+
+    async def put_collection(self, name: str, objects: Mapping[ObjectKey, bytes]) -> None:
+        """Put a whole collection in place of its own. Raises SyncError."""
+        await self.client.put_data((self._root, name), msgspec.json.encode(collection(objects)))
+
+
+@asynccontextmanager
+async def serving_world(
+    scratch: Scratch,
+    settings: Settings,
+    world: World,
+    more: Modules | None = None,
+    given: Collection[str] = (),
+) -> AsyncGenerator[OfflineOpa]:
+    """Yield an OPA with a world, and `more` modules. Raises SyncError.
+
+    Any module may call builtins that are `given`.
+    """
+    root, path = settings.replicate.root, settings.placement.path
+    data = document(root, world.bodies, world.beside)
+    async with scratch.serving({**world.modules, **(more or {})}, data, given) as client:
+        read = reader(settings, world.modules, world.names)
+        yield OfflineOpa(client, world.modules, root, path, read)
+
+
+def common_modules(settings: Settings) -> dict[str, str]:
+    """Return the modules that are part of every set: generated, and built in."""
+    batch = batch_module(settings.replicate.root, settings.placement.path)
+    return {BATCH_MODULE: batch, **built_in(settings)}
+
+
+def authored(settings: Settings, modules: Modules) -> dict[str, str]:
+    """Return the modules that somebody wrote, without those that are part of every set."""
+    without = common_modules(settings)
+    return {i: source for i, source in modules.items() if i not in without}
+
+
+def reader(
+    settings: Settings, modules: Modules, names: Mapping[str, str] | None = None
+) -> DecisionReader:
+    """Return what reads decisions by these modules, as the replicator does."""
+    check = Placements(settings.remediate.guard.placements).unreadable
+    written = authored(settings, modules)
+    return DecisionReader(check, lambda: written, names)
+
+
+def analysis(scratch: TreeCompiler, path: str, places: Mapping[str, Place]) -> Reading:
+    """Return what finds out what the decision at `path` reads of collections at these places."""
+
+    async def known() -> Mapping[str, Place]:
+        return places
+
+    return Reading(scratch, path, known)
+
+
+def inputs_module(path: str, places: Iterable[DataPath] = ()) -> dict[str, str]:
+    """Return the module that decides on inputs, with other objects at these places of the data."""
+    instead = "".join(
+        f" with {reference(place)} as one.objects[{number}]" for number, place in enumerate(places)
+    )
+    source = f"""package kube_sync.inputs
+
+answers[index] := decision if {{
+	some index, one in input.inputs
+	decision := {reference(path.split("/"))} with input as one.asked{instead}
+}}
+"""
+    return {INPUTS_MODULE: source}
+
+
+async def both(one: Coroutine[Any, Any, A], other: Coroutine[Any, Any, B]) -> tuple[A, B]:
+    """Return what both worlds answer. Raises the SyncError of whichever fails first."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            first, second = group.create_task(one), group.create_task(other)
+    except* SyncError as errors:
+        raise first_of(errors) from errors
+    return first.result(), second.result()
+
+
+def _outcomes(answer: bytes, number: int, read: ReadDecision) -> Iterator[Outcome]:
+    try:
+        found = msgspec.json.decode(answer, type=dict[int, msgspec.Raw])
+    except NO_JSON as error:
+        msg = f"OPA's decisions cannot be read: {error}"
+        raise Retriable(msg) from error
+    for index in range(number):
+        if index not in found:
+            yield Outcome("")
+            continue
+        try:
+            decision = read(bytes(found[index]))
+        except Undecided as error:
+            yield Outcome("", failure=str(error))
+        else:
+            # As it is written and recorded: warnings are for whoever writes an object.
+            yield Outcome("", structs.replace(decision, warnings=()))

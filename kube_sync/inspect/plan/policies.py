@@ -1,0 +1,130 @@
+"""Which policies would be in force, chosen as the replicator chooses them.
+
+Keeps true: what is evaluated compiles as one set, and no module of it says what a policy may not.
+A candidate that is at fault, or puts another one at fault, ends the plan; what does not compile as
+things are is in force as it was when it last did, else left out of both sides, and noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from kube_sync.config import TOPOLOGY, Settings
+from kube_sync.errors import Broken
+from kube_sync.inspect.plan.candidates import Wanted
+from kube_sync.inspect.plan.offline import common_modules
+from kube_sync.kube.policynames import called
+from kube_sync.objects import ObjectKey
+from kube_sync.opa.inspection import forbidden
+from kube_sync.opa.paths import DataPath
+from kube_sync.opa.scratch import Cause, Modules, line_of
+from kube_sync.replicator.policies.builtin import built_in, packages
+from kube_sync.replicator.policies.choice import Candidate, Choice, Versions, choose
+from kube_sync.replicator.policies.guard import Declared, Guard
+from kube_sync.replicator.policies.way import Compiler
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """The modules that are in force beside those that are generated, and what is left out."""
+
+    modules: Modules
+    notes: tuple[str, ...] = ()
+
+
+class Chooser:
+    """Compiles and inspects sets of policies beside the `generated` modules."""
+
+    def __init__(
+        self, compiler: Compiler, guard: Guard, generated: Modules, born: Mapping[ObjectKey, str]
+    ) -> None:
+        """`born`: when each ConfigMap was created, which tells who gives way."""
+        self._compiler = compiler
+        self._guard = guard
+        self._generated = generated
+        self._born = born
+        self._declared = Declared(compiler)
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        compiler: Compiler,
+        places: Iterable[DataPath] = (),
+        born: Mapping[ObjectKey, str] | None = None,
+    ) -> Self:
+        """Return one as the replicator is configured; data lies at `places`, too."""
+        replicate, allow, builtin = settings.replicate, settings.policies.allow, built_in(settings)
+        names = [resource.name for resource in replicate.resources]
+        names += [TOPOLOGY] * replicate.topology
+        guard = Guard(
+            [*((replicate.root, name) for name in names), *places],
+            frozenset(allow.packages),
+            frozenset(allow.builtins),
+            builtin=packages(builtin),
+        )
+        return cls(compiler, guard, common_modules(settings), born or {})
+
+    async def as_is(
+        self, policies: Mapping[ObjectKey, Modules], good: Versions
+    ) -> tuple[Policies, Choice]:
+        """Return what is in force as things are, and were when `good`. Raises SyncError."""
+        choice = await self._choose(policies, good)
+        notes = [
+            f"policy {called(key)} is not in force as it is{_instead(key, choice)}: {line}"
+            for key, causes in sorted(choice.failures.items())
+            for line in lines(causes, {})[:1]
+        ]
+        gone = sorted(choice.modules.keys() - policies.keys())
+        notes += [f"policy {called(key)} is gone and in force: others need it" for key in gone]
+        return Policies(_together(choice), tuple(notes)), choice
+
+    async def tried(self, wanted: Wanted, before: Choice) -> Policies:
+        """Return what would be in force. Raises Broken with all that is wrong, and SyncError."""
+        choice = await self._choose(wanted.policies, before.modules)
+        new = {
+            key: causes
+            for key, causes in choice.failures.items()
+            if key in wanted.changed or key not in before.failures
+        }
+        if new:
+            found = (
+                line for _, causes in sorted(new.items()) for line in lines(causes, wanted.names)
+            )
+            raise Broken(dict.fromkeys(found))
+        return Policies(_together(choice))
+
+    async def _choose(self, policies: Mapping[ObjectKey, Modules], good: Versions) -> Choice:
+        await self._declared.learn([self._generated, *policies.values(), *good.values()])
+        allowed = {key: modules for key, modules in good.items() if not self._refusals(modules)}
+        candidates = {
+            key: Candidate(modules, self._born.get(key, "9"), self._refusals(modules))
+            for key, modules in policies.items()
+        }
+        return await choose(candidates, allowed, self._check)
+
+    async def _check(self, modules: Modules) -> list[Cause]:
+        return await self._compiler.check({**self._generated, **modules})
+
+    def _refusals(self, modules: Modules) -> tuple[Cause, ...]:
+        return tuple(
+            forbidden(policy_id, finding)
+            for policy_id, source in modules.items()
+            if (found := self._declared[source]) is not None
+            for finding in self._guard.findings(found)
+        )
+
+
+def lines(causes: Iterable[Cause], names: Mapping[str, str]) -> list[str]:
+    """Return a line for each cause: file, row, and what OPA has against it."""
+    return [line_of(cause, names) for cause in causes]
+
+
+def _instead(key: ObjectKey, choice: Choice) -> str:
+    return ", but its last good version" if key in choice.modules else " and left out"
+
+
+def _together(choice: Choice) -> dict[str, str]:
+    return {i: source for modules in choice.modules.values() for i, source in modules.items()}

@@ -1,0 +1,208 @@
+"""A plan as a table for a terminal, as Markdown for a pull request, and as JSON.
+
+Keeps true: nothing of what is planned is left out of the JSON; of the others what is left out is
+counted. Nothing in a text can move a terminal's cursor, and no name ends a cell of a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from kube_sync.guard import Held
+from kube_sync.inspect.plan.candidates import Staged
+from kube_sync.inspect.plan.causes import Cause
+from kube_sync.inspect.plan.effects import KINDS, Effect
+from kube_sync.inspect.plan.outcome import Plan
+from kube_sync.policykinds.printing import indented, plain
+
+_ROWS: Final = 40
+_LEAST: Final = 20  # characters of a cell that gives way
+_GAP: Final = "  "
+_HEADINGS: Final = ("EFFECT", "WORKLOAD", "FROM", "TO", "WHEN", "RULE")
+_WORKLOAD, _FROM, _TO, _RULE = 1, 2, 3, 5
+_YIELDING: Final = (_FROM, _TO, _WORKLOAD, _RULE)
+_COUNTED: Final = {
+    "failed": "failed",
+    "refused": "refused",
+    "undecided": "undecided",
+    "nowhere": "with no cluster",
+    "moves": "to move",
+    "adds": "to add clusters",
+    "changes": "to change otherwise",
+}
+_MINUTE: Final = 60.0
+
+
+def as_json(plan: Plan, *, whole: bool = True) -> str:
+    """Return the plan for programs, without the single workloads unless it is whole."""
+    forecast = plan.forecast
+    workloads = {"workloads": [_document(plan, effect) for effect in plan.ordered]} if whole else {}
+    document = {
+        "v": 1,
+        "summary": {"workloads": plan.workloads, "classes": plan.classes, **plan.counts},
+        **workloads,
+        "brakes": {
+            "moves": sum(e.change is not None and e.change.is_move for e in plan.effects),
+            "holds": [_hold(held) for held in forecast.holds],
+            "seconds": round(forecast.lasts, 1),
+            "stuck": len(forecast.held),
+        },
+        "candidates": [_candidate(staged) for staged in plan.staged],
+        "notes": plan.notes,
+    }
+    return indented(document)
+
+
+def as_table(plan: Plan, width: int, *, every: bool = False) -> str:
+    """Return it for people whose terminal has so many columns."""
+    shown = plan.ordered if every else plan.ordered[:_ROWS]
+    blocks = ["\n".join(_table([*_rows(plan, shown)], width))] if shown else []
+    if left := len(plan.effects) - len(shown):
+        blocks.append(f"… and {left} more (--all, or -o json)")
+    blocks.append("\n".join(_summary(plan)))
+    return "\n\n".join(map(plain, blocks))
+
+
+def as_markdown(plan: Plan, *, every: bool = False) -> str:
+    """Return it for a pull request."""
+    summary, *more = _summary(plan)
+    shown = plan.ordered if every else plan.ordered[:_ROWS]
+    lines = [f"### Plan: {summary}", "", *(f"- {line}" for line in more)]
+    if shown:
+        rows = [[_cell(cell) for cell in row] for row in _rows(plan, shown)]
+        titles = [title.capitalize() for title in _HEADINGS]
+        rule = ["---"] * len(titles)
+        lines += ["", *(f"| {' | '.join(row)} |" for row in (titles, rule, *rows))]
+    if left := len(plan.effects) - len(shown):
+        lines += ["", f"… and {left} more."]
+    return plain("\n".join(lines))
+
+
+def duration(seconds: float) -> str:
+    """Return a time span in words, in whole seconds or minutes."""
+    if seconds < 1:
+        return "at once"  # a second is what the clocks differ anyway
+    if seconds < 2 * _MINUTE:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * _MINUTE * _MINUTE:
+        return f"{seconds / _MINUTE:.0f} min"
+    return f"{seconds / _MINUTE / _MINUTE:.1f} h"
+
+
+def _rows(plan: Plan, effects: Iterable[Effect]) -> Iterator[tuple[str, ...]]:
+    for effect in effects:
+        kind = f"{effect.kind} (pending)" if effect.pending else effect.kind
+        yield (
+            kind,
+            str(effect.key),
+            _names(effect.before),
+            _names(effect.after),
+            _when(plan, effect),
+            _rule(plan.why(effect)) or _first_line(effect.reason),
+        )
+
+
+def _table(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(_HEADINGS, *rows, strict=True)]
+    gaps = len(_GAP) * (len(widths) - 1)
+    # The longest cells give way, a file's name last; more than their heads they do not.
+    for column in _YIELDING:
+        over = sum(widths) + gaps - width
+        widths[column] -= max(0, min(over, widths[column] - _LEAST))
+    for row in (_HEADINGS, *rows):
+        cells = (
+            _short(cell, width, from_left=number == _RULE).ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield _GAP.join(cells).rstrip()
+
+
+def _summary(plan: Plan) -> Iterator[str]:
+    counts = plan.counts
+    parts = [f"{counts[kind]} {_COUNTED[kind]}" for kind in KINDS if counts[kind]]
+    yield f"{', '.join(parts) or 'nothing changes'} (of {plan.workloads} workloads)"
+    if counts["pending"]:
+        yield f"{counts['pending']} would change without the edit, too (pending)"
+    yield from (
+        f"brakes: {held.kind}: {held.reason}: {_release(held)}" for held in plan.forecast.holds
+    )
+    if plan.forecast.held:
+        kinds = ", ".join(sorted({held.kind for held in plan.forecast.held.values()}))
+        yield f"brakes: {len(plan.forecast.held)} held for good ({kinds})"
+    if plan.forecast.seconds:
+        approval = "an approval" if plan.forecast.holds else "the edit"
+        yield f"brakes: the last one goes {duration(plan.forecast.lasts)} after {approval}"
+    for effect in plan.ordered:
+        if effect.breaks and effect.reason:
+            yield f"{effect.key}: {effect.kind}: {_first_line(effect.reason)}"
+            break
+    yield from (f"note: {note}" for note in plan.notes)
+
+
+def _when(plan: Plan, effect: Effect) -> str:
+    if (held := plan.held(effect)) is not None:
+        return f"held: {held.kind}"
+    seconds = plan.when(effect)
+    return "" if seconds is None else duration(seconds)
+
+
+def _rule(causes: Sequence[Cause]) -> str:
+    if not causes:
+        return ""
+    first = causes[0]
+    gone = "no longer " if first.when == "now" else ""
+    return f"{gone}{first.file}:{first.row}"
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]
+
+
+def _names(names: Sequence[str]) -> str:
+    return ",".join(names) or "-"
+
+
+def _short(text: str, width: int, *, from_left: bool) -> str:
+    if len(text) <= width:
+        return text
+    return "…" + text[1 - width :] if from_left else text[: width - 1] + "…"
+
+
+def _cell(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+
+
+def _candidate(staged: Staged) -> dict[str, str]:
+    place = str(staged.stands_for)
+    return {"name": str(staged.key), "stands_for": place, "modules": staged.modules}
+
+
+def _document(plan: Plan, effect: Effect) -> dict[str, Any]:
+    held = plan.held(effect)
+    change = effect.change
+    return {
+        "resource": effect.resource,
+        "namespace": effect.key.namespace,
+        "name": effect.key.name,
+        "uid": effect.uid,
+        "effect": effect.kind,
+        "from": effect.before,
+        "to": effect.after,
+        "left": sorted(change.left) if change else [],
+        "joined": sorted(change.joined) if change else [],
+        "pending": effect.pending,
+        "reason": effect.reason,
+        "rules": plan.why(effect),
+        "after_seconds": plan.when(effect),
+        "held": None if held is None else _hold(held),
+    }
+
+
+def _hold(held: Held) -> dict[str, str]:
+    return {"kind": held.kind, "reason": held.reason, "release": _release(held)}
+
+
+def _release(held: Held) -> str:
+    # The name of an approval is that of moves that are asked for, which these are not yet.
+    return held.release if held.approve is None else "waits for an approval"

@@ -1,0 +1,156 @@
+"""Everything that a plan starts from: objects and policies as they were listed once.
+
+Keeps true: it is one state of the world, the same however often it is asked; where it came from, a
+cluster or a file, makes no difference to what is made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import msgspec
+
+from kube_sync.config import CLUSTERS, TOPOLOGY, Policies, Resource, Settings
+from kube_sync.errors import NO_JSON, Broken, Terminal
+from kube_sync.inspect.plan.policyobjects import is_object, objects_among
+from kube_sync.kube.collection import Item
+from kube_sync.kube.configmaps import ConfigMap, ConfigMaps, read_configmap
+from kube_sync.kube.placementpolicies import PlacementPolicy
+from kube_sync.kube.policymaps import PolicyMap, data_maps, policy_maps
+from kube_sync.objects import ObjectKey
+from kube_sync.opa.analysis.analyzer import Collection
+from kube_sync.remediation.plan import Current
+from kube_sync.remediation.targets import Targets
+from kube_sync.replicator.projection import configured
+
+M = TypeVar("M", ConfigMap, PolicyMap)
+Objects = Mapping[ObjectKey, Item]
+Bodies = Mapping[str, Mapping[ObjectKey, bytes]]  # by collection
+EPOCH = "plan"  # the state of the data that decisions are asked on
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Objects by their collection's name in OPA, where these lie in it, and what may be policy.
+
+    Among `configmaps` are the PlacementPolicies.
+    """
+
+    places: Mapping[str, Collection]
+    objects: Mapping[str, Objects]
+    configmaps: Sequence[Item] = ()
+    notes: tuple[str, ...] = ()  # what is not in it
+
+    def fleet(self) -> tuple[Collection, Objects]:
+        """Return where clusters lie, and all of them. Raises Broken: they are not replicated."""
+        if CLUSTERS not in self.places:
+            msg = f'there is no collection "{CLUSTERS}" in replicate.resources, or no such kind'
+            raise Broken([msg])
+        return self.places[CLUSTERS], self.objects[CLUSTERS]
+
+    def with_objects(self, name: str, objects: Objects) -> Snapshot:
+        """Return the same with other objects in one collection."""
+        return replace(self, objects={**self.objects, name: objects})
+
+
+async def policies_of(
+    configmaps: Iterable[Item], policies: Policies
+) -> Mapping[ObjectKey, PolicyMap | PlacementPolicy]:
+    """Return which of these are policy, as the replicator reads them. Raises Retriable."""
+    items = list(configmaps)
+    found = await _held(items, policy_maps(policies, lambda: None))
+    return {**objects_among(items, policies), **found}
+
+
+async def staged_of(configmaps: Iterable[Item], policies: Policies) -> list[PolicyMap]:
+    """Return which ConfigMaps are staged beside what is in force, likewise. Raises Retriable."""
+    stores = policy_maps(policies, lambda: None)
+    await _fill(configmaps, stores)
+    return [policy for store in stores for policy in store.staged]
+
+
+async def data_of(configmaps: Iterable[Item], policies: Policies) -> Mapping[ObjectKey, ConfigMap]:
+    """Return which ConfigMaps are JSON data, likewise. Raises Retriable."""
+    return await _held(configmaps, data_maps(policies, lambda: None))
+
+
+async def currents(objects: Objects) -> Mapping[ObjectKey, Current]:
+    """Return what targets have, as the remediator reads it. Raises Retriable."""
+    store = Targets(lambda _: None)
+    await store.page([*objects.values()])
+    store.finish(known=True)
+    return dict(store.objects)
+
+
+def projected(
+    settings: Settings, snapshot: Snapshot, *, only: str | None = None
+) -> dict[str, dict[ObjectKey, bytes]]:
+    """Return all objects as OPA would get them, `only` those of one collection where it is named.
+
+    Raises Terminal, naming one that is none.
+    """
+    found: dict[str, dict[ObjectKey, bytes]] = {}
+    for resource in settings.replicate.resources:
+        if only not in (None, resource.name):
+            continue
+        reduce = reducing(resource)
+        objects = snapshot.objects.get(resource.name, {})
+        found[resource.name] = {key: reduce(item) for key, item in objects.items()}
+    # Its records are no objects, and lie there as they are.
+    if TOPOLOGY in snapshot.objects and only in (None, TOPOLOGY):
+        found[TOPOLOGY] = {key: item.body for key, item in snapshot.objects[TOPOLOGY].items()}
+    return found
+
+
+def reducing(resource: Resource) -> Callable[[Item], bytes]:
+    """Return what reduces objects to what OPA would get; it raises Terminal, naming one."""
+    # What policies find out by themselves to read (`auto`) decides the same as all of it.
+    projection = configured(resource)
+
+    def reduced(item: Item) -> bytes:
+        try:
+            return projection(item.body)
+        except (*NO_JSON, KeyError) as error:
+            msg = f"{resource.name} {item.key}: not a Kubernetes object: {error}"
+            raise Terminal(msg) from error
+
+    return reduced
+
+
+def document(root: str, bodies: Bodies, beside: Mapping[ObjectKey, bytes] | None = None) -> bytes:
+    """Return what OPA would hold of them, and `beside` them, as JSON."""
+    whole = {name: collection(objects) for name, objects in bodies.items()}
+    ours = {root: whole, "kube_sync": {"epoch": {EPOCH: "loaded"}}}
+    return msgspec.json.encode({**collection(beside or {}), **ours})
+
+
+async def _held(configmaps: Iterable[Item], stores: Sequence[ConfigMaps[M]]) -> dict[ObjectKey, M]:
+    await _fill(configmaps, stores)
+    return {one.key: one for store in stores for one in store}
+
+
+async def _fill(configmaps: Iterable[Item], stores: Iterable[ConfigMaps[M]]) -> None:
+    items = [item for item in configmaps if not is_object(item)]
+    for store in stores:
+        inside = (i for i in items if store.scope in (None, i.key.namespace))
+        await store.page([i for i in inside if _selected(i, store.selector)])
+        store.finish(known=True)
+
+
+def collection(objects: Mapping[ObjectKey, bytes]) -> dict[str, object]:
+    """Return the objects of a collection as OPA would hold them."""
+    found: dict[str, object] = {}
+    for key, body in objects.items():
+        if not key.namespace:
+            found[key.name] = msgspec.Raw(body)
+            continue
+        inside = found.setdefault(key.namespace, {})
+        if isinstance(inside, dict):
+            inside[key.name] = msgspec.Raw(body)
+    return found
+
+
+def _selected(item: Item, selector: str | None) -> bool:
+    return selector is None or read_configmap(item).carries(selector)

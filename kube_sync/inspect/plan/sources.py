@@ -1,0 +1,163 @@
+"""Snapshots: of the configured cluster, or of what was exported of one.
+
+Keeps true: a cluster is only read; what is exported is what is planned with, so that the same edit
+has the same plan from both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator
+
+import msgspec
+
+from kube_sync.config import TOPOLOGY, Resource, Settings
+from kube_sync.decisions.requested import FIELD_MANAGER
+from kube_sync.errors import NO_JSON, Broken, NotFound, Refused, Terminal
+from kube_sync.inspect.plan import topology
+from kube_sync.inspect.plan.arguments import Request
+from kube_sync.inspect.plan.beside import record_of
+from kube_sync.inspect.plan.policyobjects import OBJECTS, is_object, listed_objects
+from kube_sync.inspect.plan.snapshot import Objects, Snapshot
+from kube_sync.inspect.survey.clusterobjects import items_of, sources_of
+from kube_sync.inspect.survey.exported import Exported, read_objects
+from kube_sync.inspect.survey.places import asked, guessed
+from kube_sync.inspect.survey.progress import Progress
+from kube_sync.kube.client import KubeClient, kube_client
+from kube_sync.kube.collection import Item, KubeCollection, ResourceVersion
+from kube_sync.kube.configmaps import CONFIGMAPS
+from kube_sync.kube.meta import object_meta
+from kube_sync.kube.policymaps import data_maps, policy_maps
+from kube_sync.objects import ObjectKey
+from kube_sync.replicator.projection import Fields, is_secret, tidy, withhold
+
+_MAPS = Resource("", "v1", "configmaps")
+
+
+_fields = msgspec.json.Decoder(Fields)
+
+
+async def snapshot_of(request: Request, settings: Settings, progress: Progress) -> Snapshot:
+    """Return what is to be planned with. Raises SyncError, Broken."""
+    if request.exported is not None:
+        return await of_file(request.exported, settings, request.cluster_scoped)
+    async with kube_client(settings.kubernetes) as client:
+        return await of_cluster(client, settings, progress)
+
+
+async def of_cluster(client: KubeClient, settings: Settings, progress: Progress) -> Snapshot:
+    """Return what the cluster has now. Raises SyncError, Broken where it has no such workloads."""
+    replicate = settings.replicate
+    places, unknown = await asked(client, replicate)
+    if missing := sorted(unknown & {resource.name for resource in settings.targets()}):
+        # A plan over nothing would say that nothing moves.
+        raise Broken(f"{name}: the API server does not know this kind" for name in missing)
+    objects: dict[str, Objects] = {}
+    for resource in replicate.resources:
+        found: dict[ObjectKey, Item] = {}
+        if resource.name not in unknown:
+            for source in sources_of(client, replicate, resource, places[resource.name]):
+                async for item in items_of(source):
+                    found[item.key] = item
+                    progress.reached(f"{resource.name}: {len(found)} objects read …")
+        objects[resource.name] = found
+    if replicate.topology:
+        with progress.during("reading the topology"):
+            objects[TOPOLOGY] = await topology.of_cluster(client, settings.topology)
+        places[TOPOLOGY] = topology.place(replicate)
+    notes = tuple(f"{name}: the API server does not know this kind" for name in sorted(unknown))
+    policies = [
+        *await _configmaps(client, settings),
+        *await listed_objects(client, settings.policies),
+    ]
+    return Snapshot(places, objects, policies, notes)
+
+
+async def of_file(file: str, settings: Settings, cluster_scoped: Collection[str] = ()) -> Snapshot:
+    """Return what was exported to a file. Raises Misconfigured, Terminal, Broken."""
+    exported = await asyncio.to_thread(read_objects, file, "--from")
+    places = guessed(settings.replicate, cluster_scoped, exported)
+    objects: dict[str, Objects] = {
+        resource.name: {item.key: item for item in _read(exported, resource)}
+        for resource in settings.replicate.resources
+    }
+    if settings.replicate.topology and (records := topology.of_export(exported)):
+        objects[TOPOLOGY], places[TOPOLOGY] = records, topology.place(settings.replicate)
+    if not any(objects[resource.name] for resource in settings.targets()):
+        names = ", ".join(settings.placement.resources)
+        raise Broken([f"--from: {exported.file}: there are no {names} in it"])
+    policies = (*_read(exported, _MAPS), *_read(exported, OBJECTS))
+    return Snapshot(places, objects, policies)
+
+
+def lines(snapshot: Snapshot, settings: Settings) -> Iterator[str]:
+    """Yield a snapshot as it is exported: an object a line, each once. Raises Terminal."""
+    seen: set[tuple[str, ObjectKey]] = set()
+    for resource in settings.replicate.resources:
+        for item in snapshot.objects[resource.name].values():
+            seen.add((resource.resource, item.key))
+            yield exported_line(item)
+    yield from topology.lines(snapshot.objects.get(TOPOLOGY, {}))
+    for item in snapshot.configmaps:
+        kind = OBJECTS if is_object(item) else _MAPS
+        if (kind.resource, item.key) not in seen:
+            yield exported_line(item)
+
+
+def exported_line(item: Item) -> str:
+    """Return one object without bookkeeping and without a Secret's values. Raises Terminal.
+
+    Who owns what is kept where the remediator does: what it would take away depends on that.
+    """
+    try:
+        whole = _fields.decode(item.body)
+        managed = FIELD_MANAGER.encode() in bytes(whole["metadata"])
+        tidy(whole, managed=managed, applied=False)
+    except (*NO_JSON, KeyError) as error:
+        msg = f"{item.key}: not a Kubernetes object: {error}"
+        raise Terminal(msg) from error
+    if is_secret(whole):
+        withhold(whole)
+    return msgspec.json.encode(whole).decode()
+
+
+async def gone(client: KubeClient, settings: Settings, held: Collection[str]) -> set[str]:
+    """Return which of these uids of targets there are no more. Raises SyncError."""
+    left = set(held)
+    places, _ = await asked(client, settings.replicate)
+    for resource in settings.targets():
+        if resource.name in places:
+            for source in sources_of(client, settings.replicate, resource, places[resource.name]):
+                async for item in items_of(source):
+                    left.discard(item.uid)
+    return left
+
+
+async def _configmaps(client: KubeClient, settings: Settings) -> list[Item]:
+    policies, found = settings.policies, dict[ObjectKey, Item]()
+    stores = (policy_maps(policies, lambda: None), data_maps(policies, lambda: None))
+    scopes = [(store.scope, store.selector) for found in stores for store in found]
+    for scope, selector in scopes:
+        source = KubeCollection(client, CONFIGMAPS, namespace=scope, label_selector=selector)
+        async for item in items_of(source):
+            found[item.key] = item
+    record = await _record(client, record_of(settings))
+    return [*found.values(), *(item for item in record if item.key not in found)]
+
+
+async def _record(client: KubeClient, key: ObjectKey) -> list[Item]:
+    """Return the record of last good versions, which there need not be."""
+    try:
+        return [_item(await client.request("GET", CONFIGMAPS.path(key.namespace, key.name)))]
+    except (NotFound, Refused):  # whoever plans need not have the right to read it
+        return []
+
+
+def _read(exported: Exported, resource: Resource) -> Iterator[Item]:
+    return map(_item, exported.bodies(resource))
+
+
+def _item(body: bytes) -> Item:
+    metadata = object_meta(body)
+    version = ResourceVersion(metadata.resource_version)
+    return Item(ObjectKey(metadata.namespace, metadata.name), metadata.uid, version, body)

@@ -1,0 +1,86 @@
+"""The topology as OPA holds it where that is configured: its records, of a cluster or an export.
+
+Keeps true: they are those that the replicator makes, by the same code, of one moment of all kinds;
+a topology that cannot be known whole is none, and ends the plan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from kube_sync.config import TOPOLOGY, PolicyTopology, Replicate, Resource
+from kube_sync.errors import Broken
+from kube_sync.inspect.survey.clusterobjects import items_of
+from kube_sync.inspect.survey.exported import Exported
+from kube_sync.kube.client import KubeClient
+from kube_sync.kube.collection import Item, ResourceVersion
+from kube_sync.objects import ObjectKey
+from kube_sync.observability.readiness import Readiness
+from kube_sync.opa.analysis.analyzer import Collection
+from kube_sync.topology.controller.feed import Notes, Source, follow_gateway_api, withheld
+from kube_sync.topology.controller.liverecords import LiveRecords, News
+
+# What stands for a record in an export, where every line is an object.
+_RECORDS: Final = Resource("records.kube-sync.io", "v1", "topologyrecords")
+_HEADING: Final = {"apiVersion": "records.kube-sync.io/v1", "kind": "TopologyRecord"}
+_SECONDS: Final = 30.0  # longer than a kind that may not be listed is waited for
+
+Records = dict[ObjectKey, Item]  # by section and name
+
+
+class _Exported(msgspec.Struct):
+    record: msgspec.Raw
+
+
+_exported = msgspec.json.Decoder(_Exported)
+
+
+def place(replicate: Replicate) -> Collection:
+    """Return where it lies, its sections being where namespaces are."""
+    return Collection((replicate.root, TOPOLOGY), namespaced=True)
+
+
+async def of_cluster(
+    client: KubeClient, settings: PolicyTopology, seconds: float = _SECONDS
+) -> Records:
+    """Return the records as of now. Raises Broken: not all is known within `seconds`."""
+    news, said = News(), list[str | None]()
+    source = follow_gateway_api(client, settings, Notes(Readiness()), news.wake)
+    records = LiveRecords(source.live, news, partial(withheld, source), said.append)
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(source.followed.run())
+        try:
+            async with asyncio.timeout(seconds):
+                found = {item.key: item async for item in items_of(records)}
+        except TimeoutError:
+            found = None
+        following.cancel()
+    if found is None:
+        raise Broken([f"topology: not known within {seconds:.0f} s: {_why(source, said)}"])
+    return found
+
+
+def lines(records: Mapping[ObjectKey, Item]) -> Iterator[str]:
+    """Yield the records as lines of an export."""
+    for key, item in records.items():
+        metadata = {"namespace": key.namespace, "name": key.name}
+        whole = {**_HEADING, "metadata": metadata, "record": msgspec.Raw(item.body)}
+        yield msgspec.json.encode(whole).decode()
+
+
+def of_export(exported: Exported) -> Records:
+    """Return the records of an export, none where there was no topology."""
+    return {
+        key: Item(key, "", ResourceVersion(""), bytes(_exported.decode(body).record))
+        for key, body in exported.placed(_RECORDS)
+    }
+
+
+def _why(source: Source, said: list[str | None]) -> str:
+    troubles = "; ".join(f"{kind}: {why}" for kind, why in sorted(source.followed.unseen.items()))
+    return troubles or next((why for why in reversed(said) if why), "nothing was told")

@@ -1,0 +1,147 @@
+"""`kube-sync replay`, from what is asked for to what is printed.
+
+Keeps true: what is said to be the same was decided again, on all that it was made on. Nothing is
+asked but OPAs that end with it. Wired here and not in `app`, as planning is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from kube_sync.config import Settings
+from kube_sync.decisions.evaluator import Outcome
+from kube_sync.errors import NotFound
+from kube_sync.inspect.plan.candidatefiles import read_candidates
+from kube_sync.inspect.plan.candidates import Candidates
+from kube_sync.inspect.plan.offline import OfflineOpa, analysis, inputs_module, reader
+from kube_sync.inspect.replay.arguments import Request
+from kube_sync.inspect.replay.deciders import Deciders
+from kube_sync.inspect.replay.recorded import Case, Recorded, Unknown, lacking, places
+from kube_sync.inspect.replay.replayed import Difference, Replayed, as_json, as_text, is_same
+from kube_sync.ledger.entries import Row
+from kube_sync.ledger.reading import reading
+from kube_sync.opa.analysis.reads import Reads
+from kube_sync.opa.scratch import ScratchOpa
+from kube_sync.policykinds.printing import Answer
+from kube_sync.replicator.policies.builtin import built_in
+
+_SLICE = 100  # inputs in one query
+
+_Set = tuple[str, str, str]  # the digest of the policies, "" of none of then; root; path
+
+
+async def run(request: Request, settings: Settings, complain: Callable[[str], None]) -> Answer:
+    """Replay, and return what to print with the exit status. Raises SyncError."""
+    candidates = Candidates()
+    if request.policies:
+        candidates = await read_candidates(
+            request.policies, (), settings.policies, instead=request.instead
+        )
+    with reading(Path(request.file)) as ledger:
+        rows = ledger.decisions(request.since, request.limit)
+        if not rows:
+            msg = "nothing that a policy decided is recorded of that time"
+            raise NotFound(msg)
+        if len(rows) == request.limit:
+            complain(f"the newest {request.limit} only: --limit for more")
+        scratch = ScratchOpa.of(settings)
+        recorded = Recorded(ledger)
+        deciders = Deciders(recorded, scratch, built_in(settings), candidates)
+        if candidates:
+            await deciders.check(dict.fromkeys(row.entry.policy for row in reversed(rows)))
+        found = await _Replay(recorded, scratch, deciders, settings).run(rows)
+    return Answer(as_json(found) if request.form == "json" else as_text(found), found.status)
+
+
+class _Replay:
+    """One replay."""
+
+    def __init__(
+        self, recorded: Recorded, scratch: ScratchOpa, deciders: Deciders, settings: Settings
+    ) -> None:
+        self._recorded = recorded
+        self._settings = settings
+        self._scratch = scratch
+        self._deciders = deciders
+        self._collections: dict[str, Mapping[str, bytes]] = {}  # by the digest of the state
+        self._reads: dict[tuple[object, ...], Reads] = {}
+        self._unknown: list[tuple[Row, str]] = []
+
+    async def run(self, rows: Iterable[Row]) -> Replayed:
+        """Return what came of all. Raises SyncError."""
+        sets: dict[_Set, dict[str, list[Case]]] = {}
+        for row in rows:
+            try:
+                case = await self._case(row)
+            except Unknown as error:
+                self._unknown.append((row, str(error)))
+                continue
+            policy = self._deciders.named(row.entry.policy)
+            which = (policy, case.state.root, case.state.path)
+            sets.setdefault(which, {}).setdefault(row.entry.data, []).append(case)
+        same, different = 0, list[Difference]()
+        for which, states in sets.items():
+            for case, now in await self._decided(which, states):
+                if is_same(case, now):
+                    same += 1
+                else:
+                    different.append(Difference(case, now))
+        different.sort(key=lambda one: one.case.row.seq)
+        return Replayed(same, different, self._unknown)
+
+    async def _case(self, row: Row) -> Case:
+        """Return a decision that can be made again. Raises Unknown."""
+        case = self._recorded.case(row)
+        if row.entry.data not in self._collections:
+            self._collections[row.entry.data] = self._recorded.collections(case.state)
+        await self._deciders.modules(row.entry.policy)
+        if why := lacking(case, await self._read(case)):
+            raise Unknown(why)
+        return case
+
+    async def _read(self, case: Case) -> Reads | None:
+        """Return what other policies read, None where those of then decide."""
+        if not self._deciders.others:
+            return None
+        entry = case.row.entry
+        found = places(case.state, self._collections[entry.data])
+        policy = self._deciders.named(entry.policy)
+        asked = (policy, case.state.path, *sorted(found.items(), key=lambda one: one[0]))
+        if asked not in self._reads:
+            whole = await self._deciders.modules(entry.policy)
+            need = await analysis(self._scratch, case.state.path, found).need(whole)
+            self._reads[asked] = need.reads
+        return self._reads[asked]
+
+    async def _decided(
+        self, which: _Set, states: Mapping[str, list[Case]]
+    ) -> list[tuple[Case, Outcome]]:
+        """Return what a set of policies decides, in one OPA that is given one state after another.
+
+        Each input is decided on once in each state. Raises SyncError.
+        """
+        policy, root, path = which
+        modules = await self._deciders.modules(policy)
+        found: list[tuple[Case, Outcome]] = []
+        async with self._scratch.serving({**modules, **inputs_module(path)}, b"{}") as client:
+            opa = OfflineOpa(client, modules, root, path, reader(self._settings, modules))
+            for data, cases in states.items():
+                collections = self._collections[data]
+                whole = {name: msgspec.Raw(body) for name, body in collections.items()}
+                await client.put_data((root,), msgspec.json.encode(whole))
+                answers = await _answers(opa, cases)
+                found += [(case, answers[case.row.entry.input]) for case in cases]
+        return found
+
+
+async def _answers(opa: OfflineOpa, cases: Iterable[Case]) -> dict[str, Outcome]:
+    """Return what is decided on the inputs of cases, by their digests."""
+    inputs = {case.row.entry.input: msgspec.Raw(case.input) for case in cases}
+    rest, outcomes = iter(inputs.values()), list[Outcome]()
+    while part := list(islice(rest, _SLICE)):
+        outcomes += await opa.evaluate_inputs([{"asked": asked} for asked in part])
+    return dict(zip(inputs, outcomes, strict=True))

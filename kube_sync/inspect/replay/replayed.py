@@ -1,0 +1,146 @@
+"""What came of a replay, as a value and in print."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kube_sync.decisions.board import wanted
+from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.evaluator import Outcome
+from kube_sync.inspect.replay.recorded import Case
+from kube_sync.ledger.entries import Row
+from kube_sync.ledger.printing import moment, printable
+from kube_sync.policykinds.printing import indented
+
+_NAMED = 3  # rows for one reason
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A recorded decision, and what is decided now."""
+
+    case: Case
+    now: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """How many decisions are the same, which differ, and which could not be made again, and why."""
+
+    same: int
+    different: Sequence[Difference]
+    unknown: Sequence[tuple[Row, str]]
+
+    @property
+    def status(self) -> int:
+        """The exit status."""
+        if self.different:
+            return 2
+        return 3 if self.unknown or not self.same else 0
+
+
+def is_same(case: Case, now: Outcome) -> bool:
+    """Tell whether what is decided now is what was recorded."""
+    entry = case.row.entry
+    if entry.status != status(now):
+        return False
+    if now.failure is not None:  # the decision is an earlier one, which stood
+        return entry.note == now.failure
+    return case.decision == now.decision
+
+
+def status(outcome: Outcome) -> str:
+    """Return how the ledger calls it."""
+    if outcome.failure is not None:
+        return "failed"
+    if outcome.decision is None:
+        return "undefined"
+    return "refused" if outcome.decision.errors else "decided"
+
+
+def as_text(found: Replayed) -> str:
+    """Return it for people."""
+    return "\n".join(_lines(found))
+
+
+def as_json(found: Replayed) -> str:
+    """Return it for programs."""
+    whole = {
+        "v": 1,
+        "same": found.same,
+        "different": [_document(one) for one in found.different],
+        "not_replayed": [{**_where(row), "reason": why} for row, why in found.unknown],
+    }
+    return indented(whole)
+
+
+def _lines(found: Replayed) -> Iterator[str]:
+    for one in found.different:
+        row, before = one.case.row, _was(one.case)
+        yield f"{moment(row.seconds)}  {_name(row)}  {before} -> {_is(one.now)}  (row {row.seq})"
+    made = found.same + len(found.different)
+    yield f"{_decisions(made)} made again: {found.same} the same, {len(found.different)} differ"
+    reasons = Counter(why for _, why in found.unknown)
+    for why, count in reasons.most_common():
+        rows = [str(row.seq) for row, reason in found.unknown if reason == why]
+        more = ", …" if count > _NAMED else ""
+        which = f"row{'s' if count > 1 else ''} {', '.join(rows[:_NAMED])}{more}"
+        yield f"{_decisions(count)} not made again ({which}): {printable(why)}"
+
+
+def _decisions(count: int) -> str:
+    return f"{count} decision{'' if count == 1 else 's'}"
+
+
+def _name(row: Row) -> str:
+    entry = row.entry
+    where = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.name
+    return f"{entry.collection} {printable(where)}"
+
+
+def _was(case: Case) -> str:
+    entry = case.row.entry
+    return _shown(entry.status, entry.note, case.decision)
+
+
+def _is(now: Outcome) -> str:
+    return _shown(status(now), now.failure or "", now.decision)
+
+
+def _shown(said: str, note: str, decision: Decision | None) -> str:
+    if said == "failed":
+        return f"failed: {printable(note)}"
+    return "undefined" if decision is None else wanted(decision)
+
+
+def _document(one: Difference) -> dict[str, Any]:
+    entry = one.case.row.entry
+    failed = entry.status == "failed"
+    return {
+        **_where(one.case.row),
+        "policy": entry.policy,
+        "recorded": {
+            "status": entry.status,
+            "decision": None if failed else one.case.decision,
+            "failure": entry.note if failed else None,
+        },
+        "now": {
+            "status": status(one.now),
+            "decision": one.now.decision,
+            "failure": one.now.failure,
+        },
+    }
+
+
+def _where(row: Row) -> dict[str, Any]:
+    entry = row.entry
+    return {
+        "seq": row.seq,
+        "time": row.seconds,
+        "collection": entry.collection,
+        "namespace": entry.namespace,
+        "name": entry.name,
+    }

@@ -1,0 +1,153 @@
+"""The objects that all cases of a scenario begin with, read from its file and those that it names.
+
+Keeps true: each object is there once, in a collection of the configuration.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kube_sync.config import CLUSTERS
+from kube_sync.errors import Terminal
+from kube_sync.inspect.scenarios.checking import Checking
+from kube_sync.inspect.scenarios.stored import FACTS, Collections, Misfit, untold
+from kube_sync.kube.collection import Item
+from kube_sync.kube.manifests import read_files
+from kube_sync.objects import ObjectKey
+from kube_sync.yamlnodes import Node, plain
+
+
+class Base:
+    """Objects by their collection's name in OPA."""
+
+    def __init__(self, collections: Collections, checking: Checking) -> None:
+        self.collections = collections
+        self.objects: dict[str, dict[ObjectKey, Item]] = {name: {} for name in collections.places}
+        self._checking = checking
+
+    @property
+    def fleet(self) -> frozenset[str]:
+        """The names of all clusters."""
+        return frozenset(key.name for key in self.objects.get(CLUSTERS, ()))
+
+    def take_clusters(self, node: Node) -> None:
+        """Take clusters: files, objects, or a mapping of names to facts."""
+        if CLUSTERS not in self.collections.places:
+            self._checking.wrong(node, f'there is no "{CLUSTERS}" in replicate.resources')
+        elif isinstance(node.value, dict):
+            for name, below in node.value.items():
+                if (item := self.described(name, below)) is not None:
+                    self._keep(below, CLUSTERS, item)
+        else:
+            self.take(node, CLUSTERS)
+
+    def take(self, node: Node, only: str | None = None) -> None:
+        """Take files of objects, and objects; `only` those of one collection."""
+        for item in [node] if isinstance(node.value, str) else self._checking.items(node):
+            if isinstance(item.value, str):
+                self._take_file(item, only)
+            elif isinstance(item.value, dict):
+                if (body := body_of(item, self._checking)) is not None:
+                    self._take_object(item, body, only)
+            else:
+                self._checking.expected(item, "an object, or a file of objects")
+
+    def described(self, name: str, node: Node) -> Item | None:
+        """Return a cluster of which the facts are said, None where something is wrong."""
+        if (facts := facts_of(node, self._checking)) is None:
+            return None
+        try:
+            return self.collections.described(CLUSTERS, name, facts)
+        except Misfit as error:
+            self._checking.wrong(node, str(error))
+            return None
+
+    def _take_file(self, node: Node, only: str | None) -> None:
+        path = beside(self._checking.file, self._checking.text(node))
+        try:
+            documents = read_files([path])
+        except Terminal as error:
+            self._checking.wrong(node, str(error))
+            return
+        # Manifests have objects that are not replicated, too; one that has no other was not meant.
+        wanted = [d for d in documents if self._is_wanted(d.object, only)]
+        for document in wanted:
+            where = f"{document.file}: {_called(document.object)}: "
+            self._take_object(node, document.object, only, where)
+        if not wanted:
+            what = only or "objects of replicate.resources"
+            self._checking.wrong(node, f"{path}: there are no {what} in it")
+
+    def _is_wanted(self, body: dict[str, Any], only: str | None) -> bool:
+        names = self.collections.of(body)
+        return only in names if only is not None else bool(names)
+
+    def _take_object(
+        self, node: Node, body: dict[str, Any], only: str | None, where: str = ""
+    ) -> None:
+        try:
+            found = self.collections.placed(body)
+        except Misfit as error:
+            self._checking.wrong(node, f"{where}{error}")
+            return
+        names = [name for name, _ in found]
+        if only is not None and only not in names:
+            self._checking.wrong(node, f"{where}expected {only}, found {', '.join(names)}")
+            return
+        for name, item in found:
+            self._keep(node, name, item, where)
+
+    def _keep(self, node: Node, name: str, item: Item, where: str = "") -> None:
+        if item.key in self.objects[name]:
+            self._checking.wrong(node, f"{where}{name} {item.key} is here twice")
+        self.objects[name][item.key] = item
+
+
+def facts_of(node: Node, checking: Checking, *, removes: bool = False) -> dict[str, Any] | None:
+    """Return facts, None where something is wrong; with `removes` null takes one away."""
+    before = len(checking.problems)
+    facts = checking.members(node, FACTS)
+    for key, found in facts.items():
+        if not isinstance(found.value, dict) and not (removes and found.value is None):
+            checking.expected(found, "a mapping")
+        elif key in ("labels", "annotations") and isinstance(found.value, dict):
+            for member in found.value.values():
+                if not isinstance(member.value, str) and not (removes and member.value is None):
+                    checking.expected(member, "a text: put it into quotes")
+    if removes and node.value == {}:
+        checking.wrong(node, "nothing is given: leave it out")
+    if len(checking.problems) > before:
+        return None
+    return {key: plain(found) for key, found in facts.items()}
+
+
+def body_of(node: Node, checking: Checking) -> dict[str, Any] | None:
+    """Return a whole object, None where something is wrong that has a place in it."""
+    body: dict[str, Any] = plain(node)
+    problems = [*untold(body)]
+    for path, message in problems:
+        checking.wrong(_below(node, path), message)
+    return None if problems else body
+
+
+def beside(file: str, path: str) -> str:
+    """Return a path that a file says, as it is called from where we are."""
+    return os.path.normpath(Path(file).parent / path)
+
+
+def _called(body: Mapping[str, Any]) -> str:
+    metadata = body.get("metadata")
+    name = metadata.get("name", "") if isinstance(metadata, dict) else ""
+    return f"{body.get('kind', 'an object')} {name}".strip()
+
+
+def _below(node: Node, path: tuple[str, ...]) -> Node:
+    """Return the value at a path of keys, or the last that there is on the way."""
+    for key in path:
+        if not isinstance(node.value, dict) or key not in node.value:
+            return node
+        node = node.value[key]
+    return node

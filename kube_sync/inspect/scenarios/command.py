@@ -1,0 +1,104 @@
+"""`kube-sync test`, from what is asked for to what is printed.
+
+Keeps true: what is wrong with one file keeps no other from being run; a run of nothing is no
+success. Nothing is asked but OPAs that end with it. Wired here and not in `app`, as planning is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from kube_sync.config import Settings
+from kube_sync.errors import Broken, Terminal
+from kube_sync.inspect.plan.candidatefiles import SCENARIOS
+from kube_sync.inspect.scenarios.arguments import Request
+from kube_sync.inspect.scenarios.checking import Invalid
+from kube_sync.inspect.scenarios.groups import Asked, GroupRunner
+from kube_sync.inspect.scenarios.junit import as_junit
+from kube_sync.inspect.scenarios.loading import load
+from kube_sync.inspect.scenarios.report import Paint, as_json, as_text
+from kube_sync.inspect.scenarios.results import FileResult, Run
+from kube_sync.inspect.scenarios.scenario import Case
+from kube_sync.inspect.scenarios.stored import Collections
+from kube_sync.inspect.survey.progress import Progress
+from kube_sync.kube.manifests import files_of
+from kube_sync.policykinds.printing import Answer
+
+_NOTHING = f"no scenario (*{SCENARIOS[0]}) lies here"
+
+
+async def run(
+    request: Request, settings: Settings, say: Callable[[str], None], *, color: bool = False
+) -> Answer:
+    """Test, and return what to print with the exit status. Raises SyncError: nothing was run."""
+    result = await result_of(request, settings, Progress(say))
+    if request.junit is not None:
+        await asyncio.to_thread(_write, request.junit, as_junit(result))
+    if request.form == "json":
+        return Answer(as_json(result), result.status)
+    return Answer(as_text(result, Paint(color), verbose=request.verbose), result.status)
+
+
+async def result_of(request: Request, settings: Settings, progress: Progress) -> Run:
+    """Return what came of all files. Raises SyncError where none can be run."""
+    begun = time.monotonic()
+    collections = Collections(settings, request.cluster_scoped)
+    runner = GroupRunner(settings, collections.places, progress, fail_fast=request.fail_fast)
+    results, asked, left_out = await asyncio.to_thread(_loaded, request, settings, collections)
+    if not asked and not any(found.problems for found in results.values()):
+        raise Broken([f"--run: no case matches {request.run}"])
+    results |= await runner.run(asked, request.policies)
+    shown = [found for found in results.values() if found.problems or found.cases]
+    return Run(shown, time.monotonic() - begun, left_out)
+
+
+def _loaded(
+    request: Request, settings: Settings, collections: Collections
+) -> tuple[dict[str, FileResult], list[Asked], int]:
+    """Return all files, the cases of them that are asked for, and how many others there are."""
+    results, asked, left_out = dict[str, FileResult](), list[Asked](), 0
+    root = settings.replicate.root
+    for file in _scenario_files(request.paths):
+        results[file] = FileResult(file)
+        try:
+            scenario = load(file, collections, root, policies=not request.policies)
+        except Invalid as error:
+            results[file] = FileResult(file, error.problems)
+            continue
+        cases = [case for case in scenario.cases if _is_asked(request.run, file, case)]
+        left_out += len(scenario.cases) - len(cases)
+        if cases:
+            asked.append((scenario, cases))
+    return results, asked, left_out
+
+
+def _is_asked(pattern: str | None, file: str, case: Case) -> bool:
+    return pattern is None or re.search(pattern, f"{file}: {case.name}") is not None
+
+
+def _write(file: str, text: str) -> None:
+    try:
+        path = Path(file)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        msg = f"--junit: {file}: {error.strerror}"
+        raise Terminal(msg) from error
+
+
+def _scenario_files(paths: Iterable[str]) -> list[str]:
+    """Return the files that are named, and all scenarios in folders, each once and in order.
+
+    A folder that holds none is a mistake, since a test of nothing would pass: Misconfigured.
+    """
+    found = (file for path in paths for file in files_of(Path(path), _is_scenario, _NOTHING))
+    return list(dict.fromkeys(os.path.normpath(file) for file in found))
+
+
+def _is_scenario(file: Path) -> bool:
+    return file.name.endswith(SCENARIOS) and file.is_file()

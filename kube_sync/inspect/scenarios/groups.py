@@ -1,0 +1,134 @@
+"""Scenarios in groups, each of which one OPA can decide.
+
+Keeps true: what is wrong with the policies of one file keeps no other from being run. A set of
+policies is compiled once, however many files name it, and only a few OPAs run at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from kube_sync.config import Settings
+from kube_sync.errors import SyncError
+from kube_sync.inspect.scenarios.checking import Problem
+from kube_sync.inspect.scenarios.policies import PolicyReader, PolicySet
+from kube_sync.inspect.scenarios.results import FileResult
+from kube_sync.inspect.scenarios.running import Pace, Runner, serving, skipped
+from kube_sync.inspect.scenarios.scenario import Case, Scenario
+from kube_sync.inspect.survey.progress import Progress
+from kube_sync.opa.analysis.analyzer import Collection
+from kube_sync.opa.scratch import ScratchOpa
+
+_AT_ONCE: Final = 4  # sets of policies that are compiled or served
+
+Asked = tuple[Scenario, Sequence[Case]]  # the cases of a file that are asked for
+Paths = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Group:
+    """Scenarios with the same policies and data."""
+
+    policies: PolicySet
+    scenarios: list[Asked] = field(default_factory=list)
+
+
+class GroupRunner:
+    """Runs scenarios, and keeps what came of each file."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        places: Mapping[str, Collection],
+        progress: Progress,
+        *,
+        fail_fast: bool = False,
+    ) -> None:
+        """Find the OPA that compiles and decides. Raises Misconfigured."""
+        self._settings = settings
+        self._places = places
+        self._progress = progress
+        self._scratch = ScratchOpa.of(settings)
+        self._reader = PolicyReader(self._scratch, settings)
+        self._results: dict[str, FileResult] = {}
+        self._done = self._number = 0
+        self._pace = Pace(self._reached, fail_fast)
+        # Whoever wants the first failure wants the first one of the first file.
+        self._few = asyncio.Semaphore(1 if fail_fast else _AT_ONCE)
+
+    async def run(
+        self, scenarios: Sequence[Asked], instead: Paths = ()
+    ) -> Mapping[str, FileResult]:
+        """Return what came of each file; policies `instead` of all others have to be some.
+
+        Raises SyncError where they are none.
+        """
+        self._number = sum(len(cases) for _, cases in scenarios)
+        with self._progress.during("compiling the policies"):
+            only = {instead: await self._reader.read(instead)} if instead else {}
+            sets = only or await self._sets({scenario.policies for scenario, _ in scenarios})
+        groups: dict[bytes, _Group] = {}
+        for scenario, cases in scenarios:
+            policies = sets[instead or scenario.policies]
+            if isinstance(policies, SyncError):
+                self._wrong(scenario, policies)
+            else:
+                key = _encode([policies.modules, scenario.data])
+                groups.setdefault(key, _Group(policies)).scenarios.append((scenario, cases))
+        async with asyncio.TaskGroup() as tasks:
+            for group in groups.values():
+                tasks.create_task(self._run(group))
+        return self._results
+
+    async def _sets(self, wanted: Iterable[Paths]) -> dict[Paths, PolicySet | SyncError]:
+        found: dict[Paths, PolicySet | SyncError] = {}
+
+        async def read(paths: Paths) -> None:
+            async with self._few:
+                try:
+                    found[paths] = await self._reader.read(paths)
+                except SyncError as error:
+                    found[paths] = error
+
+        async with asyncio.TaskGroup() as tasks:
+            for paths in sorted(wanted):
+                tasks.create_task(read(paths))
+        return found
+
+    async def _run(self, group: _Group) -> None:
+        async with self._few:
+            if self._pace.ends:
+                for scenario, cases in group.scenarios:
+                    self._results[scenario.file] = FileResult(scenario.file, (), skipped(cases))
+                return
+            try:
+                await self._decide(group)
+            except SyncError as error:
+                for scenario, _ in group.scenarios:
+                    if scenario.file not in self._results:
+                        self._wrong(scenario, error)
+
+    async def _decide(self, group: _Group) -> None:
+        policies, data = group.policies, group.scenarios[0][0].data
+        async with serving(self._scratch, policies, data, self._settings) as opa:
+            runner = Runner(opa, policies, self._places, self._settings, self._pace)
+            for scenario, cases in group.scenarios:
+                found = await runner.run(scenario, cases)
+                self._results[scenario.file] = FileResult(scenario.file, (), found)
+
+    def _wrong(self, scenario: Scenario, error: SyncError) -> None:
+        lines = str(error).splitlines()
+        problems = (Problem(scenario.file, scenario.row, "policies", line) for line in lines)
+        self._results[scenario.file] = FileResult(scenario.file, tuple(problems))
+
+    def _reached(self) -> None:
+        self._done += 1
+        self._progress.reached(f"{self._done} of {self._number} cases …")
+
+
+_encode: Final = msgspec.json.Encoder(order="sorted").encode

@@ -1,0 +1,183 @@
+"""What came of all cases, for people and for programs.
+
+Keeps true: nothing is left out of the JSON; each difference says what was expected and what was
+got; nothing in a text can move a terminal's cursor or colour it, and our own colours say nothing
+that the text does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from kube_sync.inspect.scenarios.comparing import Difference, summary
+from kube_sync.inspect.scenarios.placed import shown
+from kube_sync.inspect.scenarios.results import VERDICTS, FileResult, Run, Tried, Verdict
+from kube_sync.policykinds.printing import indented, plain
+
+_RED, _GREEN, _YELLOW, _DIM = "31", "32", "33", "2"
+_MARKS: Final[dict[Verdict, str]] = {
+    "passed": "PASS",
+    "failed": "FAIL",
+    "broken": "ERROR",
+    "skipped": "SKIP",
+}
+_COLORS: Final[dict[Verdict, str]] = {
+    "passed": _GREEN,
+    "failed": _RED,
+    "broken": _RED,
+    "skipped": _YELLOW,
+}
+_LONGEST: Final = 2_000  # characters of one value
+_INDENT: Final = "      "
+_plain = partial(plain, keep="")
+
+
+@dataclass(frozen=True, slots=True)
+class Paint:
+    """Colours, or none."""
+
+    on: bool = False
+
+    def __call__(self, color: str, text: str) -> str:
+        """Return a text in a colour."""
+        return f"\x1b[{color}m{text}\x1b[0m" if self.on else text
+
+
+def as_text(run: Run, paint: Paint, *, verbose: bool = False) -> str:
+    """Return what failed and, if `verbose`, what passed, and how many of each."""
+    lines = [line for tested in run.files for line in _file(tested, paint, verbose=verbose)]
+    if any(tried.differences for tested in run.files for tried in tested.cases):
+        lines += ["", paint(_DIM, "- is what was expected, + what was got")]
+    return "\n".join([*lines, *([""] if lines else []), _summary(run, paint)])
+
+
+def told(tried: Tried) -> Iterator[str]:
+    """Yield how one case differs, and the rules that it went through, without colours."""
+    yield from _told(tried, Paint())
+
+
+def decided(tried: Tried) -> str:
+    """Return in a few words what was decided."""
+    if tried.outcome is None:
+        return tried.why
+    if tried.placed is None:
+        return summary(tried.outcome)
+    if tried.placed.unclear:
+        return tried.placed.unclear
+    places = (f"{name} ({shown(share)})" for name, share in tried.placed.clusters.items())
+    return f"placed on {', '.join(places) or 'no cluster'}"
+
+
+def _file(tested: FileResult, paint: Paint, *, verbose: bool) -> Iterator[str]:
+    for problem in tested.problems:
+        yield f"{paint(_RED, 'ERROR')} {_plain(str(problem))}"
+    for tried in tested.cases:
+        if verbose or tried.verdict in ("failed", "broken"):
+            mark = paint(_COLORS[tried.verdict], _MARKS[tried.verdict].ljust(5))
+            where = paint(_DIM, f"({tried.case.key})")
+            yield f"{mark} {_plain(f'{tested.file}:{tried.case.row}: {tried.case.name}')} {where}"
+            yield from _told(tried, paint)
+            if verbose and tried.verdict == "passed":
+                yield f"{_INDENT}{paint(_DIM, _plain(decided(tried)))}"
+
+
+def _told(tried: Tried, paint: Paint) -> Iterator[str]:
+    if tried.why:
+        yield f"{_INDENT}{_plain(tried.why)}"
+    for difference in tried.differences:
+        yield from _difference(difference, paint)
+    for rule in tried.rules:
+        by = "by" if rule.applied else "does not apply:"
+        line = _plain(f"{by} {rule.file}:{rule.row}  {rule.text or rule.name}")
+        yield f"{_INDENT}{paint(_DIM, line)}"
+
+
+def _difference(difference: Difference, paint: Paint) -> Iterator[str]:
+    name = " ".join(filter(None, [difference.what, difference.name]))
+    note = f"    the policy says: {difference.note}" if difference.note else ""
+    yield f"{_INDENT}{_plain(name)}"
+    yield f"{_INDENT}  {paint(_GREEN, '- ' + _value(difference.expected))}"
+    yield f"{_INDENT}  {paint(_RED, '+ ' + _value(difference.got))}{_plain(note)}"
+
+
+def _summary(run: Run, paint: Paint) -> str:
+    counts = {verdict: run.count(verdict) for verdict in VERDICTS}
+    parts = [
+        paint(_COLORS[verdict], f"{number} {verdict}")
+        for verdict, number in counts.items()
+        if number or verdict == "passed"
+    ]
+    if run.broken:
+        parts.append(paint(_RED, f"{_number(run.broken, 'file')} not run"))
+    if run.left_out:
+        parts.append(f"{run.left_out} left out by --run")
+    cases = _number(sum(counts.values()), "case")
+    return f"{', '.join(parts)} ({cases} in {_number(len(run.files), 'file')}, {run.seconds:.1f} s)"
+
+
+def _number(number: int, of: str) -> str:
+    return f"{number} {of}" if number == 1 else f"{number} {of}s"
+
+
+def _value(text: str) -> str:
+    short = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return _plain(short)
+
+
+def as_json(run: Run) -> str:
+    """Return the whole run for programs; within a version fields are added only."""
+    whole: dict[str, Any] = {
+        "v": 1,
+        "summary": {
+            "cases": sum(len(tested.cases) for tested in run.files),
+            **{verdict: run.count(verdict) for verdict in VERDICTS},
+            "files": len(run.files),
+            "files_not_run": run.broken,
+            "left_out": run.left_out,
+            "seconds": round(run.seconds, 3),
+            "status": run.status,
+        },
+        "files": [_file_document(tested) for tested in run.files],
+    }
+    return indented(whole)
+
+
+def _file_document(tested: FileResult) -> dict[str, Any]:
+    return {
+        "file": tested.file,
+        "problems": [
+            {"file": p.file, "row": p.row, "key": p.key, "message": p.message}
+            for p in tested.problems
+        ],
+        "cases": [_case_document(tried) for tried in tested.cases],
+    }
+
+
+def _case_document(tried: Tried) -> dict[str, Any]:
+    case = tried.case
+    return {
+        "name": case.name,
+        "row": case.row,
+        "resource": case.resource,
+        "namespace": case.key.namespace,
+        "object": case.key.name,
+        "result": tried.verdict,
+        "seconds": round(tried.seconds, 6),
+        "why": tried.why,
+        "differences": tried.differences,
+        "rules": tried.rules,
+        "got": None if tried.outcome is None else _got(tried),
+    }
+
+
+def _got(tried: Tried) -> dict[str, Any]:
+    outcome = tried.outcome
+    placed = tried.placed
+    return {
+        "decision": None if outcome is None else outcome.decision,
+        "failure": None if outcome is None else outcome.failure,
+        "clusters": None if placed is None or placed.unclear else placed.clusters,
+    }

@@ -1,0 +1,179 @@
+"""Cases, decided by an OPA that those with the same policies share, one after another.
+
+Keeps true: what is asked is the replicator's own question, of an OPA that holds the case's world
+and no more; a case that OPA cannot answer is broken, and the others are run. Between two cases only
+the collections that differ are written again, so that a case costs milliseconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import msgspec
+
+from kube_sync.config import Settings
+from kube_sync.decisions.evaluator import Outcome
+from kube_sync.decisions.explaining import Rule as Entered
+from kube_sync.decisions.requested import as_asked
+from kube_sync.errors import SyncError, Terminal
+from kube_sync.guard import Placements
+from kube_sync.inspect.plan.offline import OfflineOpa, Scratch, World, serving_world
+from kube_sync.inspect.plan.snapshot import Bodies, Snapshot, projected
+from kube_sync.inspect.scenarios.comparing import differences
+from kube_sync.inspect.scenarios.placed import Placed, placed
+from kube_sync.inspect.scenarios.policies import PolicySet
+from kube_sync.inspect.scenarios.results import Rule, Tried
+from kube_sync.inspect.scenarios.scenario import Case, Scenario
+from kube_sync.objects import ObjectKey
+from kube_sync.opa.analysis.analyzer import Collection
+
+MOST: Final = 20  # failures whose rules are asked for: each takes as long as thirty decisions
+_RULES: Final = 5  # of one failure
+
+
+@dataclass(slots=True)
+class Pace:
+    """What all OPAs of a run share: how far it is, and whether it is to end."""
+
+    reached: Callable[[], None]
+    fail_fast: bool = False
+    failed: bool = False
+    explained: int = 0
+    clock: Callable[[], float] = field(default=time.monotonic)
+
+    @property
+    def ends(self) -> bool:
+        """Whether no other case is to be run."""
+        return self.fail_fast and self.failed
+
+
+class Runner:
+    """Runs the cases of scenarios that have the same policies and data."""
+
+    def __init__(
+        self,
+        opa: OfflineOpa,
+        policies: PolicySet,
+        places: Mapping[str, Collection],
+        settings: Settings,
+        pace: Pace,
+    ) -> None:
+        self._opa = opa
+        self._policies = policies
+        self._places = places
+        self._settings = settings
+        self._pace = pace
+        self._placements = Placements(settings.remediate.guard.placements)
+        self._held: dict[str, Mapping[ObjectKey, bytes]] = {}
+
+    async def run(self, scenario: Scenario, cases: Iterable[Case]) -> tuple[Tried, ...]:
+        """Return what came of these cases of a scenario. Raises Terminal for no objects."""
+        base = self._projected(scenario.objects)
+        return tuple([await self._run(case, base) for case in cases])
+
+    async def _run(self, case: Case, base: Bodies) -> Tried:
+        if self._pace.ends:
+            return skipped([case])[0]
+        begun = self._pace.clock()
+        try:
+            tried = await self._decided(case, base, begun)
+        except SyncError as error:
+            self._held.clear()  # nobody knows what was written
+            tried = Tried(case, "broken", self._pace.clock() - begun, why=str(error))
+        self._pace.failed |= tried.verdict != "passed"
+        self._pace.reached()
+        return tried
+
+    async def _decided(self, case: Case, base: Bodies, begun: float) -> Tried:
+        bodies = self._world(case, base)
+        await self._hold(bodies)
+        outcomes = await self._opa.evaluate(case.resource, [case.key])
+        seconds = self._pace.clock() - begun
+        if (outcome := outcomes.get(case.key)) is None:
+            return Tried(case, "broken", seconds, why=f"OPA does not hold {case.key}")
+        if outcome.failure is not None:
+            outcome = replace(outcome, failure=self._policies.told(outcome.failure))
+        found = differences(case.expected, outcome, self._placements, case.fleet)
+        where = self._placed(case, outcome)
+        if not found:
+            return Tried(case, "passed", seconds, outcome, where)
+        rules = await self._rules(bodies[case.resource][case.key])
+        return Tried(case, "failed", seconds, outcome, where, found, rules)
+
+    def _placed(self, case: Case, outcome: Outcome) -> Placed | None:
+        decision = outcome.decision
+        if decision is None or decision.errors:
+            return None
+        return placed(decision, self._placements, case.fleet, case.expected.placement)
+
+    def _world(self, case: Case, base: Bodies) -> dict[str, Mapping[ObjectKey, bytes]]:
+        there = {
+            name: {key: item for key, item in changed.items() if item is not None}
+            for name, changed in case.changes.items()
+        }
+        changed = self._projected(there)
+        return {
+            name: {
+                key: body
+                for key, body in {**bodies, **changed[name]}.items()
+                if case.changes.get(name, {}).get(key, body) is not None
+            }
+            if name in case.changes
+            else bodies
+            for name, bodies in base.items()
+        }
+
+    async def _hold(self, bodies: Bodies) -> None:
+        for name, objects in bodies.items():
+            if self._held.get(name) != objects:
+                self._held.pop(name, None)
+                await self._opa.put_collection(name, objects)
+                self._held[name] = objects
+
+    async def _rules(self, body: bytes) -> tuple[Rule, ...]:
+        if self._pace.explained >= MOST:
+            return ()
+        self._pace.explained += 1
+        found = await self._opa.explain(as_asked(body))
+        return responsible(found.rules, self._policies.called)
+
+    def _projected(self, objects: Mapping[str, Mapping[ObjectKey, Any]]) -> Bodies:
+        return projected(self._settings, Snapshot(self._places, objects))
+
+
+def skipped(cases: Iterable[Case]) -> tuple[Tried, ...]:
+    """Return cases that are not run any more."""
+    return tuple(Tried(case, "skipped", why="another did not pass (--fail-fast)") for case in cases)
+
+
+@asynccontextmanager
+async def serving(
+    scratch: Scratch, policies: PolicySet, data: Mapping[str, Any], settings: Settings
+) -> AsyncGenerator[OfflineOpa]:
+    """Yield an OPA with these policies, this data, and no object. Raises Retriable, Terminal."""
+    beside = {ObjectKey("", key): msgspec.json.encode(value) for key, value in data.items()}
+    world = World("scenarios", policies.modules, {}, beside, policies.called)
+    async with AsyncExitStack() as stack:
+        try:
+            opa = await stack.enter_async_context(serving_world(scratch, settings, world))
+        except SyncError as error:
+            if not (rival := policies.beside(data)):
+                raise
+            msg = f"OPA does not start: the scenario's `data` lies where a policy does: {rival}"
+            raise Terminal(msg) from error
+        yield opa
+
+
+def responsible(rules: Sequence[Entered], names: Mapping[str, str]) -> tuple[Rule, ...]:
+    """Return the rules that made a decision, then those that were tried and did not apply."""
+    own = [rule for rule in rules if not rule.name.rpartition(".")[2].startswith("_")]
+    applied = [rule for rule in own if rule.applied]
+    others = [rule for rule in own if not rule.applied]
+    return tuple(
+        Rule(names.get(rule.file, rule.file), rule.row, rule.name, rule.text, rule.applied)
+        for rule in [*applied, *others][:_RULES]
+    )

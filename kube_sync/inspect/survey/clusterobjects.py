@@ -1,0 +1,66 @@
+"""The objects of the configured resources, as a cluster lists them.
+
+Keeps true: it reads what the replicator would list, and nothing is held but one page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Protocol
+
+from kube_sync.config import Replicate, Resource
+from kube_sync.inspect.survey.exported import Found, decoded
+from kube_sync.inspect.survey.progress import Progress
+from kube_sync.kube.client import KubeClient
+from kube_sync.kube.collection import Item, KubeCollection, Page, outside_of
+from kube_sync.opa.analysis.analyzer import Collection
+
+
+class Listed(Protocol):
+    """A collection that can be listed."""
+
+    def list(self) -> AsyncGenerator[Page]:
+        """Yield it page by page."""
+        ...
+
+
+async def objects_of(
+    client: KubeClient, replicate: Replicate, places: Mapping[str, Collection], progress: Progress
+) -> AsyncGenerator[Found]:
+    """Yield what would be replicated of the resources in `places`. Raises SyncError."""
+    for resource in replicate.resources:
+        place = places.get(resource.name)
+        count = 0
+        for source in () if place is None else sources_of(client, replicate, resource, place):
+            async for item in items_of(source):
+                value = decoded(item.body, f"{resource.name} {item.key}")
+                yield resource.name, value, len(item.body)
+                count += 1
+                progress.reached(f"{resource.name}: {count} objects read …")
+
+
+async def items_of(source: Listed) -> AsyncGenerator[Item]:
+    """Yield the objects of a collection, of which one page is held. Raises SyncError."""
+    async with aclosing(source.list()) as pages:
+        async for page in pages:
+            for item in page.items:
+                yield item
+
+
+def sources_of(
+    client: KubeClient, replicate: Replicate, resource: Resource, place: Collection
+) -> list[KubeCollection]:
+    """Return the LISTs that the replicator would make."""
+    namespaces = replicate.namespaces_of(resource) if place.namespaced else ()
+    ignored = replicate.ignored_of(resource) if place.namespaced else ()
+    return [
+        KubeCollection(
+            client,
+            resource.gvr,
+            namespace=namespace,
+            label_selector=resource.label_selector,
+            field_selector=outside_of(ignored, resource.field_selector),
+        )
+        for namespace in namespaces or (None,)
+    ]

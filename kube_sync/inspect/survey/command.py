@@ -1,0 +1,174 @@
+"""`kube-sync analyze`, from what is asked for to what is printed.
+
+Keeps true: nothing is written but the answer, to whoever prints it; of a cluster and an OPA it
+only reads, and it asks no server that is not needed. It is wired here and not in `app`, since it
+has nothing of what runs there, and must not need it to start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field
+
+from kube_sync.config import Settings, masked
+from kube_sync.errors import Misconfigured, Terminal
+from kube_sync.inspect.survey.arguments import Request
+from kube_sync.inspect.survey.clusterobjects import objects_of
+from kube_sync.inspect.survey.exported import Exported, Found, read_objects
+from kube_sync.inspect.survey.findings import Finding, Savings, find, tallies
+from kube_sync.inspect.survey.places import asked, guessed
+from kube_sync.inspect.survey.policysets import PolicySet, set_of_opa, sets_of_files
+from kube_sync.inspect.survey.progress import Progress
+from kube_sync.inspect.survey.report import as_json, as_tree
+from kube_sync.inspect.survey.sources import read_sources
+from kube_sync.kube.client import KubeClient, kube_client
+from kube_sync.objects import SECRET_VALUES
+from kube_sync.opa.analysis.analyzer import Collection
+from kube_sync.opa.client import opa_client
+from kube_sync.opa.scratch import ScratchOpa
+from kube_sync.policykinds.printing import Answer
+
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class _Objects:
+    """Where objects are had from, if they are asked for, and what is known of their places."""
+
+    source: str
+    places: Mapping[str, Collection]
+    client: KubeClient | None = None
+    exported: Exported | None = None
+    unknown: frozenset[str] = field(default_factory=frozenset)
+
+
+async def run(request: Request, settings: Settings, say: Say) -> Answer:
+    """Analyse, measure, and return what to print. Raises SyncError."""
+    progress = Progress(say)
+    decision = request.decision or settings.placement.path
+    async with AsyncExitStack() as stack:
+        objects = await _objects(request, settings, stack, say)
+        sets = await _policies(request, settings, progress, say)
+        findings = await _findings(sets, decision, objects.places, settings, progress)
+        saved = await _measured(findings, settings, objects, progress)
+    show = as_json if request.json else as_tree
+    complaints = tuple(_complaints(findings, request.max_whole))
+    return Answer(show(decision, findings, saved), 1 if complaints else 0, complaints)
+
+
+async def _objects(
+    request: Request, settings: Settings, stack: AsyncExitStack, say: Say
+) -> _Objects:
+    replicate = settings.replicate
+    if request.cluster:
+        client = await stack.enter_async_context(kube_client(settings.kubernetes))
+        places, unknown = await asked(client, replicate)
+        return _Objects(client.server, places, client, unknown=unknown)
+    if request.objects is None:
+        return _Objects("", guessed(replicate, request.cluster_scoped))
+    exported = await asyncio.to_thread(read_objects, request.objects)
+    for kind, number in sorted(exported.strangers(replicate.resources).items()):
+        say(f"{exported.file}: {number} of {kind} left out: not in replicate.resources")
+    places = guessed(replicate, request.cluster_scoped, exported)
+    return _Objects(exported.file, places, exported=exported)
+
+
+async def _policies(
+    request: Request, settings: Settings, progress: Progress, say: Say
+) -> Sequence[PolicySet]:
+    if request.paths:
+        sources = await asyncio.to_thread(
+            read_sources, request.paths, settings.policies.rego_version
+        )
+        compiler = ScratchOpa.of(settings)
+        return await sets_of_files(sources, ", ".join(request.paths), compiler, progress)
+    async with opa_client(settings.opa) as opa:
+        held = await opa.compiled_policies()
+        name = masked(settings.opa.url)
+        return [await set_of_opa(held, name, _parser(settings, say), progress)]
+
+
+def _parser(settings: Settings, say: Say) -> ScratchOpa | None:
+    """Return what tells rows; OPA has compiled these policies without it."""
+    try:
+        return ScratchOpa.of(settings)
+    except Misconfigured as error:
+        say(f"rows are not known: {error}")
+        return None
+
+
+async def _findings(
+    sets: Sequence[PolicySet],
+    decision: str,
+    places: Mapping[str, Collection],
+    settings: Settings,
+    progress: Progress,
+) -> list[Finding]:
+    findings = []
+    for policies in sets:
+        with progress.during(f"analysing {policies.name}"):
+            findings.append(await asyncio.to_thread(find, policies, decision, places, settings))
+    if not any(finding.defined for finding in findings):
+        msg = f"no policy of {', '.join(f.name for f in findings)} has a rule at {decision}"
+        raise Terminal(msg)
+    return findings
+
+
+async def _measured(
+    findings: Sequence[Finding], settings: Settings, objects: _Objects, progress: Progress
+) -> dict[str, Savings]:
+    if not objects.source:
+        return {}
+    targets = settings.placement.resources
+    saved = {
+        finding.name: Savings(objects.source, tallies(finding.reads, targets), objects.unknown)
+        for finding in findings
+        if finding.defined
+    }
+    async with aclosing(_found(settings, objects, progress)) as found:
+        await _count(saved, found, {r.name for r in settings.replicate.resources if r.withholds})
+    return saved
+
+
+async def _found(
+    settings: Settings, objects: _Objects, progress: Progress
+) -> AsyncGenerator[Found]:
+    replicate = settings.replicate
+    if objects.client is not None:
+        known = {n: place for n, place in objects.places.items() if n not in objects.unknown}
+        async with aclosing(objects_of(objects.client, replicate, known, progress)) as listed:
+            async for found in listed:
+                yield found
+    elif objects.exported is not None:
+        for found in objects.exported.of(replicate.resources):
+            yield found
+
+
+async def _count(
+    saved: Mapping[str, Savings], objects: AsyncIterator[Found], withholding: Container[str]
+) -> None:
+    """Count all objects, those of resources that are `withholding` without values of Secrets."""
+    async for name, whole, size in objects:
+        value = whole
+        if name in withholding:
+            value = {key: found for key, found in whole.items() if key not in SECRET_VALUES}
+        for savings in saved.values():
+            savings.tallies[name].add(value, size)
+
+
+def _complaints(findings: Sequence[Finding], most: int | None) -> list[str]:
+    if most is None:
+        return []
+    return [
+        f"{finding.name}: everything counts as read: {finding.reads.gave_up}"
+        if finding.reads.gave_up is not None
+        else f"{finding.name}: {_whole(finding.whole)}, --max-whole allows {most}"
+        for finding in findings
+        if finding.defined and (finding.whole > most or finding.reads.gave_up is not None)
+    ]
+
+
+def _whole(number: int) -> str:
+    return "1 field is read whole" if number == 1 else f"{number} fields are read whole"

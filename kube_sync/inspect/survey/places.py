@@ -1,0 +1,74 @@
+"""Where the objects of each configured resource lie below `data`, in namespaces or not.
+
+A cluster's discovery knows; where there is none, exported objects tell, or the kinds that
+Kubernetes brings are known, and all others are taken to lie in namespaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from kube_sync.config import Replicate
+from kube_sync.errors import Misconfigured, NotFound
+from kube_sync.inspect.survey.exported import Exported
+from kube_sync.kube.client import KubeClient
+from kube_sync.kube.discovery import is_namespaced
+from kube_sync.objects import GroupVersionResource
+from kube_sync.opa.analysis.analyzer import Collection
+
+# Of Kubernetes itself (`kubectl api-resources --namespaced=false`), by group.
+_CLUSTER_SCOPED: Final = {
+    "": {"componentstatuses", "namespaces", "nodes", "persistentvolumes"},
+    "admissionregistration.k8s.io": {
+        "mutatingwebhookconfigurations",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+        "validatingwebhookconfigurations",
+    },
+    "apiextensions.k8s.io": {"customresourcedefinitions"},
+    "apiregistration.k8s.io": {"apiservices"},
+    "certificates.k8s.io": {"certificatesigningrequests"},
+    "flowcontrol.apiserver.k8s.io": {"flowschemas", "prioritylevelconfigurations"},
+    "networking.k8s.io": {"ingressclasses"},
+    "node.k8s.io": {"runtimeclasses"},
+    "rbac.authorization.k8s.io": {"clusterrolebindings", "clusterroles"},
+    "scheduling.k8s.io": {"priorityclasses"},
+    "storage.k8s.io": {"csidrivers", "csinodes", "storageclasses", "volumeattachments"},
+}
+
+
+def guessed(
+    replicate: Replicate, cluster_scoped: Iterable[str], exported: Exported | None = None
+) -> dict[str, Collection]:
+    """Return where they lie, without asking anybody. Raises Misconfigured."""
+    named = frozenset(cluster_scoped)
+    if unknown := sorted(named - {resource.name for resource in replicate.resources}):
+        msg = f'--cluster-scoped: "{unknown[0]}" is not in replicate.resources'
+        raise Misconfigured(msg)
+    found = {}
+    for resource in replicate.resources:
+        seen = None if exported is None else exported.namespaced(resource)
+        inside = not _is_cluster_scoped(resource.gvr) if seen is None else seen
+        path = (replicate.root, resource.name)
+        found[resource.name] = Collection(path, namespaced=inside and resource.name not in named)
+    return found
+
+
+async def asked(
+    client: KubeClient, replicate: Replicate
+) -> tuple[dict[str, Collection], frozenset[str]]:
+    """Return where discovery says that they lie, and which it does not know. Raises SyncError."""
+    found, unknown = guessed(replicate, ()), set()
+    for resource in replicate.resources:
+        try:
+            inside = await is_namespaced(client, resource.gvr)
+        except NotFound:
+            unknown.add(resource.name)
+        else:
+            found[resource.name] = Collection((replicate.root, resource.name), namespaced=inside)
+    return found, frozenset(unknown)
+
+
+def _is_cluster_scoped(gvr: GroupVersionResource) -> bool:
+    return gvr.resource in _CLUSTER_SCOPED.get(gvr.group, ())

@@ -1,0 +1,88 @@
+"""`kube-sync why` (`--at` too) and `why-not`, from what is asked for to what is printed.
+
+Keeps true: of a cluster it only reads, the OPA that serves is not asked, and nothing is said as an
+answer unless all of it is one. It is wired here and not in `app`, as `plan` is.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from kube_sync.config import CLUSTERS, Settings
+from kube_sync.inspect.plan import sources
+from kube_sync.inspect.plan.beside import in_effect
+from kube_sync.inspect.plan.offline import authored, both, inputs_module
+from kube_sync.inspect.plan.snapshot import Snapshot
+from kube_sync.inspect.plan.worlds import worlds
+from kube_sync.inspect.survey.progress import Progress
+from kube_sync.inspect.why.arguments import Question
+from kube_sync.inspect.why.case import opened_case
+from kube_sync.inspect.why.past import past
+from kube_sync.inspect.why.pastreport import past_as_json, past_as_text
+from kube_sync.inspect.why.pastrules import derived
+from kube_sync.inspect.why.recalled import Recalled
+from kube_sync.inspect.why.report import as_json, as_text
+from kube_sync.inspect.why.search import search
+from kube_sync.inspect.why.subject import cluster, subject
+from kube_sync.inspect.why.telling import Told, told
+from kube_sync.inspect.why.weighing import weighed
+from kube_sync.ledger.reading import reading
+from kube_sync.opa.paths import object_path
+from kube_sync.opa.scratch import ScratchOpa
+from kube_sync.policykinds.printing import Answer
+
+Say = Callable[[str], None]
+
+
+async def run(question: Question, settings: Settings, say: Say) -> Answer:
+    """Answer a question, and return what to print. Raises SyncError: there is no answer."""
+    progress = Progress(say)
+    snapshot = await sources.snapshot_of(question.world, settings, progress)
+    found = await answered(question, settings, snapshot, progress)
+    if question.form == "json":
+        return Answer(as_json(found), 0)
+    return Answer(as_text(found, shutil.get_terminal_size((100, 40)).columns), 0)
+
+
+async def run_past(asked: Recalled, settings: Settings) -> Answer:
+    """Answer a question about the past: the ledger is read, no cluster. Raises SyncError."""
+    with reading(Path(asked.file)) as ledger:
+        found = past(ledger, asked)
+    rules = await derived(found, settings, lambda: ScratchOpa.of(settings))
+    if asked.form == "json":
+        return Answer(past_as_json(found, rules), 0)
+    return Answer(past_as_text(found, rules, shutil.get_terminal_size((100, 40)).columns), 0)
+
+
+async def answered(
+    question: Question, settings: Settings, snapshot: Snapshot, progress: Progress
+) -> Told:
+    """Return the answer over a snapshot. Raises SyncError."""
+    scratch = ScratchOpa.of(settings)
+    # What was misspelt is said at once, before anything is compiled.
+    meant = subject(question.subject, question.namespace, settings.targets(), snapshot.objects)
+    on = await in_effect(snapshot.configmaps, settings.policies)
+    on = on if on is not None and on.side.has(meant.key) else None
+    sides = await worlds(question.world, settings, snapshot, scratch, progress, on)
+    asked = subject(
+        question.subject, question.namespace, settings.targets(), sides.snapshot.objects
+    )
+    about, more = None, {}
+    if question.cluster is not None:
+        about = cluster(question.cluster, sides.snapshot.fleet()[1])
+        root = settings.replicate.root
+        places = ((asked.resource.name, asked.key), (CLUSTERS, about.key))
+        more = inputs_module(settings.placement.path, (object_path(root, *one) for one in places))
+    policies = authored(settings, sides.then.modules)
+    async with opened_case(settings, sides, asked, scratch, more) as case:
+        found, trees = await both(told(case), scratch.parsed(policies))
+        if about is None:
+            return await weighed(case, found, trees, scratch)
+        (standing,) = (s for s in found.standings if s.cluster == about.key)
+        if standing.chosen:
+            return replace(found, standings=(standing,))
+        turning = await search(case, about, trees, question.tries, progress)
+        return await weighed(case, replace(found, search=turning), trees, scratch, about)

@@ -1,0 +1,132 @@
+"""Which expressions speak against a cluster: where its way through the rules leaves others'. Pure.
+
+What a rule is for is not known: some choose, some exclude. So a cluster that is not chosen is
+compared with those that are (or with itself after a change that turns the decision): an expression
+that does not hold for it and does for them speaks against it, and one that holds for it and for
+none of them does too, where the rest of its body holds as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from kube_sync.inspect.why.probes import Note, Probed, Watched, shown
+
+ANYBODY = ""  # whoever it was that reached a point
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A value that an expression saw, as JSON text; None: nothing was there."""
+
+    term: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """An expression of a rule that speaks against a cluster: by not holding, or by holding."""
+
+    file: str
+    row: int
+    rule: str
+    text: str
+    holds: bool
+    saw: tuple[Seen, ...] = ()
+
+
+@dataclass(slots=True)
+class Ways:
+    """Which cluster reached which points, and what the next expression saw then."""
+
+    reached: dict[int, dict[str, list[str | None]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, notes: Iterable[Note]) -> Ways:
+        """Return the ways that notes tell of; of several clusters at a point the first counts."""
+        found = cls()
+        for note in notes:
+            at = found.reached.setdefault(note.point, {})
+            for cluster in (*(note.clusters[0] if note.clusters else ()), ANYBODY):
+                at.setdefault(cluster, note.saw)
+        return found
+
+    def at(self, point: int) -> Mapping[str, list[str | None]]:
+        """Return who reached a point."""
+        return self.reached.get(point, {})
+
+
+def against(
+    cluster: str, ways: Ways, others: Ways, chosen: Collection[str], probed: Probed
+) -> tuple[Against, ...]:
+    """Return what speaks against a cluster, compared with the `chosen` on the ways of `others`."""
+    found: dict[tuple[str, int, str, bool], Against] = {}
+    for watched in probed.watched:
+        for one in _diverging(cluster, ways, others, chosen, watched, probed):
+            found.setdefault((one.file, one.row, one.text, one.holds), one)
+    # What a cluster lacks says more than what excludes it, and one that says values more than none.
+    return tuple(sorted(found.values(), key=lambda a: (not a.saw, a.holds)))
+
+
+def failing(cluster: str, ways: Ways, probed: Probed) -> tuple[Against, ...]:
+    """Return the expressions at which the bodies end that look at a cluster by itself."""
+    return tuple(dict.fromkeys(_ends(cluster, ways, probed, probed.watched)))
+
+
+def by_name(name: str, ways: Ways, probed: Probed) -> tuple[Against, ...]:
+    """Return the expressions at which rules end, for whomever, that name a cluster."""
+    naming = [watched for watched in probed.watched if name in watched.body.texts]
+    return tuple(dict.fromkeys(_ends(ANYBODY, ways, probed, naming)))
+
+
+def gates(ways: Ways, probed: Probed) -> tuple[Against, ...]:
+    """Return the expressions at which rules end, whichever the cluster, that would place."""
+    placing = [w for w in probed.watched if w.body.alone and w.body.rule.startswith("annotations")]
+    return tuple(dict.fromkeys(_ends(ANYBODY, ways, probed, placing)))
+
+
+def _ends(who: str, ways: Ways, probed: Probed, bodies: Iterable[Watched]) -> Iterator[Against]:
+    for watched in bodies:
+        last = _last(who, ways, watched)
+        if last is not None and last < len(watched.body.expressions):
+            yield _against(who, ways, watched, last, probed, holds=False)
+
+
+def _diverging(
+    cluster: str,
+    ways: Ways,
+    others: Ways,
+    chosen: Collection[str],
+    watched: Watched,
+    probed: Probed,
+) -> Iterator[Against]:
+    last, length = _last(cluster, ways, watched), len(watched.body.expressions)
+    if last is None:
+        return
+    if last < length:
+        if any(one in others.at(watched.first + last + 1) for one in chosen):
+            yield _against(cluster, ways, watched, last, probed, holds=False)
+        return
+    theirs = [n for one in chosen if (n := _last(one, others, watched)) is not None]
+    if theirs and max(theirs) < length:
+        yield _against(cluster, ways, watched, max(theirs), probed, holds=True)
+
+
+def _last(cluster: str, ways: Ways, watched: Watched) -> int | None:
+    """Return how many expressions of a body held in a row, at best, None: it was not entered."""
+    found = None
+    for number in range(len(watched.body.expressions) + 1):
+        if cluster in ways.at(watched.first + number):
+            found = number
+    return found
+
+
+def _against(
+    cluster: str, ways: Ways, watched: Watched, number: int, probed: Probed, *, holds: bool
+) -> Against:
+    place = watched.body.expressions[number].place
+    terms = shown(watched.body, number, probed.visible)
+    values = ways.at(watched.first + number).get(cluster, [])
+    saw = tuple(Seen(t, v) for t, v in zip(terms, values, strict=False))
+    return Against(watched.file, place.row, watched.body.rule, place.text, holds, saw)

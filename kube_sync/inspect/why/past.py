@@ -1,0 +1,212 @@
+"""What a ledger knows of one object at a time: decided, since when, by what, written and held.
+
+Keeps true: nothing is invented. What was not recorded, or was taken away with the oldest rows, is
+said to be unknown, and a time of which nothing at all can be known is no answer. Reads only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import msgspec
+
+from kube_sync.decisions.decision import Decision
+from kube_sync.errors import NO_JSON, NotFound, Terminal
+from kube_sync.inspect.why.pastdata import Ground, ground
+from kube_sync.inspect.why.recalled import Recalled
+from kube_sync.ledger.entries import GapNote, Row, standing_since
+from kube_sync.ledger.printing import moment
+from kube_sync.ledger.reading import Object, Reading, Standing
+
+UNKNOWN: Final = "unknown"
+WRITES: Final = 20  # of one decision that are told, the newest
+
+Values = Mapping[str, str | None]  # of annotations and labels; None: there is none
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A write, or that it was held: `status` says by what, or what became of it, "" not known.
+
+    Times are Unix seconds; `answered` is None where no answer was recorded by then.
+    """
+
+    held: bool
+    time: float
+    status: str
+    answered: float | None = None
+    approved: str = ""
+    note: str = ""
+    before: Values = field(default_factory=dict)
+    after: Values = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What stood of an object at a time; times are Unix seconds, None where that is not known."""
+
+    of: Object
+    time: float
+    status: str  # decided, refused, failed, undefined, gone, UNKNOWN
+    decision: Decision | None = None
+    failure: str = ""
+    since: float | None = None
+    until: float | None = None  # None: it stood to the end of the ledger
+    row: int | None = None
+    uid: str = ""
+    cause: str = ""
+    before: Decision | None = None  # what was decided until then
+    policy: str = ""
+    modules: Mapping[str, str] | None = field(default=None, repr=False)
+    digest: str = ""  # of the decision as it was recorded
+    ground: Ground = field(default_factory=Ground)
+    writes: tuple[Written, ...] = ()
+    held: Written | None = None  # at that time
+    notes: tuple[str, ...] = ()
+
+
+def past(ledger: Reading, asked: Recalled) -> Past:
+    """Return what stood of the object at that time. Raises NotFound, Terminal."""
+    if (bounds := ledger.bounds()) is None:
+        msg = f"{asked.file}: nothing is recorded yet"
+        raise NotFound(msg)
+    of = _found(ledger, asked)
+    found = ledger.at(of, asked.at)
+    told = _standing(ledger, of, asked.at, found, bounds[0])
+    writes = _writes(ledger, ledger.writes(of, found.row, asked.at, 2 * WRITES), asked.at)
+    held = writes[-1] if writes and writes[-1].held and told.status != "gone" else None
+    notes = (*told.notes, *_notes(found, asked.at, bounds[1]))
+    return replace(told, writes=tuple(writes[-WRITES:]), held=held, notes=notes)
+
+
+def _found(ledger: Reading, asked: Recalled) -> Object:
+    """Return the object that is meant; where nobody says, it may lie in no namespace."""
+    places = [asked.namespace] if asked.namespace is not None else ["default", ""]
+    for place in places[:-1]:
+        try:
+            return ledger.find(asked.kind, place, asked.name)
+        except NotFound:
+            pass
+    try:
+        return ledger.find(asked.kind, places[-1], asked.name)
+    except NotFound as error:
+        if len(places) == 1:
+            raise
+        msg = f"nothing is recorded of {asked.kind} {places[0]}/{asked.name} (-n NAMESPACE?)"
+        raise NotFound(msg) from error
+
+
+def _standing(ledger: Reading, of: Object, time: float, found: Standing, begin: float) -> Past:
+    if found.row is not None:
+        after = ledger.following(of, time)
+        return _said(ledger, of, time, found.row, None if after is None else after.seconds)
+    after = found.after
+    if after is not None and found.told(time) is after:
+        # What stood since then was said again as the oldest rows went.
+        until = ledger.following(of, after.seconds)
+        return _said(ledger, of, time, after, None if until is None else until.seconds)
+    if time < begin:
+        msg = f"{moment(time)}: the ledger begins at {moment(begin)}"
+        raise Terminal(msg)
+    if after is not None and after.entry.old:
+        decision = _decision(ledger, after.entry.old)
+        note = "by which policy and why was taken away with the oldest rows"
+        status = UNKNOWN if decision is None else _status(decision)
+        return Past(of, time, status, decision, until=after.seconds, notes=(note,))
+    note = "nothing was recorded of it until then"
+    until_first = None if after is None else after.seconds
+    return Past(of, time, UNKNOWN, until=until_first, notes=(note,))
+
+
+def _said(ledger: Reading, of: Object, time: float, row: Row, until: float | None) -> Past:
+    entry, stood = row.entry, standing_since(row.entry)
+    again = stood is not None
+    gone = entry.kind == "gone"
+    return Past(
+        of,
+        time,
+        "gone" if gone else entry.status,
+        None if gone else _decision(ledger, entry.new),
+        entry.note if entry.status == "failed" else "",
+        stood if stood is not None else row.seconds,
+        until,
+        row.seq,
+        entry.uid,
+        "" if again else entry.cause,
+        None if again else _decision(ledger, entry.old),
+        entry.policy,
+        ledger.modules(entry.policy) if entry.policy else None,
+        entry.new,
+        ground(ledger, entry),
+        notes=("its cause was taken away with the oldest rows",) if again else (),
+    )
+
+
+def _writes(ledger: Reading, rows: Iterable[Row], time: float) -> list[Written]:
+    """Return writes with what became of them, in the order in which they were begun."""
+    found: list[Written] = []
+    begun: set[str] = set()
+    for row in rows:
+        entry = row.entry
+        if entry.kind == "outcome":
+            if entry.ref not in begun:  # it was sent for the decision before
+                found.append(_write(ledger, row, row.seconds, row))
+            continue
+        begun.add(entry.ref)
+        answer = ledger.outcome(entry.ref) if entry.kind == "intent" else None
+        known = answer if answer is not None and answer.seconds <= time else None
+        found.append(_write(ledger, row, row.seconds, known))
+    return found
+
+
+def _write(ledger: Reading, row: Row, begun: float, answer: Row | None) -> Written:
+    entry, held = row.entry, row.entry.kind == "held"
+    said = entry if answer is None or held else answer.entry
+    return Written(
+        held,
+        begun,
+        said.status,
+        None if answer is None else answer.seconds,
+        entry.approved,
+        said.note,
+        _values(ledger, entry.old),
+        _values(ledger, entry.new),
+    )
+
+
+def _notes(found: Standing, time: float, end: float) -> Iterator[str]:
+    for gap in found.gaps:
+        yield f"a gap in the ledger, so it may have been otherwise: {_gap(gap.entry.note)}"
+    if time > end:
+        yield f"the newest row of the ledger is of {moment(end)}"
+
+
+def _gap(note: str) -> str:
+    try:
+        found = msgspec.json.decode(note, type=GapNote)
+    except msgspec.DecodeError:  # a remediator's, in words
+        return note
+    when = f"{found.entries} entries from {moment(found.begin)} to {moment(found.end)}: "
+    return f"{when if found.entries else ''}{found.reason}"
+
+
+def _decision(ledger: Reading, digest: str) -> Decision | None:
+    body = ledger.text(digest) if digest else None
+    try:
+        return None if body is None else msgspec.json.decode(body, type=Decision)
+    except NO_JSON:
+        return None
+
+
+def _status(decision: Decision) -> str:
+    return "refused" if decision.errors else "decided"
+
+
+def _values(ledger: Reading, digest: str) -> Values:
+    body = ledger.text(digest) if digest else None
+    try:
+        return {} if body is None else msgspec.json.decode(body, type=dict[str, str | None])
+    except NO_JSON:
+        return {}

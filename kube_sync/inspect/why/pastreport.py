@@ -1,0 +1,161 @@
+"""What stood of an object, as text for a terminal and as JSON.
+
+Keeps true: as of an answer about now, nothing is left out of the JSON, what the text leaves out is
+counted, and nothing in a text can move a terminal's cursor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from kube_sync.decisions.board import wanted
+from kube_sync.decisions.decision import PLACEMENT, Decision
+from kube_sync.inspect.why.past import UNKNOWN, Past, Values, Written
+from kube_sync.inspect.why.pastrules import Derived
+from kube_sync.inspect.why.report import inputs_of, laid_out, more, rules_of
+from kube_sync.ledger.printing import moment
+from kube_sync.policykinds.printing import indented
+
+_WRITES, _CLUSTERS, _MODULES = 6, 40, 12
+_ABSENT: Final = "(absent)"
+
+
+def past_as_text(past: Past, derived: Derived, width: int) -> str:
+    """Return it for people whose terminal has so many columns."""
+    short = [_decision(past), _held(past), _writes(past), _rules(past, derived)]
+    short += [inputs_of(derived.inputs, derived.inputs_failure), _reasons(past)]
+    return laid_out(short, past.notes, width)
+
+
+def past_as_json(past: Past, derived: Derived) -> str:
+    """Return all of it for programs; times are Unix seconds."""
+    of = past.of
+    whole = {
+        "v": 1,
+        "object": {
+            "collection": of.collection,
+            "namespace": of.namespace,
+            "name": of.name,
+            "uid": past.uid,
+        },
+        "at": past.time,
+        "status": past.status,
+        "decision": past.decision,
+        "failure": past.failure or None,
+        "since": past.since,
+        "until": past.until,
+        "row": past.row,
+        "before": past.before,
+        "cause": past.cause,
+        "policy": past.policy,
+        "modules": past.modules,
+        "not_recorded": past.ground.lacks,
+        "rules": derived.rules,
+        "rules_failure": derived.rules_failure,
+        "inputs": derived.inputs,
+        "inputs_failure": derived.inputs_failure,
+        "writes": past.writes,
+        "held": past.held,
+        "notes": past.notes,
+    }
+    return indented(whole)
+
+
+def _decision(past: Past) -> Iterator[str]:
+    of = past.of
+    where = f"{of.namespace}/{of.name}" if of.namespace else of.name
+    yield f"{of.collection} {where} at {moment(past.time)}"
+    yield f"  {_word(past):8} {_outcome(past)}"
+    if past.since is not None:
+        row = "" if past.row is None else f" (row {past.row})"
+        yield f"  since    {moment(past.since)}{row}"
+    if past.until is not None:
+        yield f"  until    {moment(past.until)}"
+    if past.before is not None:
+        yield f"  before   {wanted(past.before)}"
+    if past.cause:
+        yield f"  because  {past.cause}"
+    if past.policy:
+        yield f"  policy   {past.policy}"
+    if past.uid:
+        yield f"  uid      {past.uid}"
+
+
+def _word(past: Past) -> str:
+    return "decided" if past.status in (UNKNOWN, "undefined") else past.status
+
+
+def _outcome(past: Past) -> str:
+    match past.status:
+        case "gone":
+            return "the object was no more"
+        case "failed":
+            return f"{past.failure} (stands: {_wanted(past.decision)})"
+        case "undefined":
+            return "nothing"
+        case "refused" if past.decision is not None:
+            return "; ".join(past.decision.errors)
+    return "not known" if past.decision is None else wanted(past.decision)
+
+
+def _wanted(decision: Decision | None) -> str:
+    return "-" if decision is None else wanted(decision)
+
+
+def _held(past: Past) -> Iterator[str]:
+    if past.held is not None:
+        yield "held at that time"
+        yield from _written(past.held)
+
+
+def _writes(past: Past) -> Iterator[str]:
+    done = [one for one in past.writes if one is not past.held]
+    if not done:
+        if past.row is not None and past.held is None:
+            yield "nothing was written or held of it since then"
+        return
+    yield "written since then"
+    for one in done[-_WRITES:]:
+        yield from _written(one)
+    yield from more(done, _WRITES, "writes")
+
+
+def _written(one: Written) -> Iterator[str]:
+    said = [_became(one), one.note, f"approved: {one.approved}" if one.approved else ""]
+    yield f"  {moment(one.time)}  {'; '.join(filter(None, said))}"
+    yield from (f"    {line}" for line in _changes(one.before, one.after))
+
+
+def _became(one: Written) -> str:
+    if one.held:
+        return f"held: {one.status}"
+    return one.status if one.answered is not None else "sent, no answer was recorded by then"
+
+
+def _changes(before: Values, after: Values) -> Iterator[str]:
+    for key in sorted({*before, *after}):
+        yield f"{key}: {_shown(key, before.get(key))} -> {_shown(key, after.get(key))}"
+
+
+def _shown(key: str, value: str | None) -> str:
+    if value is None:
+        return _ABSENT
+    return wanted(Decision({key: value})) if key == PLACEMENT else value
+
+
+def _rules(past: Past, derived: Derived) -> Iterator[str]:
+    yield from rules_of(derived.rules, derived.rules_failure)
+    if derived.rules_failure is not None and past.modules:
+        names = sorted(past.modules)
+        yield "its policy was made of"
+        yield from (f"  {name}" for name in names[:_MODULES])
+        yield from more(names, _MODULES, "modules")
+
+
+def _reasons(past: Past) -> Iterator[str]:
+    reasons: Any = {} if past.decision is None else past.decision.reasons
+    if reasons:
+        yield "what the policy said of clusters"
+        yield from (f"  {name}  {said}" for name, said in sorted(reasons.items())[:_CLUSTERS])
+        yield from more(reasons, _CLUSTERS, "clusters")

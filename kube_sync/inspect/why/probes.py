@@ -1,0 +1,212 @@
+"""Modules with probes in them: notes that tell how far each body came, and for which cluster. Pure.
+
+A probe stands before the first expression of a body and behind each. It holds always, so that what
+is decided stays as it is, and says the number of the point that was reached, the cluster that a
+variable stands for there, and the values that the next expression will see.
+OPA does not enter a rule that by its index cannot hold, so each body of the decision's own rules
+stands once more at the end of its module, in a comprehension, which is always entered.
+Keeps true: a text is changed only where the tree says what stands there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from kube_sync.inspect.why.syntax import (
+    Body,
+    aliases,
+    bodies,
+    package_of,
+    rule_names,
+)
+from kube_sync.inspect.why.terms import Text
+from kube_sync.opa.paths import reference
+
+MODULE: Final = "kube_sync/inspect/why/probe"  # its id
+FLEET: Final = ("kube_sync", "probed")  # where the clusters are named in OPA's data
+ASKED: Final = "kube_sync/probe/asked"
+BUILTINS: Final = ("trace",)  # that modules with probes call, and no policy
+_OPENS: Final = b"{ "
+_SOURCE: Final = """package kube_sync.probe
+
+# A set is there even where nothing is decided: of what is not OPA tells no notes.
+asked contains decision if decision := DECISION
+
+note(point, variables, saw) := base64.encode(json.marshal({
+	"point": point,
+	"clusters": [found | some value in variables; found := _stands_for(value); count(found) > 0],
+	"saw": [_shown(values) | some values in saw],
+}))
+
+_stands_for(value) := data.kube_sync.probed.names[value] if is_string(value)
+
+_stands_for(value) := [id] if {
+	id := data.kube_sync.probed.uids[value.metadata.uid]
+	data.kube_sync.probed.names[value.metadata.name]
+} else := [id] if {
+	not value.metadata.uid
+	place := sprintf("%s/%s", [object.get(value.metadata, "namespace", ""), value.metadata.name])
+	id := trim_prefix(place, "/")
+	id in data.kube_sync.probed.names[value.metadata.name]
+}
+
+_shown(values) := null if count(values) == 0
+
+_shown(values) := _cut(json.marshal(values[0])) if count(values) > 0
+
+_cut(text) := text if count(text) <= 200
+
+_cut(text) := concat("", [substring(text, 0, 199), "…"]) if count(text) > 200
+"""
+
+Visible = tuple[str, ...]  # beginnings of terms
+EVERYTHING: Final[Visible] = ("",)
+
+_ELSE: Final = re.compile(r"else\b")
+
+
+def module(path: str) -> str:
+    """Return the module that asks for the decision at `path`, and makes notes."""
+    return _SOURCE.replace("DECISION", reference(path.split("/")))
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A body with probes: the number of its first point, one for each expression and one more."""
+
+    file: str  # the module's id
+    body: Body
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """Modules with probes in them, and what these watch."""
+
+    modules: Mapping[str, str]
+    watched: Sequence[Watched]
+    visible: Visible
+
+
+def probed(
+    modules: Mapping[str, str], trees: Mapping[str, Any], path: str, visible: Visible
+) -> Probed:
+    """Return modules with probes in those that there are trees of; `path` is the decision's.
+
+    Only of terms that begin with something `visible` values are told.
+    """
+    names = _names(trees)
+    found, watched, points = dict(modules), list[Watched](), 0
+    for policy_id, tree in sorted(trees.items()):
+        package = package_of(tree)
+        text = _Edited(modules[policy_id].encode())
+        for body in bodies(tree, names[package] | aliases(tree)):
+            if text.watch(body, points, visible, again="/".join(package) == path):
+                watched.append(Watched(policy_id, body, points))
+                points += len(body.expressions) + 1
+        found[policy_id] = text.whole().decode()
+    return Probed(found, watched, visible)
+
+
+class _Edited:
+    """A module's text, and what is to be put into it where."""
+
+    def __init__(self, source: bytes) -> None:
+        self._source = source
+        self._probes: list[tuple[int, bytes]] = []
+        self._braces: list[tuple[int, bytes]] = []
+        self._again: list[tuple[int, int, int]] = []  # a point, and where its body begins and ends
+
+    def watch(self, body: Body, first: int, visible: Visible, *, again: bool) -> bool:
+        """Put probes into a body; tell whether its text is what the tree says."""
+        places = [_span(self._source, expression.place) for expression in body.expressions]
+        spans = [place for place in places if place is not None]
+        if len(spans) < len(places):
+            return False
+        begin, end = spans[0][0], spans[-1][1]
+        notes = [_note(body, first, n, visible) for n in range(len(spans) + 1)]
+        self._probes.append((begin, notes[0] + b"; "))
+        for (_, behind), note in zip(spans, notes[1:], strict=True):
+            self._probes.append((behind, b"; " + note))
+        # A body of one expression may come without braces.
+        if self._source[:begin].rstrip().endswith(b"if"):
+            self._braces += [(begin, _OPENS), (end, b" }")]
+        if again and body.alone:
+            self._again.append((first, begin, end))
+        return True
+
+    def whole(self) -> bytes:
+        """Return the text with all that was put into it."""
+        begins = [piece for piece in self._braces if piece[1] is _OPENS]
+        ends = [piece for piece in self._braces if piece[1] is not _OPENS]
+        text = _with(self._source, 0, len(self._source), [*begins, *self._probes, *ends])
+        again = [
+            b"\nkube_sync_again_%d := [1 | %b\n]\n"
+            % (first, _with(self._source, begin, end, self._probes))
+            for first, begin, end in self._again
+        ]
+        return b"".join([text, *again])
+
+
+def _with(source: bytes, begin: int, end: int, pieces: Sequence[tuple[int, bytes]]) -> bytes:
+    """Return a part of a text with pieces in it, each before what stands at its place."""
+    parts, done = list[bytes](), begin
+    for offset, piece in sorted(pieces, key=lambda one: one[0]):
+        if begin <= offset <= end:
+            parts += [source[done:offset], piece]
+            done = offset
+    return b"".join([*parts, source[done:end]])
+
+
+def _names(trees: Mapping[str, Any]) -> dict[tuple[str, ...], frozenset[str]]:
+    found: dict[tuple[str, ...], frozenset[str]] = {}
+    for tree in trees.values():
+        package = package_of(tree)
+        found[package] = found.get(package, frozenset()) | rule_names(tree)
+    return found
+
+
+def _note(body: Body, first: int, number: int, visible: Visible) -> bytes:
+    bound = body.bound
+    terms: tuple[str, ...] = ()
+    if number < len(body.expressions):
+        bound = body.expressions[number].bound
+        terms = shown(body, number, visible)
+    saw = ", ".join(f"[kube_sync_it | kube_sync_it := {term}]" for term in terms)
+    point = first + number
+    return f"trace(data.kube_sync.probe.note({point}, [{', '.join(bound)}], [{saw}]))".encode()
+
+
+def shown(body: Body, number: int, visible: Visible) -> tuple[str, ...]:
+    """Return the terms of an expression whose values are told."""
+    return tuple(t for t in body.expressions[number].terms if t.startswith(visible))
+
+
+def _span(source: bytes, place: Text) -> tuple[int, int] | None:
+    """Return where a text begins and ends, in bytes, None where something else stands there."""
+    text = place.text.encode()
+    if _ELSE.match(place.text):
+        return None  # OPA takes the word for a part of the expression
+    rows = source.split(b"\n")
+    if not 0 < place.row <= len(rows):
+        return None
+    before = sum(len(row) + 1 for row in rows[: place.row - 1])
+    row = rows[place.row - 1]
+    in_letters = len(row.decode("utf-8", "replace")[: place.column - 1].encode())
+    for column in dict.fromkeys((place.column - 1, in_letters)):
+        if source.startswith(text, before + column):
+            return before + column, before + column + len(text)
+    return None
+
+
+class Note(msgspec.Struct, frozen=True):
+    """One point that was reached: by which clusters, and what the next expression saw."""
+
+    point: int
+    clusters: list[list[str]] = []
+    saw: list[str | None] = []

@@ -1,0 +1,184 @@
+"""The smallest single change that puts an object on a cluster, found by trying many in one query.
+
+Keeps true: what is reported was seen to turn the decision: the changed object lay in OPA's data in
+place of its own, and the replicator's own question was answered so. What is only decided `with` it
+is a hint of where to look. Where nothing turned it, it is told how much was tried, and whether that
+was all there is to try.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from kube_sync.config import CLUSTERS
+from kube_sync.decisions.evaluator import Outcome
+from kube_sync.decisions.requested import as_asked, requests
+from kube_sync.inspect.plan.snapshot import reducing
+from kube_sync.inspect.survey.progress import Progress
+from kube_sync.inspect.why.case import Case, Reader
+from kube_sync.inspect.why.change import ABSENT, Change, applied
+from kube_sync.inspect.why.terms import constants
+from kube_sync.inspect.why.tries import Side, as_number, changes
+from kube_sync.kube.collection import Item
+from kube_sync.opa.analysis.reads import FieldRead, Reads
+
+_SHOWN: Final = 4  # changes at most, each of another spot
+_DOUBTED: Final = 12  # changes that are verified at most
+_MOST: Final = 50  # tries in one query
+_SECONDS: Final = 1.0  # that one query is to take, far less than it may
+_OTHERS: Final = 100  # clusters, and objects, whose values are tried
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A change that turns the decision, the object that has it, and what is decided then."""
+
+    change: Change
+    item: Item
+    decided: tuple[str, ...]  # clusters
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What was found: changes that turn the decision, the smallest first, of how many tries."""
+
+    found: tuple[Turn, ...]
+    tried: int
+    possible: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A change, the object that has it, and what is decided then."""
+
+    change: Change
+    item: Item
+    outcome: Outcome
+
+
+async def search(
+    case: Case, cluster: Item, trees: Mapping[str, Any], limit: int, progress: Progress
+) -> Search:
+    """Return the smallest changes that put the object of a case on a cluster. Raises SyncError.
+
+    `trees` are those of the policies as they were parsed, by id.
+    """
+    reader = Reader.of(case.settings)
+    every = [*changes(_sides(case, cluster, reader), constants(trees))]
+    trying = Trying(case, cluster)
+    tried = await trying.outcomes(every[:limit], progress)
+    name = cluster.key.name
+    turning = [one for one in tried if reader.chooses(one.outcome, name)]
+    turning.sort(key=_size(reader, case.outcome, name))
+    return Search(await _verified(trying, turning, reader, name), len(tried), len(every))
+
+
+async def _verified(
+    trying: Trying, turning: Iterable[Tried], reader: Reader, name: str
+) -> tuple[Turn, ...]:
+    found: dict[object, Turn] = {}
+    for one in islice(turning, _DOUBTED):
+        spot = (one.change.of, one.change.spot)
+        if spot not in found and len(found) < _SHOWN:
+            outcome = await trying.verified(one)
+            if reader.chooses(outcome, name):
+                found[spot] = Turn(one.change, one.item, reader.decided(outcome))
+    return tuple(found.values())
+
+
+def _size(reader: Reader, now: Outcome, name: str) -> Callable[[Tried], tuple[object, ...]]:
+    """Return what orders changes: first those that do nothing else to the placement."""
+    before = set(reader.decided(now))
+
+    def size(tried: Tried) -> tuple[object, ...]:
+        change, after = tried.change, set(reader.decided(tried.outcome))
+        kind = 2 if change.after is ABSENT else 1 if change.before is ABSENT else 0
+        whole = isinstance(change.after, dict | list)
+        return (
+            len(before - after),
+            len(after - before - {name}),
+            change.of != "cluster",
+            whole,
+            kind,
+            _distance(change.before, change.after),
+        )
+
+    return size
+
+
+def _distance(before: object, after: object) -> float:
+    one, other = as_number(before), as_number(after)
+    return abs(one - other) if one is not None and other is not None else 0.0
+
+
+def _sides(case: Case, cluster: Item, reader: Reader) -> list[Side]:
+    fleet, siblings = case.worlds.clusters, case.worlds.snapshot.objects
+    chosen = (key for key in fleet if reader.chooses(case.outcome, key.name))
+    others = dict.fromkeys((*chosen, *fleet))
+    others.pop(cluster.key)
+    body = _body(case.subject.item)
+    decision = case.outcome.decision
+    noted = requests((body.get("metadata") or {}).get("annotations") or {})
+    decided = {*(decision.annotations if decision else ()), *noted}
+    like = [i for k, i in siblings[case.subject.resource.name].items() if k != case.subject.key]
+    return [
+        Side("cluster", _body(cluster), case.fleet.fields, _bodies([fleet[k] for k in others])),
+        Side("object", body, _fields(case.reads, case), _bodies(like), decided),
+    ]
+
+
+def _fields(reads: Reads, case: Case) -> Sequence[FieldRead]:
+    """Return what is read of the object: as what is asked about, and as one of its collection."""
+    collection = reads.resources.get(case.subject.resource.name)
+    return (*reads.input.fields, *(collection.fields if collection else ()))
+
+
+def _bodies(items: Sequence[Item]) -> list[dict[str, Any]]:
+    return [_body(item) for item in items[:_OTHERS]]
+
+
+def _body(item: Item) -> dict[str, Any]:
+    return msgspec.json.decode(item.body, type=dict[str, Any])
+
+
+class Trying:
+    """Tries changes of the object of a case, and of one cluster."""
+
+    def __init__(
+        self, case: Case, cluster: Item, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self._case = case
+        self._items = {"object": case.subject.item, "cluster": cluster}
+        self._names = {"object": case.subject.resource.name, "cluster": CLUSTERS}
+        self._reduce = {of: reducing(case.resource(name)) for of, name in self._names.items()}
+
+    async def outcomes(self, changes: Iterable[Change], progress: Progress) -> list[Tried]:
+        """Return what each change would make of the decision. Raises SyncError."""
+        made = ((c, item) for c in changes if (item := applied(c, self._items[c.of])) is not None)
+        found: list[Tried] = []
+        room = 1
+        while part := list(islice(made, room)):
+            begun = self._clock()
+            outcomes = await self._case.opa.evaluate_inputs([self._question(*one) for one in part])
+            each = (self._clock() - begun) / len(part)
+            room = max(1, min(_MOST, int(_SECONDS / max(each, _SECONDS / _MOST))))
+            found += [Tried(*one, outcome) for one, outcome in zip(part, outcomes, strict=True)]
+            progress.reached(f"{len(found)} changes tried …")
+        return found
+
+    async def verified(self, tried: Tried) -> Outcome:
+        """Return what is decided once OPA's data has the change. Raises SyncError."""
+        return await self._case.with_item(self._names[tried.change.of], tried.item)
+
+    def _question(self, change: Change, item: Item) -> dict[str, Any]:
+        items = {**self._items, change.of: item}
+        bodies = {of: reduce(items[of]) for of, reduce in self._reduce.items()}
+        objects = [msgspec.Raw(bodies["object"]), msgspec.Raw(bodies["cluster"])]
+        return {"asked": msgspec.Raw(as_asked(bodies["object"])), "objects": objects}

@@ -1,0 +1,79 @@
+"""Where an object may be changed: what a policy reads and anybody may set. Pure.
+
+Keeps true: what names an object, what the API server keeps and what the decision itself writes is
+no such spot, and nothing that a Secret holds is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from kube_sync.decisions.decision import REQUESTED
+from kube_sync.guard import HISTORY
+from kube_sync.inspect.why.change import Spot, is_secret
+from kube_sync.opa.analysis.paths import EACH, Path
+
+_DEEP: Final = 6  # steps below which what is read whole is taken as it is
+_MOST: Final = 200  # spots of one object
+_OPEN: Final = frozenset({"labels", "annotations"})  # of all metadata
+_KEPT: Final = frozenset({"apiVersion", "kind"})
+_OURS: Final = frozenset({REQUESTED, HISTORY, "kubectl.kubernetes.io/last-applied-configuration"})
+_SECRET: Final = frozenset({"data", "stringData"})
+
+
+def spots(
+    path: Path, body: Mapping[str, Any], others: Sequence[Mapping[str, Any]]
+) -> Iterator[Spot]:
+    """Yield the spots of `body` that a path leads to, as it is or as it would be were it alike."""
+    seen: set[Spot] = set()
+    for number, document in enumerate((body, *others)):
+        for spot in _leaves(document, path, (), own=number == 0):
+            if spot not in seen:
+                seen.add(spot)
+                yield spot
+            if len(seen) >= _MOST:
+                return
+    if EACH not in path and not any(spot[: len(path)] == path for spot in seen):
+        yield tuple(step for step in path if step is not None)
+
+
+def may_change(spot: Spot, body: Mapping[str, Any], decided: Collection[str]) -> bool:
+    """Tell whether a spot is anybody's to set; `decided` are annotations that the policy writes."""
+    match spot:
+        case () | ("metadata",) | ("metadata", _):
+            return False
+        case ("metadata", str(below), *_) if below not in _OPEN:
+            return False
+        case ("metadata", "annotations", str(key), *_) if key in _OURS or key in decided:
+            return False
+    return spot[0] not in _KEPT and not (is_secret(body) and spot[0] in _SECRET)
+
+
+def _leaves(value: Any, path: Path, so_far: Spot, *, own: bool) -> Iterator[Spot]:  # noqa: ANN401 - any JSON
+    """Yield the spots that a path leads to; in objects of others arrays are taken as they are."""
+    if not path:
+        yield from _ends(value, so_far, own=own)
+        return
+    key, rest = path[0], path[1:]
+    match value:
+        case dict():
+            for name in value if key is EACH else [key] if key in value else []:
+                yield from _leaves(value[name], rest, (*so_far, name), own=own)
+        case list() if key is EACH:
+            yield so_far
+            for number, element in enumerate(value if own else ()):
+                yield from _leaves(element, rest, (*so_far, number), own=own)
+
+
+def _ends(value: Any, spot: Spot, *, own: bool) -> Iterator[Spot]:  # noqa: ANN401 - any JSON
+    members: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, dict) and value and len(spot) < _DEEP:
+        members = value.items()
+    elif isinstance(value, list) and own and len(spot) < _DEEP:
+        yield spot
+        members = enumerate(value)
+    else:
+        yield spot
+    for step, member in members:
+        yield from _ends(member, (*spot, step), own=own)

@@ -1,0 +1,134 @@
+"""What a case has to tell, put together: the decision, its rules, its inputs, and each cluster.
+
+Keeps true: each part that cannot be had says why, and the others are told all the same; of the
+object nothing is told but what policies read, and of a Secret no value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from kube_sync.decisions.evaluator import Outcome
+from kube_sync.decisions.explaining import Rule
+from kube_sync.decisions.inputs import Input, inputs
+from kube_sync.errors import NO_JSON
+from kube_sync.inspect.plan.beside import InEffect
+from kube_sync.inspect.plan.snapshot import currents
+from kube_sync.inspect.why.case import Case, Reader
+from kube_sync.inspect.why.contrast import Against
+from kube_sync.inspect.why.search import Search
+from kube_sync.objects import ObjectKey
+from kube_sync.opa.analysis.reads import Reads
+from kube_sync.remediation.plan import Current, Held, Nothing, Wanted, plan
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How one cluster fares: chosen or not, what the policy says of it, and what was derived."""
+
+    cluster: ObjectKey
+    chosen: bool
+    said: str = ""
+    against: tuple[Against, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The decision on one object, how it came about, and how clusters fare."""
+
+    resource: str
+    key: ObjectKey
+    outcome: Outcome
+    decided: tuple[str, ...]  # clusters
+    has: tuple[str, ...]
+    pending: str  # what differs between what is decided and what it has; empty: nothing
+    rules: tuple[Rule, ...] = ()
+    rules_failure: str | None = None
+    inputs: tuple[Input, ...] = ()
+    inputs_failure: str | None = None
+    standings: tuple[Standing, ...] = ()
+    compared: str = ""  # what the reasons that were derived are derived from, or why there are none
+    search: Search | None = None
+    canary: InEffect | None = None  # that decides on it; None: what is in force does
+    notes: tuple[str, ...] = field(default=())
+
+
+async def told(case: Case) -> Told:
+    """Return all that is known of the decision but what speaks against clusters.
+
+    Raises SyncError.
+    """
+    reader, subject = Reader.of(case.settings), case.subject
+    body = case.world.asked(subject.resource.name, subject.key)
+    explanation = await case.opa.explain(body)
+    current = (await currents({subject.key: subject.item}))[subject.key]
+    read, failure = inputs_read(body, case.reads)
+    return Told(
+        subject.resource.name,
+        subject.key,
+        case.outcome,
+        reader.decided(case.outcome),
+        reader.names(current.annotations),
+        pending(case.outcome, current),
+        _named(case, explanation.rules),
+        explanation.failure,
+        read,
+        failure,
+        standings(case, reader),
+        canary=case.worlds.canary,
+        notes=_notes(case, reader),
+    )
+
+
+def pending(outcome: Outcome, current: Current) -> str:
+    """Return how an object differs from what is decided of it, empty where it does not."""
+    step = plan(Wanted(current.uid, outcome.decision, outcome.failure), current)
+    match step:
+        case Nothing():
+            return ""
+        case Held():
+            return f"nothing is written: {step.reason}"
+    return "would be written: " + ", ".join(sorted({*step.annotations, *step.labels}))
+
+
+def standings(case: Case, reader: Reader) -> tuple[Standing, ...]:
+    """Return who is chosen, and what the policy says of each."""
+    decision = case.outcome.decision
+    reasons: Mapping[str, str] = decision.reasons if decision else {}
+    return tuple(
+        Standing(
+            key,
+            reader.chooses(case.outcome, key.name),
+            reasons.get(str(key)) or reasons.get(key.name, ""),
+        )
+        for key in sorted(case.worlds.clusters)
+    )
+
+
+def inputs_read(body: bytes, reads: Reads) -> tuple[tuple[Input, ...], str | None]:
+    """Return the fields of an object that policies read, or why they are not known."""
+    if reads.gave_up is not None:
+        return (), f"not known: {reads.gave_up}"
+    try:
+        return inputs(msgspec.json.decode(body, type=dict), reads.input), None
+    except NO_JSON:
+        return (), "the object cannot be read"
+
+
+def _named(case: Case, rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    return tuple(msgspec.structs.replace(rule, file=case.world.called(rule.file)) for rule in rules)
+
+
+def _notes(case: Case, reader: Reader) -> tuple[str, ...]:
+    found = list(case.worlds.notes)
+    if case.outcome == replace(case.outcome, decision=None, failure=None):
+        found.append("nothing is decided of it: are all policies here?")
+    if reader.by_selector(case.outcome):
+        found.append("clusters are chosen by a selector: by name it cannot be told which")
+    if case.reads.impure:
+        asked = ", ".join(case.reads.impure)
+        found.append(f"decided by {asked}, which may answer otherwise another time")
+    return tuple(found)
