@@ -13,9 +13,6 @@ from typing import Final
 
 from kube_sync.kube.definitions import Version
 from kube_sync.kube.lease import Lease
-from kube_sync.machinery.looks import Looks
-from kube_sync.machinery.machinery import Machinery
-from kube_sync.machinery.writer import Address, Addresses
 from kube_sync.objects import GroupVersionResource
 from kube_sync.processes.context import Context, tell_lease
 from kube_sync.runtime.services import Service
@@ -27,6 +24,9 @@ from kube_sync.topology.controller.following import FollowedKinds
 from kube_sync.topology.controller.live import LiveTopology
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import gateway_api
+from kube_sync.topology.status.looks import Looks
+from kube_sync.topology.status.machinery import Machinery
+from kube_sync.topology.status.writer import Address, Addresses
 
 LEASE: Final = "kube-sync-topology"
 

@@ -23,10 +23,6 @@ from kube_sync.config import Kubernetes
 from kube_sync.kube.client import kube_client
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.reflector import Reflector
-from kube_sync.machinery.machinery import Machinery
-from kube_sync.machinery.ownmaps import KEY, NAME
-from kube_sync.machinery.pathmaps import PLACES
-from kube_sync.machinery.writer import MANAGER, Address
 from kube_sync.objects import GroupVersionResource
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.topology import NAMESPACE, Kind, PolicyKind
@@ -36,6 +32,10 @@ from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import GATEWAY, GATEWAY_CLASS, ROUTES, SERVICE
 from kube_sync.topology.hints import COLOR_POLICY
 from kube_sync.topology.links import REFERENCE_GRANT
+from kube_sync.topology.status.machinery import Machinery
+from kube_sync.topology.status.ownmaps import KEY, NAME
+from kube_sync.topology.status.pathmaps import PLACES
+from kube_sync.topology.status.writer import MANAGER, Address
 from tests.eventually import eventually
 from tests.fakes.topologies import (
     API,

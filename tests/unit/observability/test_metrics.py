@@ -8,10 +8,10 @@ from prometheus_client import REGISTRY, Counter
 from prometheus_client.metrics import MetricWrapperBase
 
 from kube_sync.kube import fencedwriter
-from kube_sync.machinery import ownmaps
 from kube_sync.observability import metrics
 from kube_sync.policysync import statuses
 from kube_sync.remediation import writer
+from kube_sync.topology.status import ownmaps
 
 ALL = {name: found for name, found in vars(metrics).items() if isinstance(found, MetricWrapperBase)}
 # Named as client-go names them, with its label for the name of a queue: dashboards for these exist.

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.kube.conditions import Condition
-from kube_sync.machinery.ancestors import CONTROLLER, stands
 from kube_sync.topology.shapes import Malformed
+from kube_sync.topology.status.ancestors import CONTROLLER, stands
 from kube_sync.topology.statuslists import ANCESTORS, PARENTS, About, Entry, merge
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-02-02T00:00:00Z"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kube_sync.machinery.ancestors import Ancestors
 from kube_sync.topology import GroupKind, Locator, PolicyKind
 from kube_sync.topology.hints import COLOR_POLICY
+from kube_sync.topology.status.ancestors import Ancestors
 from tests.fakes.topologies import (
     API,
     NS,

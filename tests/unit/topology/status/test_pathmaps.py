@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kube_sync.kube.conditions import Condition
-from kube_sync.machinery.pathmaps import LIMIT, PLACES, PathMaps
 from kube_sync.topology import NAMESPACE, Kind, Locator, Topology
 from kube_sync.topology.declared import declared
 from kube_sync.topology.hints import COLOR_POLICY
+from kube_sync.topology.status.pathmaps import LIMIT, PLACES, PathMaps
 from tests.fakes.released import released_kind
 from tests.fakes.topologies import (
     API,

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_sync.machinery.plan import Apply, Planner, Replace, Step
 from kube_sync.topology import GroupKind, Locator, PolicyKind
 from kube_sync.topology.hints import COLOR_POLICY
 from kube_sync.topology.shapes import Malformed
+from kube_sync.topology.status.plan import Apply, Planner, Replace, Step
 from tests.fakes.topologies import (
     API,
     CLASS,

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from kube_sync.machinery.targets import Affected
 from kube_sync.topology import GroupKind, Locator
 from kube_sync.topology.gateway import gateway_api
 from kube_sync.topology.hints import COLOR_POLICY
 from kube_sync.topology.shapes import Malformed
+from kube_sync.topology.status.targets import Affected
 from tests.fakes.topologies import (
     API,
     CLASS,

@@ -16,7 +16,7 @@ from kube_sync.kube.client import KubeClient
 from kube_sync.kube.configmaps import CONFIGMAPS
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.meta import ObjectMeta
-from kube_sync.machinery.writer import MANAGER
+from kube_sync.topology.status.writer import MANAGER
 
 Data = Mapping[str, str]
 

@@ -15,10 +15,10 @@ from typing import Final
 import msgspec
 
 from kube_sync.kube.conditions import Condition
-from kube_sync.machinery.targets import exhaust, parents_of, told_at
 from kube_sync.topology import EffectivePolicy, GroupKind, Locator, Node, Topology
 from kube_sync.topology.affected import paths_type
 from kube_sync.topology.effective import digest
+from kube_sync.topology.status.targets import exhaust, parents_of, told_at
 from kube_sync.topology.statuslists import Entry
 
 PLACES: Final = tuple(f"kube-sync-topology-paths-{number}" for number in range(8))  # ConfigMaps

@@ -20,14 +20,6 @@ from kube_sync.errors import Retriable, SyncError
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.meta import time_text
-from kube_sync.machinery.ancestors import stands
-from kube_sync.machinery.latest import Latest, matter
-from kube_sync.machinery.looks import Looks
-from kube_sync.machinery.ownmaps import KEY, LABELS, LIMIT, NAME, OwnMaps, PathStore
-from kube_sync.machinery.pathmaps import PLACES, PathMaps
-from kube_sync.machinery.plan import Planner, Step
-from kube_sync.machinery.targets import affects
-from kube_sync.machinery.writer import Addresses, Trouble, Writer
 from kube_sync.observability import metrics
 from kube_sync.topology import GroupKind, Locator, Node, Topology
 from kube_sync.topology.affected import condition_type, paths_type
@@ -36,6 +28,14 @@ from kube_sync.topology.controller.workflow import Reconciliation, Workflow
 from kube_sync.topology.nodes import Body
 from kube_sync.topology.pictures import dot
 from kube_sync.topology.shapes import UNREADABLE, reason
+from kube_sync.topology.status.ancestors import stands
+from kube_sync.topology.status.latest import Latest, matter
+from kube_sync.topology.status.looks import Looks
+from kube_sync.topology.status.ownmaps import KEY, LABELS, LIMIT, NAME, OwnMaps, PathStore
+from kube_sync.topology.status.pathmaps import PLACES, PathMaps
+from kube_sync.topology.status.plan import Planner, Step
+from kube_sync.topology.status.targets import affects
+from kube_sync.topology.status.writer import Addresses, Trouble, Writer
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

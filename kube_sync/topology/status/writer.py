@@ -22,12 +22,12 @@ from kube_sync.kube.client import KubeClient
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.patch import ObjectReference
 from kube_sync.kube.statuses import apply_shared, remove_at, replace_lists
-from kube_sync.machinery.latest import Latest, saying
-from kube_sync.machinery.plan import Replace, Step
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
 from kube_sync.topology import GroupKind, Locator
 from kube_sync.topology.nodes import Body
+from kube_sync.topology.status.latest import Latest, saying
+from kube_sync.topology.status.plan import Replace, Step
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from kube_sync.kube.conditions import Json, untimed
-from kube_sync.machinery.ancestors import CONTROLLER, stands
-from kube_sync.machinery.plan import Replace, Step
-from kube_sync.machinery.targets import affects
 from kube_sync.topology import Locator
 from kube_sync.topology.nodes import Body
 from kube_sync.topology.shapes import Malformed, items, text_if_any
+from kube_sync.topology.status.ancestors import CONTROLLER, stands
+from kube_sync.topology.status.plan import Replace, Step
+from kube_sync.topology.status.targets import affects
 from kube_sync.topology.statuslists import ANCESTORS, PARENTS
 
 

@@ -20,12 +20,6 @@ from structlog.testing import capture_logs
 
 from kube_sync.errors import NotFound, Refused, Retriable, SyncError
 from kube_sync.kube.client import KubeClient
-from kube_sync.machinery.looks import Looks
-from kube_sync.machinery.machinery import Machinery
-from kube_sync.machinery.ownmaps import LIMIT, NAME
-from kube_sync.machinery.pathmaps import PLACES
-from kube_sync.machinery.plan import Planner
-from kube_sync.machinery.writer import Address
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.topology import GroupKind, Locator, Topology
 from kube_sync.topology.controller.events import ResourceEvent
@@ -33,6 +27,12 @@ from kube_sync.topology.controller.workflow import Reconciliation
 from kube_sync.topology.gateway import GATEWAY, GATEWAY_CLASS, ROUTES
 from kube_sync.topology.hints import COLOR_POLICY
 from kube_sync.topology.pictures import dot
+from kube_sync.topology.status.looks import Looks
+from kube_sync.topology.status.machinery import Machinery
+from kube_sync.topology.status.ownmaps import LIMIT, NAME
+from kube_sync.topology.status.pathmaps import PLACES
+from kube_sync.topology.status.plan import Planner
+from kube_sync.topology.status.writer import Address
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, patches
 from tests.fakes.clients import CONFIGMAPS, kube_of
 from tests.fakes.http import Handler, answer, hang
@@ -429,8 +429,8 @@ async def test_whatever_cannot_be_read_of_one_object_is_its_own_trouble(world: W
 async def test_others_run_while_a_topology_is_looked_at(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kube_sync.machinery.targets._SLICE", 1)
-    monkeypatch.setattr("kube_sync.machinery.ancestors._SLICE", 1)
+    monkeypatch.setattr("kube_sync.topology.status.targets._SLICE", 1)
+    monkeypatch.setattr("kube_sync.topology.status.ancestors._SLICE", 1)
     many = topology([*world.told().values(), *(route(f"r{n}") for n in range(20))])
     planner, turns = Planner(many, lambda _: True, ""), 0
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kube_sync.machinery.latest import Latest
 from kube_sync.topology import Locator
+from kube_sync.topology.status.latest import Latest
 
 NAME = Locator("service:shop/web")
 
