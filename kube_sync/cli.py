@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kube_sync import __version__
+from kube_sync.admission.scheduling import arguments as scheduling
 from kube_sync.commandline import add_config
 from kube_sync.config import (
     CONFIG_ENV,
@@ -49,7 +50,6 @@ from kube_sync.observability.terminal import harmless
 from kube_sync.provisioning import arguments as provisioning
 from kube_sync.remediation import arguments as remediation
 from kube_sync.replicator.policies import stagearguments as staging
-from kube_sync.scheduling import arguments as scheduling
 
 if TYPE_CHECKING:  # slow: see below
     from kube_sync.policykinds.printing import Answer
@@ -403,7 +403,7 @@ def _replay(arguments: argparse.Namespace) -> int:
 def _scheduling(arguments: argparse.Namespace) -> int:
     request = scheduling.requested(arguments)
     settings = _settings(arguments)
-    from kube_sync.scheduling import check  # noqa: PLC0415 - slow, as `app` is
+    from kube_sync.admission.scheduling import check  # noqa: PLC0415 - slow, as `app` is
 
     return _answered(check.run(request, settings))
 

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final
 
 from kube_sync.admission.exemptions import left_out_of_systems
+from kube_sync.admission.scheduling.standing import StandingJudge
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.lease import Lease
 from kube_sync.kube.reflector import Reflector
@@ -17,7 +18,6 @@ from kube_sync.policykinds.kinds import METADATA, SCHEDULING, PolicyKind
 from kube_sync.policykinds.resync import resync
 from kube_sync.processes.context import Context
 from kube_sync.runtime.services import Service
-from kube_sync.scheduling.standing import StandingJudge
 
 LEASE: Final = "kube-sync-conditions"  # one for all kinds
 _WAITING: Final = "not done yet"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from kube_sync.admission.scheduling.bootstrap import Bootstrap
 from kube_sync.opa.client import OpaClient
 from kube_sync.processes.context import Context
 from kube_sync.runtime.services import Service
-from kube_sync.scheduling.bootstrap import Bootstrap
 
 _CONDITION: Final = "scheduling bootstrap"
 

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from kube_sync.admission.scheduling.evidence import COLLECTIONS, SCHEDULING_POLICIES
 from kube_sync.config import Settings
 from kube_sync.kube.lease import LEASES
 from kube_sync.objects import ObjectKey
@@ -16,7 +17,6 @@ from kube_sync.processes.conditions import LEASE, keep_conditions
 from kube_sync.processes.context import Context
 from kube_sync.processes.scheduling import install_defaults
 from kube_sync.runtime.draining import Drain
-from kube_sync.scheduling.evidence import COLLECTIONS, SCHEDULING_POLICIES
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import kube_of, opa_of
 from tests.fakes.http import answer

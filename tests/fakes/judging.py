@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from kube_sync.admission.scheduling import check as of_scheduling
 from kube_sync.config import Settings
 from kube_sync.metadata import check as of_metadata
 from kube_sync.opa.scratch import Modules
-from kube_sync.scheduling import check as of_scheduling
 from tests.fakes.rego import REGO, RegoOpa, rego_opa
 from tools.servers.running import Launcher
 

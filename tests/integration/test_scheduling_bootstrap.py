@@ -191,7 +191,7 @@ async def test_policy_that_is_misspelt_says_where_until_it_is_mended(world: Worl
     await eventually(lambda: world.accepted("misspelt"), ("True", 2))
 
 
-@pytest.mark.slow  # unit/scheduling/test_bootstrap.py
+@pytest.mark.slow  # unit/admission/scheduling/test_bootstrap.py
 async def test_second_start_writes_nothing(world: World) -> None:
     for name in ("restricted", "privileged"):
         await eventually(partial(world.accepted, name), ("True", 1))
@@ -222,7 +222,7 @@ async def test_what_is_missing_comes_back_and_what_was_added_stays(world: World)
     assert allowed["schedulerNames"] == ["mine", "default-scheduler"]
 
 
-@pytest.mark.slow  # unit/scheduling/test_bootstrap.py
+@pytest.mark.slow  # unit/admission/scheduling/test_bootstrap.py
 async def test_binding_of_another_role_is_made_anew(world: World) -> None:
     name, where = "sp:kube-system-privileged", "kube-system"
     found = world.get("rolebinding", name, where)
@@ -234,7 +234,7 @@ async def test_binding_of_another_role_is_made_anew(world: World) -> None:
     assert world.get("rolebinding", name, where)["roleRef"]["name"] == "sp:privileged"
 
 
-@pytest.mark.slow  # unit/scheduling/test_bootstrap.py
+@pytest.mark.slow  # unit/admission/scheduling/test_bootstrap.py
 async def test_what_says_so_is_left_alone(world: World) -> None:
     world.stack.api.annotate(KIND, "privileged", {AUTOUPDATE: "false"})
     path = world.stack.api.path(KIND, "privileged")
@@ -258,7 +258,7 @@ async def test_conditions_are_written_by_who_holds_the_lease(world: World) -> No
     await eventually(holder, expected=True)
 
 
-@pytest.mark.slow  # unit/scheduling/test_bootstrap.py compares them
+@pytest.mark.slow  # unit/admission/scheduling/test_bootstrap.py compares them
 async def test_manifests_applied_by_hand_change_nothing(world: World) -> None:
     for kind, name in (("clusterrole", "sp:privileged"), (KIND, "privileged")):
         before = world.get(kind, name)

@@ -15,6 +15,7 @@ import yaml
 from prometheus_client import REGISTRY
 
 from kube_sync import __version__, cli
+from kube_sync.admission.scheduling import check
 from kube_sync.cli import main
 from kube_sync.config import CONFIG_ENV, Settings, Source, fields, load_settings
 from kube_sync.decisions import command as stream_command
@@ -26,7 +27,6 @@ from kube_sync.observability import healthcheck
 from kube_sync.processes import approving, commands
 from kube_sync.processes import provisioning as app_provisioning
 from kube_sync.processes import staging as app_staging
-from kube_sync.scheduling import check
 
 
 @pytest.fixture(autouse=True)

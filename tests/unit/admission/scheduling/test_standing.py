@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from kube_sync.admission.scheduling.standing import FINDINGS, StandingJudge
 from kube_sync.errors import Retriable, Undecided
 from kube_sync.objects import ObjectKey
 from kube_sync.policykinds.held import HeldPolicy
 from kube_sync.policykinds.reports import Report
-from kube_sync.scheduling.standing import FINDINGS, StandingJudge
 
 LINE = "DaemonSet team-a/agent is denied"
 

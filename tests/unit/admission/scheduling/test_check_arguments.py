@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from kube_sync.admission.scheduling.arguments import Account, Request, declare, requested
 from kube_sync.errors import Misconfigured
-from kube_sync.scheduling.arguments import Account, Request, declare, requested
 
 BUILDER = "system:serviceaccount:team-a:builder"
 

@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from kube_sync.admission.scheduling.arguments import Account, Request
+from kube_sync.admission.scheduling.check import judged
+from kube_sync.admission.scheduling.evidence import Evidence
+from kube_sync.admission.scheduling.pods import Candidate, candidates
+from kube_sync.admission.scheduling.verdicts import Decision, Verdict, answer
 from kube_sync.config import Coordination, Scheduling, Settings
 from kube_sync.errors import Undecided
 from kube_sync.kube.manifests import Document
 from kube_sync.opa.scratch import Modules
 from kube_sync.policykinds.reports import Report
-from kube_sync.scheduling.arguments import Account, Request
-from kube_sync.scheduling.check import judged
-from kube_sync.scheduling.evidence import Evidence
-from kube_sync.scheduling.pods import Candidate, candidates
-from kube_sync.scheduling.verdicts import Decision, Verdict, answer
 
 POD = Candidate("Pod", "web", Account("team-a", "default"), {})
 FINE = {"allowed": True, "reasons": [], "patch": [], "policies": ["a"]}

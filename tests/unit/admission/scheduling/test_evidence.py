@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import yaml
 
-from kube_sync.errors import Misconfigured, Terminal
-from kube_sync.objects import ObjectKey
-from kube_sync.scheduling.evidence import (
+from kube_sync.admission.scheduling.evidence import (
     COLLECTIONS,
     SCHEDULING_POLICIES,
     Evidence,
     of_cluster,
     of_files,
 )
+from kube_sync.errors import Misconfigured, Terminal
+from kube_sync.objects import ObjectKey
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists
 from tests.fakes.clients import kube_of
 

@@ -11,11 +11,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from kube_sync.admission.scheduling.arguments import Account, Request
+from kube_sync.admission.scheduling.controllers import (
+    is_daemonset,
+    on_a_node,
+    scheduler_of,
+    user_of,
+)
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.manifests import Document
 from kube_sync.policykinds.templates import check_version, is_pod, pod_made_by
-from kube_sync.scheduling.arguments import Account, Request
-from kube_sync.scheduling.controllers import is_daemonset, on_a_node, scheduler_of, user_of
 
 _DEFAULT: Final = "default"
 _POD: Final = {"group": "", "version": "v1", "kind": "Pod"}

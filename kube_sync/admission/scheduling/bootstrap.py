@@ -18,12 +18,12 @@ import msgspec
 import structlog
 import yaml
 
+from kube_sync.admission.scheduling.autoupdate import brought_up, is_bound_elsewhere, is_protected
+from kube_sync.admission.scheduling.evidence import COLLECTIONS, KIND
 from kube_sync.errors import NotFound, Refused, Retriable, SyncError
 from kube_sync.kube.client import KubeClient
 from kube_sync.objects import GroupVersionResource
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.scheduling.autoupdate import brought_up, is_bound_elsewhere, is_protected
-from kube_sync.scheduling.evidence import COLLECTIONS, KIND
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -70,7 +70,11 @@ class Default:
 
 def defaults() -> tuple[Default, ...]:
     """Return all objects, in the order in which they have to come."""
-    text = files("kube_sync.scheduling").joinpath("bootstrap.yaml").read_text(encoding="utf-8")
+    text = (
+        files("kube_sync.admission.scheduling")
+        .joinpath("bootstrap.yaml")
+        .read_text(encoding="utf-8")
+    )
     found: Iterable[Json] = yaml.safe_load_all(text)
     return tuple(Default(COLLECTIONS[one["kind"]], one) for one in found)
 

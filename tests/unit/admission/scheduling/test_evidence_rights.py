@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kube_sync.scheduling.evidence import rights_of_other_groups
+from kube_sync.admission.scheduling.evidence import rights_of_other_groups
 
 RULE = {"apiGroups": ["extensions"], "resources": ["schedulingpolicies"], "verbs": ["use"]}
 

@@ -14,6 +14,22 @@ from typing import Any, Final
 
 import msgspec
 
+from kube_sync.admission.scheduling.arguments import Request
+from kube_sync.admission.scheduling.controllers import filled_in, global_default
+from kube_sync.admission.scheduling.evidence import (
+    Evidence,
+    of_cluster,
+    of_files,
+    rights_of_other_groups,
+)
+from kube_sync.admission.scheduling.pods import (
+    Candidate,
+    candidates,
+    daemonsets,
+    namespaces,
+    of_daemonset,
+)
+from kube_sync.admission.scheduling.verdicts import NO_POLICY, Decision, Verdict, answer
 from kube_sync.config import Settings
 from kube_sync.errors import Undecided
 from kube_sync.kube.client import kube_client
@@ -25,11 +41,6 @@ from kube_sync.policykinds.exempt import exemption
 from kube_sync.policykinds.kinds import SCHEDULING
 from kube_sync.policykinds.printing import Answer
 from kube_sync.policykinds.reports import Report, report_of
-from kube_sync.scheduling.arguments import Request
-from kube_sync.scheduling.controllers import filled_in, global_default
-from kube_sync.scheduling.evidence import Evidence, of_cluster, of_files, rights_of_other_groups
-from kube_sync.scheduling.pods import Candidate, candidates, daemonsets, namespaces, of_daemonset
-from kube_sync.scheduling.verdicts import NO_POLICY, Decision, Verdict, answer
 
 # One process for all pods, and one before it for all DaemonSets. `merged` is in a list, since a
 # decision may do without it.

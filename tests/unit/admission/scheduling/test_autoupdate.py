@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_sync.scheduling.autoupdate import (
+from kube_sync.admission.scheduling.autoupdate import (
     AUTOUPDATE,
     brought_up,
     is_bound_elsewhere,
     is_protected,
 )
-from kube_sync.scheduling.bootstrap import defaults
+from kube_sync.admission.scheduling.bootstrap import defaults
 
 GROUP = "policy.kube-sync.io"
 BY_NAME = {f"{d.object['kind']}/{d.name}": d.object for d in defaults()}

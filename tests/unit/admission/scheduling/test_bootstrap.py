@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
+from kube_sync.admission.scheduling.autoupdate import AUTOUPDATE
+from kube_sync.admission.scheduling.bootstrap import Bootstrap, Default, defaults
+from kube_sync.admission.scheduling.evidence import COLLECTIONS, SCHEDULING_POLICIES
 from kube_sync.objects import ObjectKey
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.scheduling.autoupdate import AUTOUPDATE
-from kube_sync.scheduling.bootstrap import Bootstrap, Default, defaults
-from kube_sync.scheduling.evidence import COLLECTIONS, SCHEDULING_POLICIES
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import kube_of
 from tests.fakes.http import answer

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kube_sync.scheduling.controllers import filled_in, global_default
+from kube_sync.admission.scheduling.controllers import filled_in, global_default
 
 TAINTS = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from kube_sync.admission.scheduling.arguments import Account, Request
+from kube_sync.admission.scheduling.pods import candidates, namespaces
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.manifests import Document
-from kube_sync.scheduling.arguments import Account, Request
-from kube_sync.scheduling.pods import candidates, namespaces
 
 DURING = "DuringSchedulingIgnoredDuringExecution"
 BUILDER = Account("team-a", "builder")

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 import yaml
 
+from kube_sync.admission.scheduling.pods import Candidate
 from kube_sync.policykinds import printing
 from kube_sync.policykinds.printing import Answer
 from kube_sync.policykinds.reports import Report
-from kube_sync.scheduling.pods import Candidate
 
 _UNUSED = "policies that are not used, and why:"
 NO_POLICY = "there is no SchedulingPolicy: every pod is admitted"
