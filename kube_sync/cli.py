@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kube_sync import __version__
+from kube_sync.admission.metadata import arguments as metadata
 from kube_sync.admission.scheduling import arguments as scheduling
 from kube_sync.commandline import add_config
 from kube_sync.config import (
@@ -43,7 +44,6 @@ from kube_sync.inspect.survey.topology import arguments as charting
 from kube_sync.inspect.why import arguments as reasoning
 from kube_sync.inspect.why import recalled as past
 from kube_sync.ledger import arguments as ledger
-from kube_sync.metadata import arguments as metadata
 from kube_sync.observability import healthcheck
 from kube_sync.observability.logs import configure_logs
 from kube_sync.observability.terminal import harmless
@@ -412,7 +412,7 @@ def _scheduling(arguments: argparse.Namespace) -> int:
 def _metadata(arguments: argparse.Namespace) -> int:
     request = metadata.requested(arguments)
     settings = _settings(arguments)
-    from kube_sync.metadata import check  # noqa: PLC0415 - slow, as `app` is
+    from kube_sync.admission.metadata import check  # noqa: PLC0415 - slow, as `app` is
 
     return _answered(check.run(request, settings))
 

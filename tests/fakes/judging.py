@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from kube_sync.admission.metadata import check as of_metadata
 from kube_sync.admission.scheduling import check as of_scheduling
 from kube_sync.config import Settings
-from kube_sync.metadata import check as of_metadata
 from kube_sync.opa.scratch import Modules
 from tests.fakes.rego import REGO, RegoOpa, rego_opa
 from tools.servers.running import Launcher

@@ -15,6 +15,7 @@ import yaml
 from prometheus_client import REGISTRY
 
 from kube_sync import __version__, cli
+from kube_sync.admission.metadata import check as metadata_check
 from kube_sync.admission.scheduling import check
 from kube_sync.cli import main
 from kube_sync.config import CONFIG_ENV, Settings, Source, fields, load_settings
@@ -22,7 +23,6 @@ from kube_sync.decisions import command as stream_command
 from kube_sync.errors import Conflict, Misconfigured, Undecided
 from kube_sync.inspect.survey import command
 from kube_sync.ledger import command as ledger_command
-from kube_sync.metadata import check as metadata_check
 from kube_sync.observability import healthcheck
 from kube_sync.processes import approving, commands
 from kube_sync.processes import provisioning as app_provisioning

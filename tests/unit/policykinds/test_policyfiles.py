@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kube_sync.admission.metadata.evidence import EXPECTED as METADATA
 from kube_sync.admission.scheduling.evidence import EXPECTED as SCHEDULING
 from kube_sync.errors import Terminal
-from kube_sync.metadata.evidence import EXPECTED as METADATA
 from kube_sync.policykinds.policyfiles import Expected, read_policies
 
 OURS = "apiVersion: policy.kube-sync.io/v1alpha1"

@@ -6,8 +6,8 @@ import argparse
 
 import pytest
 
+from kube_sync.admission.metadata.arguments import Request, declare, requested
 from kube_sync.errors import Misconfigured
-from kube_sync.metadata.arguments import Request, declare, requested
 
 
 def parsed(*arguments: str) -> Request:

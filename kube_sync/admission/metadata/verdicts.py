@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from kube_sync.metadata.effects import Change, Decision, Disagreement, Rule
-from kube_sync.metadata.objects import Candidate
+from kube_sync.admission.metadata.effects import Change, Decision, Disagreement, Rule
+from kube_sync.admission.metadata.objects import Candidate
 from kube_sync.policykinds import printing
 from kube_sync.policykinds.printing import Answer
 from kube_sync.policykinds.reports import Report

@@ -15,15 +15,15 @@ from typing import Any, Final
 
 import msgspec
 
+from kube_sync.admission.metadata.arguments import Request
+from kube_sync.admission.metadata.effects import Decision, Rule, changes, disagreements, in_force
+from kube_sync.admission.metadata.evidence import Policies, of_cluster, of_files
+from kube_sync.admission.metadata.objects import Candidate, candidates, namespaces
+from kube_sync.admission.metadata.verdicts import Verdict, answer
 from kube_sync.config import Settings
 from kube_sync.errors import Undecided
 from kube_sync.kube.client import kube_client
 from kube_sync.kube.manifests import read_files
-from kube_sync.metadata.arguments import Request
-from kube_sync.metadata.effects import Decision, Rule, changes, disagreements, in_force
-from kube_sync.metadata.evidence import Policies, of_cluster, of_files
-from kube_sync.metadata.objects import Candidate, candidates, namespaces
-from kube_sync.metadata.verdicts import Verdict, answer
 from kube_sync.opa.builtin import builtin_modules
 from kube_sync.opa.scratch import Modules, ScratchOpa
 from kube_sync.policykinds.evaluator import Evaluator

@@ -7,12 +7,9 @@ from typing import Any
 
 import pytest
 
-from kube_sync.config import Metadata, Settings
-from kube_sync.errors import Undecided
-from kube_sync.kube.manifests import Document
-from kube_sync.metadata.arguments import Request
-from kube_sync.metadata.check import judged
-from kube_sync.metadata.effects import (
+from kube_sync.admission.metadata.arguments import Request
+from kube_sync.admission.metadata.check import judged
+from kube_sync.admission.metadata.effects import (
     Change,
     Decision,
     Disagreement,
@@ -22,8 +19,11 @@ from kube_sync.metadata.effects import (
     disagreements,
     in_force,
 )
-from kube_sync.metadata.objects import Candidate, candidates
-from kube_sync.metadata.verdicts import Verdict, answer
+from kube_sync.admission.metadata.objects import Candidate, candidates
+from kube_sync.admission.metadata.verdicts import Verdict, answer
+from kube_sync.config import Metadata, Settings
+from kube_sync.errors import Undecided
+from kube_sync.kube.manifests import Document
 from kube_sync.opa.scratch import Modules
 from kube_sync.policykinds.reports import Report
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kube_sync.admission.metadata.arguments import Operation, Request
+from kube_sync.admission.metadata.products import as_filled_in, products
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.manifests import Document
-from kube_sync.metadata.arguments import Operation, Request
-from kube_sync.metadata.products import as_filled_in, products
 from kube_sync.policykinds.templates import check_version
 
 Kind = tuple[str, str]  # API group and kind

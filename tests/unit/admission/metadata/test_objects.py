@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from kube_sync.admission.metadata.arguments import Request
+from kube_sync.admission.metadata.objects import Candidate, candidates, namespaces
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.manifests import Document
-from kube_sync.metadata.arguments import Request
-from kube_sync.metadata.objects import Candidate, candidates, namespaces
 
 CONFIG_MAP: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
 WIDGETS: dict[str, Any] = {

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from kube_sync.admission.metadata.evidence import Policies, of_cluster, of_files
 from kube_sync.errors import Misconfigured, Terminal
-from kube_sync.metadata.evidence import Policies, of_cluster, of_files
 from kube_sync.objects import ObjectKey
 from kube_sync.policykinds.kinds import METADATA
 from tests.fakes.apiserver import fake_apiserver, lists
