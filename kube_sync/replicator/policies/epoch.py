@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from kube_sync.kube.placementpolicies import PlacementPolicies
 from kube_sync.kube.policymaps import PolicyMaps
@@ -12,15 +13,43 @@ from kube_sync.kube.staging import CANARY, CANDIDATE
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.reads import Reads
 from kube_sync.opa.paths import DataPath
+from kube_sync.replicator.extent import Need
 from kube_sync.replicator.policies.canaries import StagedDecisions
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.outcomes import Policy
 from kube_sync.replicator.policies.shelf import Stands
 from kube_sync.replicator.policies.trial import TakeSample
-from kube_sync.replicator.resources import Resources
 
 # Told the digest of the modules in force, how many they are, and what the decision reads.
 Changed = Callable[[str, int, Reads], None]
+
+
+class Data(Protocol):
+    """What policies stand on: some of it may hold no more than they read."""
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether any of it holds only what is read."""
+        ...
+
+    def begin(self, needs: Iterable[Need | None]) -> None:
+        """Load what these sets of policies need; None: what nobody knows."""
+        ...
+
+    def hold(self, needs: Iterable[Need | None]) -> bool:
+        """Hold what these need beside what was needed before; returns whether OPA does.
+
+        If not, the loader is woken when it does.
+        """
+        ...
+
+    def settle(self, need: Need | None) -> None:
+        """Hold only this: it is in force, and nothing else may be."""
+        ...
+
+    def withheld(self, reads: Reads) -> Mapping[str, Sequence[str]]:
+        """Return what is read that the configuration keeps out, by module."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +65,7 @@ class Epoch:
     stands: Stands
     places: Callable[[], Sequence[DataPath]]  # where data lies beside that of the guard
     staging: StagedDecisions
-    data: Resources  # what policies stand on
+    data: Data  # what policies stand on
     objects: Sequence[PlacementPolicies] = ()
     sample: TakeSample | None = None  # of what OPA holds, to try policies on
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -23,7 +23,6 @@ from kube_sync.observability import metrics
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.paths import DataPath, object_path
 from kube_sync.opa.scratch import Cause, Modules, ScratchOpa, too_expensive
-from kube_sync.replicator.mirror import Mirror
 
 _EPOCH: Final = "trial"
 _OBJECTS: Final = 20  # of a collection
@@ -55,6 +54,21 @@ class Sample:
         return True
 
 
+class Held(Protocol):
+    """What OPA holds of one collection."""
+
+    name: str
+
+    @property
+    def held(self) -> int:
+        """How many objects."""
+        ...
+
+    def keys(self) -> Iterable[ObjectKey]:
+        """Return every object that OPA holds."""
+        ...
+
+
 class Sampler:
     """Takes a sample of one epoch of OPA's data."""
 
@@ -62,7 +76,7 @@ class Sampler:
         self,
         opa: OpaClient,
         root: str,
-        collections: Callable[[], Sequence[Mirror]],
+        collections: Callable[[], Sequence[Held]],
         targets: Callable[[], Iterable[str]],
         places: Callable[[], Sequence[DataPath]],
         *,
@@ -109,12 +123,12 @@ class Sampler:
             sample.add(path, await self._opa.get_data(path))
         return sample
 
-    async def _object(self, sample: Sample, found: Mirror, key: ObjectKey) -> bool:
+    async def _object(self, sample: Sample, found: Held, key: ObjectKey) -> bool:
         path = object_path(self._root, found.name, key)
         return sample.add(path, await self._opa.get_data(path))
 
 
-def _spread(found: Mirror) -> list[ObjectKey]:
+def _spread(found: Held) -> list[ObjectKey]:
     """Return some keys from all over a collection."""
     step = max(1, found.held // _OBJECTS)
     return list(islice(found.keys(), 0, step * _OBJECTS, step))
