@@ -47,9 +47,9 @@ from kube_sync.ledger import arguments as ledger
 from kube_sync.observability import healthcheck
 from kube_sync.observability.logs import configure_logs
 from kube_sync.observability.terminal import harmless
+from kube_sync.policies import stagearguments as staging
 from kube_sync.provisioning import arguments as provisioning
 from kube_sync.remediation import arguments as remediation
-from kube_sync.replicator.policies import stagearguments as staging
 
 if TYPE_CHECKING:  # slow: see below
     from kube_sync.policykinds.printing import Answer

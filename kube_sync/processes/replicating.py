@@ -17,6 +17,8 @@ from kube_sync.kube.events import Reporter
 from kube_sync.observability import metrics
 from kube_sync.opa.client import OpaClient, opa_client
 from kube_sync.opa.scratch import ScratchOpa
+from kube_sync.policies.shelf import Shelf
+from kube_sync.policies.trial import Trial
 from kube_sync.processes.board import serve_board
 from kube_sync.processes.conditions import keep_conditions
 from kube_sync.processes.context import Context
@@ -25,8 +27,6 @@ from kube_sync.processes.ledger import Opened, open_ledger
 from kube_sync.processes.policyevents import CONTROLLER, PolicyEvents
 from kube_sync.processes.scheduling import install_defaults
 from kube_sync.replicator.agent import Listeners, Replicator
-from kube_sync.replicator.policies.shelf import Shelf
-from kube_sync.replicator.policies.trial import Trial
 from kube_sync.runtime.configfile import ConfigFile
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.servertls import ServerTls, TlsFiles

@@ -40,11 +40,11 @@ from kube_sync.kube.staging import (
 from kube_sync.kube.wholeobjects import apply_object, delete_object, read_object
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.sides import side_of, told
+from kube_sync.policies.bundle import digest
+from kube_sync.policies.outcomes import as_annotation
+from kube_sync.policies.promotion import Record, canary_terms, objections
+from kube_sync.policies.stagearguments import Request
 from kube_sync.regoversion import NAME
-from kube_sync.replicator.policies.bundle import digest
-from kube_sync.replicator.policies.outcomes import as_annotation
-from kube_sync.replicator.policies.promotion import Record, canary_terms, objections
-from kube_sync.replicator.policies.stagearguments import Request
 
 _MANAGER: Final = "kube-sync-stage"
 _KEY: Final = "before.json"  # no module, so what carries it is no policy

@@ -26,7 +26,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.opa.client import OpaClient, OpaError, PolicyRejected
 from kube_sync.opa.paths import DataPath, add_operation, remove_operation
-from kube_sync.replicator.status import status_of
+from kube_sync.policies.status import status_of
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

@@ -36,19 +36,19 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.analysis.reads import Reads
 from kube_sync.opa.client import OpaClient
+from kube_sync.policies.epoch import Epoch
+from kube_sync.policies.loader import PolicyLoader
+from kube_sync.policies.status import StatusWriter
+from kube_sync.policies.trial import Sampler
 from kube_sync.replicator import datamaps
 from kube_sync.replicator.audit import Audit
 from kube_sync.replicator.datamaps import DataMaps
 from kube_sync.replicator.holdings import Holdings
 from kube_sync.replicator.placementcheck import PlacementCheck, fleet_names
-from kube_sync.replicator.policies.epoch import Epoch
-from kube_sync.replicator.policies.loader import PolicyLoader
-from kube_sync.replicator.policies.trial import Sampler
 from kube_sync.replicator.replica import TopologyOrigin
 from kube_sync.replicator.resources import Resources
 from kube_sync.replicator.selfcheck import SelfCheck
 from kube_sync.replicator.staging import Core, StagedEvaluation
-from kube_sync.replicator.status import StatusWriter
 from kube_sync.replicator.witnessing import witnessing
 from kube_sync.replicator.writer import Writer
 

@@ -23,9 +23,9 @@ from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.scratch import ScratchOpa
+from kube_sync.policies.bundle import digest
+from kube_sync.policies.shelf import Shelf
 from kube_sync.replicator.agent import Replicator
-from kube_sync.replicator.policies.bundle import digest
-from kube_sync.replicator.policies.shelf import Shelf
 from tests.eventually import eventually
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, kube_of

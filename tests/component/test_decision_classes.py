@@ -13,10 +13,10 @@ from prometheus_client import REGISTRY
 from kube_sync.config import Settings
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.observability.readiness import Readiness
+from kube_sync.policies import reading
+from kube_sync.policies.shelf import Shelf
 from kube_sync.replicator.agent import Replicator
 from kube_sync.replicator.classes import FEW
-from kube_sync.replicator.policies import reading
-from kube_sync.replicator.policies.shelf import Shelf
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, key, kube_of, opa_of
 from tests.fakes.compiler import FakeCompiler

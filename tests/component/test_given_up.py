@@ -11,8 +11,8 @@ from kube_sync.inspect.survey.arguments import Request
 from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.opa.analysis.reads import unread
 from kube_sync.opa.scratch import ScratchOpa
+from kube_sync.policies.reading import Reading
 from kube_sync.regoversion import in_version
-from kube_sync.replicator.policies.reading import Reading
 from tools.servers.binaries import ensure_binary
 
 OPA = str(ensure_binary("opa"))

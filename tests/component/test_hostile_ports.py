@@ -21,11 +21,11 @@ from kube_sync.decisions.stream import PATH as STREAM
 from kube_sync.decisions.stream import stream_app
 from kube_sync.observability.readiness import Readiness
 from kube_sync.observability.server import observability_app
+from kube_sync.policies import shelf
+from kube_sync.policies.shelf import Shelf
 from kube_sync.remediation import statuspage
 from kube_sync.remediation.arguments import APPLY, STATUS
 from kube_sync.remediation.statuspage import status_app
-from kube_sync.replicator.policies import shelf
-from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.runtime import connection
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tls import client_context

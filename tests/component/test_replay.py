@@ -26,8 +26,8 @@ from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.opa.analysis.reads import Reads
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.scratch import ScratchOpa
-from kube_sync.replicator.policies.bundle import digest
-from kube_sync.replicator.policies.reading import Reading
+from kube_sync.policies.bundle import digest
+from kube_sync.policies.reading import Reading
 from tests.unit.async_tools import running
 from tests.unit.commandline import status
 from tools.servers.binaries import ensure_binary

@@ -26,7 +26,7 @@ from kube_sync.inspect.survey.progress import Progress
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.scratch import Modules, ScratchOpa
-from kube_sync.replicator.policies.reading import Reading
+from kube_sync.policies.reading import Reading
 from tools.servers.binaries import ensure_binary
 
 ROOT = Path(__file__).resolve().parents[2]

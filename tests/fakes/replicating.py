@@ -12,9 +12,9 @@ from typing import Any
 from kube_sync.config import Settings
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.observability.readiness import Readiness
+from kube_sync.policies.shelf import Shelf
+from kube_sync.policies.way import Compiler
 from kube_sync.replicator.agent import Replicator
-from kube_sync.replicator.policies.shelf import Shelf
-from kube_sync.replicator.policies.way import Compiler
 from kube_sync.topology.controller.feed import gateway_api_feed
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clients import kube_of, opa_of

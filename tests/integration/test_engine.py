@@ -21,7 +21,7 @@ from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.kube.policymaps import PolicyMaps
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaClient, opa_client
-from kube_sync.replicator.policies.bundle import build
+from kube_sync.policies.bundle import build
 from tests.fakes.engine import review
 from tests.fakes.listing import Listing, listed
 from tools.servers.binaries import ensure_binary

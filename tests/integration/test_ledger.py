@@ -34,9 +34,9 @@ from kube_sync.ledger.store import Store
 from kube_sync.ledger.verifying import verify
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
+from kube_sync.policies.canary import Halt
 from kube_sync.processes.ledger import noted_elsewhere
 from kube_sync.processes.policyevents import PolicyEvents
-from kube_sync.replicator.policies.canary import Halt
 from tests.eventually import eventually
 from tests.fakes.clients import REPLICASETS
 from tests.fakes.ledgers import filled, verified

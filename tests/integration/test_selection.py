@@ -22,8 +22,8 @@ from kube_sync.kube.client import kube_client
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import opa_client
 from kube_sync.opa.scratch import ScratchOpa
+from kube_sync.policies.shelf import Shelf
 from kube_sync.replicator.agent import Replicator
-from kube_sync.replicator.policies.shelf import Shelf
 from tests.eventually import eventually
 from tools.servers.binaries import ensure_binary
 from tools.servers.http import get

@@ -44,13 +44,13 @@ from kube_sync.kube.reflector import Store
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.opa.client import OpaError
 from kube_sync.opa.modules import plain_package
+from kube_sync.policies.outcomes import Outcome, conditions, unreadable
 from kube_sync.policysync.feedback import feedback_of
 from kube_sync.policysync.fields import read as read_scalars
 from kube_sync.policysync.parameters import Parameters, parameters, together
 from kube_sync.remediation.decision_cache import DecisionCache
 from kube_sync.remediation.plan import plan
 from kube_sync.remediation.targets import Targets
-from kube_sync.replicator.policies.outcomes import Outcome, conditions, unreadable
 from kube_sync.replicator.projection import keeping, project, verbatim
 from tools.fuzz import samples
 from tools.fuzz.run import Parser

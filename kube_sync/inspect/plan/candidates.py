@@ -24,9 +24,9 @@ from kube_sync.kube.policynames import called, policy_key
 from kube_sync.kube.staging import STANDS_FOR, SUFFIX
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Modules
+from kube_sync.policies.bundle import digest
 from kube_sync.regoversion import V1, by_default
 from kube_sync.regoversion import version_of as rego_version_of
-from kube_sync.replicator.policies.bundle import digest
 
 _NEW: Final = ObjectKey("", "candidates")  # what new modules lie in
 

@@ -38,11 +38,11 @@ from kube_sync.inspect.survey.progress import Progress
 from kube_sync.kube.client import kube_client
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import ScratchOpa
+from kube_sync.policies.required_fields import Need
 from kube_sync.policykinds.printing import Answer
 from kube_sync.remediation.clusters import inventory, labels_of
 from kube_sync.remediation.modes import Modes
 from kube_sync.remediation.plan import Current
-from kube_sync.replicator.extent import Need
 
 Say = Callable[[str], None]
 _WRITTEN: Final = ("enforce", "manual")  # modes

@@ -39,8 +39,8 @@ from kube_sync.opa.client import OpaClient
 from kube_sync.opa.modules import file_of
 from kube_sync.opa.paths import DataPath, reference
 from kube_sync.opa.scratch import Modules
-from kube_sync.replicator.policies.builtin import built_in
-from kube_sync.replicator.policies.reading import Reading, TreeCompiler
+from kube_sync.policies.builtin import built_in
+from kube_sync.policies.reading import Reading, TreeCompiler
 
 INPUTS_MODULE: Final = "kube_sync/inspect/plan/inputs"  # its id
 _ANSWERS: Final = "kube_sync/inputs/answers"

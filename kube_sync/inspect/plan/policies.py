@@ -20,10 +20,10 @@ from kube_sync.objects import ObjectKey
 from kube_sync.opa.inspection import forbidden
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Cause, Modules, line_of
-from kube_sync.replicator.policies.builtin import built_in, packages
-from kube_sync.replicator.policies.choice import Candidate, Choice, Versions, choose
-from kube_sync.replicator.policies.guard import Declared, Guard
-from kube_sync.replicator.policies.way import Compiler
+from kube_sync.policies.builtin import built_in, packages
+from kube_sync.policies.choice import Candidate, Choice, Versions, choose
+from kube_sync.policies.guard import Declared, Guard
+from kube_sync.policies.way import Compiler
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.opa.analysis.paths import Path, covers
 from kube_sync.opa.analysis.reads import Reads, shown
 from kube_sync.opa.scratch import Modules
-from kube_sync.replicator.policies.bundle import digest
+from kube_sync.policies.bundle import digest
 from kube_sync.replicator.projection import NAMED
 
 NO_INPUT = "what it was made on is not recorded (ledger.inputs, or OPA failed)"

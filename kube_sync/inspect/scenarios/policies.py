@@ -18,7 +18,7 @@ from kube_sync.inspect.plan.policies import Chooser
 from kube_sync.opa.modules import file_of, plain_package
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import ScratchOpa
-from kube_sync.replicator.policies.choice import Choice
+from kube_sync.policies.choice import Choice
 
 
 @dataclass(frozen=True, slots=True)

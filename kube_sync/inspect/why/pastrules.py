@@ -20,8 +20,8 @@ from kube_sync.inspect.why.past import Past
 from kube_sync.inspect.why.telling import inputs_read
 from kube_sync.ledger.entries import text_of
 from kube_sync.opa.scratch import Modules
-from kube_sync.replicator.policies.builtin import built_in
-from kube_sync.replicator.policies.reading import TreeCompiler
+from kube_sync.policies.builtin import built_in
+from kube_sync.policies.reading import TreeCompiler
 
 
 class Scratch(Serving, TreeCompiler, Protocol):

@@ -8,8 +8,8 @@ from kube_sync.kube.policymaps import PolicyMap
 from kube_sync.kube.policynames import policy_key
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Cause
+from kube_sync.policies.outcomes import Policy
 from kube_sync.processes.policyevents import PolicyEvents
-from kube_sync.replicator.policies.outcomes import Policy
 
 P = ObjectKey("ns", "p")
 EXPENSIVE: Cause = {"code": "too_expensive", "message": "too expensive to compile (10 s)"}

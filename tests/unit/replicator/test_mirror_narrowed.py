@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client import REGISTRY
 
 from kube_sync.objects import ObjectKey
-from kube_sync.replicator.extent import Form
+from kube_sync.policies.required_fields import Form
 from tests.fakes.listing import listed
 from tests.unit.replicator.test_mirror import ROOT, Bench, added, deleted, item, listing
 

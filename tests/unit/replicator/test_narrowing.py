@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kube_sync.objects import SECRET_VALUES
 from kube_sync.opa.analysis import paths
 from kube_sync.opa.analysis.paths import EACH, Path
-from kube_sync.replicator.extent import Form
+from kube_sync.policies.required_fields import Form
 from kube_sync.replicator.narrowing import narrowing
 from kube_sync.replicator.projection import keeps_version
 from kube_sync.replicator.projection import project as whole

@@ -8,7 +8,7 @@ import pytest
 
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.objects import ObjectKey
-from kube_sync.replicator.extent import Form
+from kube_sync.policies.required_fields import Form
 from kube_sync.replicator.projector import TOO_DEEP, Projector
 
 KEY = ObjectKey("ns", "a")

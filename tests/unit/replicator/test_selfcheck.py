@@ -15,7 +15,7 @@ from kube_sync.kube.client import KubeClient
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.analyzer import analyze
 from kube_sync.opa.sides import Side
-from kube_sync.replicator.extent import Form
+from kube_sync.policies.required_fields import Form
 from kube_sync.replicator.selfcheck import SelfCheck
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import REPLICASETS, key, kube_of

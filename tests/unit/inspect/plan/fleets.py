@@ -14,7 +14,7 @@ from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.kube.configmaps import STATUS
 from kube_sync.kube.staging import CANARY, LABEL, SHARE
 from kube_sync.objects import ObjectKey
-from kube_sync.replicator.policies.bundle import digest
+from kube_sync.policies.bundle import digest
 
 NAMESPACE = "kube-federation-scheduling-policy"
 PLACEMENT = "federation.kubernetes.io/replica-set-preferences"

@@ -10,7 +10,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.opa.analysis.paths import Path
 from kube_sync.opa.analysis.reads import Ask, Document, FieldRead, Reads
-from kube_sync.replicator.extent import Need
+from kube_sync.policies.required_fields import Need
 from tests.unit.inspect.plan.fleets import FLEET, WORKLOADS, ZONE, item, replicaset
 
 PLACES = {

@@ -1,0 +1,358 @@
+"""Policies, of ConfigMaps and PlacementPolicies, into OPA, and the outcome back to their authors.
+
+Keeps true: OPA only ever gets sets that compile (`chooser.py`), once its data is loaded and has
+what they read, which is let go when nothing that may be in force reads it (`loaded.py`); what is
+staged lies beside them (`stages.py`), and why a policy is not in force is said on itself
+(`reporter.py`). A module whose key or policy is gone is unloaded. Reconciling an unchanged world
+writes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import NoReturn
+
+import structlog
+
+from kube_sync.decisions.canary import Canary
+from kube_sync.errors import SyncError
+from kube_sync.objects import ObjectKey
+from kube_sync.observability import metrics
+from kube_sync.observability.readiness import Readiness
+from kube_sync.opa.analysis.reads import Reads, unread
+from kube_sync.opa.client import OpaClient
+from kube_sync.opa.lanes import is_of_a_lane
+from kube_sync.opa.paths import DataPath
+from kube_sync.opa.scratch import Modules
+from kube_sync.policies.bundle import Bundle, build, digest
+from kube_sync.policies.choice import Choice
+from kube_sync.policies.chooser import Chooser, Record
+from kube_sync.policies.epoch import Epoch
+from kube_sync.policies.guard import Declared, Guard
+from kube_sync.policies.lanemaking import Beside
+from kube_sync.policies.lanes import Counted
+from kube_sync.policies.loaded import Failures, Loaded
+from kube_sync.policies.outcomes import Policy
+from kube_sync.policies.puts import InForce
+from kube_sync.policies.quarantine import Quarantine
+from kube_sync.policies.reading import Reading
+from kube_sync.policies.reporter import Reporter, Result, Warnings
+from kube_sync.policies.shelf import Shelf
+from kube_sync.policies.stages import Staged, Stages
+from kube_sync.policies.trial import Trial
+from kube_sync.policies.way import Compiler, Pathfinder, Way
+from kube_sync.runtime.backoff import Backoff
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+class PolicyLoader:
+    """Makes OPA hold what the policies say; it outlives the epochs of OPA's data."""
+
+    def __init__(
+        self,
+        chooser: Chooser,
+        loaded: Loaded,
+        reporter: Reporter,
+        ways: Pathfinder,
+        shelf: Shelf,
+        readiness: Readiness,
+        *,
+        quarantine: Quarantine,
+        news: asyncio.Event,
+        stages: Stages | None = None,
+        backoff: Backoff | None = None,
+    ) -> None:
+        """`news` is set where there is something to do, by the parts too.
+
+        Without `stages` only what is active counts.
+        """
+        self._chooser = chooser
+        self._loaded = loaded
+        self._reporter = reporter
+        self._ways = ways
+        self._shelf = shelf
+        self._readiness = readiness
+        self._quarantine = quarantine
+        self._news = news
+        self._stages = stages
+        self._backoff = backoff or Backoff(longest=5.0)
+        self._later: asyncio.TimerHandle | None = None
+        self._way: Way | None = None  # in the present epoch
+        self._explained: Choice | None = None  # with what OPA held when it failed
+        self._bundle: Bundle | None = None
+
+    @property
+    def in_force(self) -> Mapping[str, str]:
+        """The sources that OPA is known to hold, by id, without what is generated here."""
+        return self._loaded.in_force
+
+    @property
+    def rejected(self) -> Mapping[str, str]:
+        """Why a policy is not in force as it is, by its name."""
+        return self._chooser.rejected
+
+    @property
+    def reads(self) -> Reads | None:
+        """What the decision reads by what is in force, None before anything is."""
+        return self._loaded.reads
+
+    @property
+    def digest(self) -> str:
+        """The digest of what is in force, "" before anything is."""
+        return self._loaded.digest
+
+    @property
+    def canary(self) -> Canary | None:
+        """What decides on the objects of its side, None where nothing but what is in force does."""
+        return None if self._stages is None else self._stages.canary
+
+    async def claimed(self) -> Callable[[DataPath], bool]:
+        """Return what tells whether policies on record are refused where data lies at a place.
+
+        Raises SyncError.
+        """
+        return await self._chooser.claimed(by_bundle=await self._ways.by_bundle())
+
+    def warn(self, warnings: Warnings) -> None:
+        """Say on policies what is to be said of their decisions, by the ids of modules."""
+        if self._reporter.warn(warnings):
+            self._news.set()
+
+    def count(self, counted: Counted | None) -> None:
+        """Say what a lane would change, for whoever staged it; None: there is none."""
+        if self._stages is not None:
+            self._stages.count(counted)
+
+    def count_canary(self, counted: Counted | None) -> None:
+        """Say what the canary changes, or would; None: nobody knows."""
+        if self._stages is not None:
+            self._stages.count_canary(counted)
+
+    async def opa_ended(self) -> None:
+        """Say that OPA has lost all that it held. Never raises SyncError."""
+        await self._quarantine.opa_ended()
+
+    def wake(self) -> None:
+        """Say that a policy may have changed."""
+        self._news.set()
+
+    async def run(self, epoch: Epoch) -> NoReturn:
+        """Once the data is loaded, keep OPA's modules equal to the policies."""
+        self._loaded.begin()
+        if self._stages is not None:
+            self._stages.begin()
+        self._shelf.withhold()
+        self._chooser.begin()
+        if epoch.data.narrowed:
+            await self._foresee(epoch)
+        self._readiness.waiting("policies", "they are loaded after the data")
+        await epoch.loaded.wait()
+        await self._listed(epoch, "the policies are not listed yet")
+        self._chooser.let_try(epoch.sample)
+        self._way = None
+        while True:
+            self._news.clear()
+            try:
+                if self._way is None:
+                    self._way = await self._find(epoch)
+                if await self._reconcile(self._way, epoch):
+                    self._readiness.met("policies")
+                    epoch.applied.set()
+            except SyncError as error:
+                self._readiness.waiting("policies", str(error))
+                await self._backoff.wait(getattr(error, "retry_after", None))
+                continue
+            finally:
+                # There was an answer, or this process ends as it should.
+                self._try_later(await self._quarantine.ended())
+            self._backoff.progressed()
+            await self._news.wait()
+
+    async def _listed(self, epoch: Epoch, reason: str) -> None:
+        while not epoch.listed:
+            self._readiness.waiting("policies", reason)
+            self._news.clear()
+            await self._news.wait()
+
+    async def _foresee(self, epoch: Epoch) -> None:
+        """Find out what will be read, and is by what OPA holds: until then nothing is loaded."""
+        await self._listed(epoch, "they are not listed yet, so which fields they read is not known")
+        while True:
+            try:
+                way = await self._find(epoch)
+                choice = await self._chooser.choose(way, epoch, epoch.policies)
+                needs = [await self._loaded.need(way, way.held)] if way.held else []
+                needs += await self._loaded.ahead(way, self._chooser.wanted(choice))
+            except SyncError as error:
+                self._readiness.waiting("policies", str(error))
+                await self._backoff.wait(getattr(error, "retry_after", None))
+            else:
+                epoch.data.begin(needs)
+                self._backoff.progressed()
+                return
+            finally:
+                await self._quarantine.ended()
+
+    async def _find(self, epoch: Epoch) -> Way:
+        way = await self._ways.find(epoch.namespaces)
+        self._loaded.found(way.held)
+        return way
+
+    async def _reconcile(self, way: Way, epoch: Epoch) -> bool:
+        """Take one step; returns whether OPA holds what is chosen."""
+        policies = epoch.policies
+        way, choice = await self._choose(way, epoch, policies)
+        self._reporter.faults(epoch, policies, choice)
+        wanted = self._chooser.wanted(choice)
+        if not await self._has_data(way, epoch, wanted):
+            return False
+        guard = epoch.guard(way.guard)
+        beside = Beside(choice.modules, way.static, way.opaque, guard)
+        staged = await self._staged(way, epoch, beside, wanted)
+        if staged is None:
+            return False
+        delivered = await self._deliver(way, epoch, choice, {**wanted, **staged.modules})
+        if delivered is None:
+            # While OPA fetches them: until it is known what they read no decision is shared.
+            await self._loaded.need(way, {**way.static, **wanted})
+            return False
+        in_force, refused = _apart(delivered)
+        reads = await self._settle(way, epoch, choice, in_force, staged)
+        await self._chooser.save()
+        withheld = _both(epoch.data.withheld(reads), unread(reads))
+        result = Result(choice, in_force, self._chooser.good, withheld)
+        if self._stages is None:
+            await self._reporter.report(epoch, policies, result, ())
+            return True
+        self._stages.enter(epoch, staged, reads, refused)
+        told = self._stages.statuses(epoch, beside, staged, refused)
+        await self._reporter.report(epoch, policies, result, told)
+        # Last of all: what is in force is told of without waiting for what is beside it.
+        await self._stages.make(epoch, beside)
+        return True
+
+    async def _choose(
+        self, way: Way, epoch: Epoch, policies: Mapping[ObjectKey, Policy]
+    ) -> tuple[Way, Choice]:
+        choice = await self._chooser.choose(way, epoch, policies)
+        if choice.failures and choice is not self._explained:
+            # They may need what OPA has got from elsewhere since.
+            self._way = way = await self._ways.look_again(way)
+            choice = self._explained = await self._chooser.choose(way, epoch, policies)
+        return way, choice
+
+    async def _has_data(self, way: Way, epoch: Epoch, wanted: Modules) -> bool:
+        """Have OPA hold what these read; tell, once it does, that decisions may differ."""
+        alike = self._loaded.stays(way, wanted)
+        needs = await self._loaded.ahead(way, wanted) if epoch.data.narrowed else [None]
+        if not epoch.data.hold(needs):
+            reason = "the data lacks what they read, and is listed again"
+            self._readiness.waiting("policies", reason)
+            return False
+        if self._loaded.offer(wanted, alike=alike):
+            epoch.changing()
+        return True
+
+    async def _staged(
+        self, way: Way, epoch: Epoch, beside: Beside, wanted: Modules
+    ) -> Staged | None:
+        """Return what goes beside it, None where that is waited for."""
+        if self._stages is None:
+            return Staged()
+        staged = await self._stages.offer(way, epoch, beside, wanted)
+        if staged.canary.waits and not epoch.applied.is_set():
+            # It decided before: without it, its objects would go back for a moment.
+            self._readiness.waiting("policies", "the data lacks what the canary reads")
+            return None
+        self._stages.leave(epoch, staged)
+        return staged
+
+    async def _deliver(
+        self, way: Way, epoch: Epoch, choice: Choice, modules: Modules
+    ) -> InForce | None:
+        """Return what is in force, None while OPA has not come for it: then it wakes us."""
+        beside = epoch.staged if any(map(is_of_a_lane, modules)) else []
+        versions = {**choice.modules, **{policy.key: policy.modules for policy in beside}}
+        self._quarantine.offered(digest(modules), versions)
+        if way.puts is not None:
+            return await way.puts.deliver(modules)
+        if self._bundle is None or self._bundle.revision != digest(modules):
+            self._bundle = build(modules, self._loaded.packages(modules))
+        if not self._shelf.publish(self._bundle, epoch.stands, self._complain):
+            self._readiness.waiting("policies", "OPA has not fetched and activated them yet")
+            return None
+        return InForce(modules, {})
+
+    async def _settle(
+        self, way: Way, epoch: Epoch, choice: Choice, in_force: InForce, staged: Staged
+    ) -> Reads:
+        """Let the data go that nobody needs any more, and tell what is in force, if it is news."""
+        alike = self._loaded.stands
+        reads, need = await self._loaded.settle(way, in_force, staged.needs)
+        epoch.data.settle(need)
+        self._chooser.note(choice, in_force)
+        new = self._loaded.note(in_force, reads, epoch.changed, epoch.renamed, alike=alike)
+        metrics.policy_loads.labels("loaded").inc(new)
+        metrics.policies_in_force.set(len(self._loaded))
+        return reads
+
+    def _complain(self, reason: str) -> None:
+        self._readiness.waiting("policies", reason)
+        log.warning("policies_not_activated", reason=reason)
+
+    def _try_later(self, seconds: float | None) -> None:
+        """Look again so much later, at those that wait for others; None: there are none."""
+        if self._later is not None:
+            self._later.cancel()
+        self._later = None
+        if seconds is not None:
+            self._later = asyncio.get_running_loop().call_later(seconds, self._news.set)
+
+
+def policy_loader(
+    opa: OpaClient,
+    compiler: Compiler,
+    shelf: Shelf,
+    guard: Guard,
+    reading: Reading,
+    generated: Modules,
+    *,
+    record: Record,
+    reporter: Reporter,
+    readiness: Readiness,
+    quarantine: Quarantine,
+    trial: Trial | None = None,
+    stages: Callable[[Reading, asyncio.Event], Stages] | None = None,
+    backoff: Backoff | None = None,
+) -> PolicyLoader:
+    """Make a PolicyLoader of its parts; `generated` modules are part of every set."""
+    news, declared = asyncio.Event(), Declared(compiler)
+    loaded = Loaded(declared, reading, generated)
+    parts = compiler, declared, loaded, reading, generated
+    chooser = Chooser(*parts, record=record, quarantine=quarantine, trial=trial, news=news)
+    return PolicyLoader(
+        chooser,
+        loaded,
+        reporter,
+        Pathfinder(opa, compiler, guard, generated),
+        shelf,
+        readiness,
+        quarantine=quarantine,
+        news=news,
+        stages=None if stages is None else stages(reading, news),
+        backoff=backoff,
+    )
+
+
+def _both(some: Warnings, others: Warnings) -> Warnings:
+    return {i: [*some.get(i, ()), *others.get(i, ())] for i in {**some, **others}}
+
+
+def _apart(delivered: InForce) -> tuple[InForce, Failures]:
+    """Return what is in force without the lanes beside it, and what OPA refuses of these."""
+    modules = {i: source for i, source in delivered.modules.items() if not is_of_a_lane(i)}
+    failures = {i: error for i, error in delivered.failures.items() if not is_of_a_lane(i)}
+    refused = {i: e for i, e in delivered.failures.items() if i not in failures}
+    return InForce(modules, failures), refused

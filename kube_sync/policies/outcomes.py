@@ -1,0 +1,248 @@
+"""What the author of a PlacementPolicy reads on it: is it compiled, active, in conflict.
+
+Keeps true: conditions that say what they said keep their times, so an unchanged world is written
+nothing; a policy that is not meant to decide says so, and of a staged one the field `staged` says
+what a ConfigMap in its place would say. They are news for people: nothing in force goes by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from kube_sync.kube.conditions import Condition, are_right, dated
+from kube_sync.kube.meta import time_text
+from kube_sync.kube.placementpolicies import PlacementPolicy
+from kube_sync.kube.policymaps import PolicyMap
+from kube_sync.kube.policynames import called
+from kube_sync.kube.staging import CANARY, CANDIDATE
+from kube_sync.objects import ObjectKey
+from kube_sync.opa.inspection import FORBIDDEN, TOO_EXPENSIVE
+from kube_sync.opa.lanes import LANES
+from kube_sync.opa.scratch import Cause, line_of
+from kube_sync.opa.sides import side_of, told
+from kube_sync.policies.account import NOT_TRIED, QUARANTINED, STAGE, UNREADABLE, WAITING
+from kube_sync.policykinds.conditions import condition
+
+Json = dict[str, Any]
+Policy = PolicyMap | PlacementPolicy
+
+_NOT_STAGED: Final = "NotStaged"
+# Of versions that are refused for what they did.
+HARMFUL: Final = {
+    TOO_EXPENSIVE: "TooExpensive",
+    NOT_TRIED: "NotTriedAgain",
+    QUARANTINED: "Quarantined",
+}
+_REASONS: Final = {
+    FORBIDDEN: "Forbidden",
+    UNREADABLE: "Unreadable",
+    STAGE: _NOT_STAGED,
+    WAITING: "Waiting",
+    "unauthorized": "NotTaken",
+    **HARMFUL,
+}
+_FIELDS: Final = {"stands_for": "standsFor", "together_with": "togetherWith"}  # by what texts say
+_STAGES: Final = {
+    "candidate": (
+        "Candidate",
+        "a candidate is not loaded: `kube-sync plan` tells what it would do",
+    ),
+    "shadow": ("Shadow", "it decides beside what is in force, and has no effect"),
+    "canary": ("NotCounted", "it is counted before anything is decided by it"),
+}
+_DECIDES: Final = "Canary"
+_HALTED: Final = "Halted"
+_SAYABLE: Final = ("ok", "halted")  # what a status may be for its fields to be told
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a policy that is meant to decide."""
+
+    causes: Sequence[Cause] = ()  # why it is not in the set that compiles
+    refused: Sequence[Cause] = ()  # why OPA does not take it all the same
+    rivals: frozenset[ObjectKey] = frozenset()
+    held: bool = False  # a version of it is in force
+    warnings: Sequence[str] = ()  # of what is in force
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What became of one that decides beside what is in force, or is only compiled."""
+
+    said: str  # what the status annotation of a ConfigMap would say
+
+
+# None: it is not meant to decide, or it is not known yet what becomes of it beside what does.
+Told = Iterable[tuple[PlacementPolicy, Outcome | Tried | None]]
+Want = Callable[[PlacementPolicy, Json], None]
+
+
+class Outcomes:
+    """Wants the statuses of all PlacementPolicies, where those that they have are others."""
+
+    def __init__(
+        self,
+        want: Want,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._want = want
+        self._now = now
+        # Wanted already, on which version: until the watch tells of it, it is not wanted anew.
+        self._wanted: dict[ObjectKey, tuple[str, list[Json]]] = {}
+
+    def tell(self, told: Told) -> None:
+        """Say of all of them what became of each."""
+        before, self._wanted = self._wanted, {}
+        now = time_text(self._now())
+        for policy, outcome in told:
+            version, earlier = before.get(policy.key, ("", []))
+            if outcome is None and _is_of_its_stage(policy):
+                continue  # what it said stands until there is more to say
+            found = earlier if version == policy.version else policy.conditions
+            wanted = dated(conditions(policy, outcome), found, policy.generation, now)
+            staged = staged_by(outcome)
+            if not are_right(policy.conditions, wanted) or policy.staged != staged:
+                self._wanted[policy.key] = policy.version, wanted
+                beside = {} if staged is None else {"staged": staged}
+                self._want(policy, {"conditions": wanted, **beside})
+
+
+def nobody(_told: Told) -> None:
+    """Tell nobody."""
+
+
+def conditions(policy: PlacementPolicy, outcome: Outcome | Tried | None) -> list[Condition]:
+    """Return what to say of a policy, without generation and time."""
+    if isinstance(outcome, Outcome):
+        return _of(policy, outcome)
+    if outcome is None or policy.stage not in (*LANES, CANDIDATE):
+        return _staged(policy.stage)
+    return _tried(policy, msgspec.json.decode(outcome.said))
+
+
+def staged_by(outcome: Outcome | Tried | None) -> Json | None:
+    """Return the field `staged` of a status, None where nothing is to be said there."""
+    said: Json = msgspec.json.decode(outcome.said) if isinstance(outcome, Tried) else {}
+    if said.pop("status", None) not in _SAYABLE:
+        return None
+    # No field is null: as the API server holds it, it would be another one than was wanted.
+    return {_FIELDS.get(name, name): value for name, value in said.items() if value is not None}
+
+
+def as_annotation(policy: PlacementPolicy) -> str | None:
+    """Return what a ConfigMap would say where a staged policy says this; None: nothing yet."""
+    compiled = next((one for one in policy.conditions if one.get("type") == "Compiled"), Json())
+    if compiled.get("observedGeneration") != policy.generation:
+        return None
+    said: Json = {"status": "error", "error": {"message": compiled.get("message", "")}}
+    if compiled.get("status") != "False":
+        said = said_before(policy)
+    return msgspec.json.encode(said).decode()
+
+
+def said_before(policy: PlacementPolicy) -> Json:
+    """Return what the status of a staged policy says of its stage, of whichever version of it."""
+    staged: Json = policy.staged if isinstance(policy.staged, dict) else {}
+    names = {field: name for name, field in _FIELDS.items()}
+    status = "halted" if "halted" in staged else "ok"
+    return {"status": status, **{names.get(name, name): v for name, v in staged.items()}}
+
+
+def unreadable(policy: Policy) -> tuple[Cause, ...]:
+    """Return why a policy is not even tried."""
+    if policy.unreadable is not None:
+        return ({"code": UNREADABLE, "message": policy.unreadable},)
+    return ()
+
+
+def _is_of_its_stage(policy: PlacementPolicy) -> bool:
+    """Tell whether it says of itself what became of it in the stage where it is, as it is."""
+    reason, _ = _STAGES.get(policy.stage, ("", ""))
+    reasons = (reason, _NOT_STAGED, *((_DECIDES, _HALTED) if policy.stage == CANARY else ()))
+    return policy.stage in (*LANES, CANDIDATE) and any(
+        one.get("type") == "Active"
+        and one.get("reason") in reasons
+        and one.get("observedGeneration") == policy.generation
+        for one in policy.conditions
+    )
+
+
+def _staged(stage: str) -> list[Condition]:
+    unknown = ("UnknownStage", f"nobody knows the stage {stage!r:.80}: the policy is not loaded")
+    reason, why = _STAGES.get(stage, unknown)
+    return [
+        condition("Compiled", "Unknown", "NotTried", ["it has not been compiled"]),
+        condition("Active", "False", reason, [why]),
+        condition("Conflicting", "Unknown", "NotTried", ["only active policies are compared"]),
+    ]
+
+
+def _tried(policy: PlacementPolicy, said: Mapping[str, Any]) -> list[Condition]:
+    causes = (said.get("error") or {}).get("errors", ())
+    compiled = [_line(cause, policy.key) for cause in causes]
+    faulty = causes and policy.stage in LANES
+    active = (_NOT_STAGED, "it does not decide beside what is in force") if faulty else None
+    reason, why = active or _without_fault(policy.stage, said)
+    together = "it compiles together with all others, in the place of what it stands for"
+    tried = "only active policies are compared"
+    return [
+        condition("Compiled", str(not causes), _reason(causes), compiled or [together]),
+        condition("Active", "False", reason, [why]),
+        condition("Conflicting", "Unknown", "NotTried", [tried]),
+    ]
+
+
+def _without_fault(stage: str, said: Mapping[str, Any]) -> tuple[str, str]:
+    """Return reason and message of what is no decision on all objects, and not meant to be."""
+    if halted := said.get("halted"):
+        return _HALTED, f"it was taken out: {'; '.join(halted['why'])}"
+    if effect := said.get("effect"):
+        side = side_of("", effect["share"], ",".join(effect["namespaces"]))
+        return _DECIDES, f"it decides on {told(side)}, and what is in force on the others"
+    return _STAGES[stage]
+
+
+def _of(policy: PlacementPolicy, outcome: Outcome) -> list[Condition]:
+    own, causes = policy.key, outcome.causes
+    compiled = [_line(cause, own) for cause in causes] or ["it compiles together with all others"]
+    rivals = sorted(map(called, outcome.rivals))
+    conflicts = [f"conflicts with {rival}" for rival in rivals] or ["none is in its way"]
+    return [
+        condition("Compiled", str(not causes), _reason(causes), compiled),
+        _active(outcome, own),
+        condition("Conflicting", str(bool(rivals)), "Conflict" if rivals else "Clear", conflicts),
+    ]
+
+
+def _reason(causes: Sequence[Cause]) -> str:
+    codes = {cause.get("code") for cause in causes}
+    if not codes:
+        return "Compiled"
+    (code, *others) = map(str, codes)
+    return "CompileError" if others else _REASONS.get(code, "CompileError")
+
+
+def _active(outcome: Outcome, own: ObjectKey) -> Condition:
+    refused = [f"OPA does not take it: {_line(cause, own)}" for cause in outcome.refused]
+    if not outcome.causes and not refused:
+        return condition(
+            "Active", "True", "InForce", ["decisions are made by it", *outcome.warnings]
+        )
+    if outcome.held:
+        instead = "its last good version is in force instead"
+        return condition("Active", "False", "LastGood", [instead, *refused])
+    return condition("Active", "False", "NotInForce", ["nothing of it is in force", *refused])
+
+
+def _line(cause: Cause, own: ObjectKey) -> str:
+    """Return one cause with file and row, as in `placement.rego:3: rego_parse_error: …`."""
+    file = str((cause.get("location") or {}).get("file") or "")
+    holder, _, name = file.rpartition("/")
+    return line_of(cause, {file: name} if holder == str(own) else None)

@@ -1,0 +1,83 @@
+"""Whether a staged policy may be promoted, and what is kept to take that back. Pure.
+
+Keeps true: what is promoted is what was counted (its digest says so), and no effect passes its
+limit; what is written down before a promotion gives back exactly what was there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from kube_sync.errors import NO_JSON
+from kube_sync.kube.staging import CANARY, MAX_BREAKS, MAX_MOVES, NAMESPACES, SHADOW, SHARE
+from kube_sync.policies.stagearguments import Limits, Request
+
+_BREAKS = ("failed", "refused", "undecided", "nowhere")
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What a policy held before a promotion (None: there was none), and what was promoted."""
+
+    before: dict[str, str] | None
+    promoted: dict[str, str]
+    rego_version: str | None = None  # that the policy stated before, for what it held
+
+
+def objections(status: str | None, modules: str, limits: Limits) -> list[str]:
+    """Return why a policy whose modules have this digest is not promoted, none if it may be.
+
+    `status` is the text of its status annotation.
+    """
+    try:
+        said = msgspec.json.decode(status or "null", type=dict[str, Any])
+    except NO_JSON:
+        return ["the replicator has said nothing of it yet"]
+    if said.get("status") != "ok":
+        return [_fault(said)]
+    if said.get("stage") not in (SHADOW, CANARY) or not isinstance(said.get("objects"), int):
+        return ["it has not decided beside what is in force yet: nothing is counted"]
+    if said.get("modules") != modules:
+        return ["what is counted is of another version of it: wait for the replicator"]
+    if others := said.get("together_with"):
+        return [f"what is counted is of it together with {', '.join(map(str, others))}"]
+    return [*passed(said, limits)]
+
+
+def canary_terms(request: Request, has: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the annotations of a canary as it is asked for; what is not said stays as it is.
+
+    Limits that are the usual ones are said by none.
+    """
+    usual, limits = Limits(), request.limits
+    named = request.share is not None or request.namespaces is not None
+    return {
+        SHARE: request.share if named else has.get(SHARE),
+        NAMESPACES: request.namespaces if named else has.get(NAMESPACES),
+        MAX_BREAKS: None if limits.breaks == usual.breaks else str(limits.breaks),
+        MAX_MOVES: None if limits.moves == usual.moves else _plain(limits.moves),
+    }
+
+
+def passed(said: Mapping[str, Any], limits: Limits) -> Iterator[str]:
+    """Yield which limits counts have passed: `objects`, and how many would go each way."""
+    for effect in _BREAKS:
+        if said.get(effect, 0) > limits.breaks:
+            yield f"{said[effect]} would be {effect}, at most {limits.breaks} may"
+    moves, objects = said.get("moves", 0), said["objects"]
+    if moves > limits.moves * objects:
+        yield f"{moves} of {objects} would move, at most {limits.moves:.0%} may"
+
+
+def _plain(share: float) -> str:
+    return f"{share:.12f}".rstrip("0").rstrip(".")
+
+
+def _fault(said: Mapping[str, Any]) -> str:
+    error, halted = said.get("error"), said.get("halted")
+    if isinstance(halted, dict):
+        return f"it was halted as a canary: {'; '.join(map(str, halted.get('why', ())))}"
+    why = error.get("message", "") if isinstance(error, dict) else "its status says no more"
+    return f"it is at fault: {why}"

@@ -1,0 +1,167 @@
+"""Tells authors what became of their policies: statuses of ConfigMaps and PlacementPolicies.
+
+Keeps true: a status is for people; it never steers nor delays what is in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from kube_sync.errors import SyncError
+from kube_sync.kube.placementpolicies import PlacementPolicy
+from kube_sync.kube.policymaps import PolicyMap
+from kube_sync.kube.policynames import called
+from kube_sync.objects import ObjectKey
+from kube_sync.observability import metrics
+from kube_sync.opa.client import OpaError
+from kube_sync.opa.scratch import Cause
+from kube_sync.policies.account import account, not_put
+from kube_sync.policies.choice import Choice, Versions
+from kube_sync.policies.epoch import Epoch
+from kube_sync.policies.lanemaking import unknown
+from kube_sync.policies.loaded import Failures
+from kube_sync.policies.outcomes import Outcome, Policy, Told, Tried, nobody
+from kube_sync.policies.puts import InForce
+from kube_sync.policies.quarantine import Quarantine, quarantined
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+_FAULT_CHARACTERS: Final = 300
+
+Annotate = Callable[[PolicyMap, str], Awaitable[None]]
+Failed = Callable[[Mapping[ObjectKey, Policy], Mapping[ObjectKey, Iterable[Cause]]], None]
+Warnings = Mapping[str, Sequence[str]]  # by a module's id
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a turn of the PolicyLoader has come to."""
+
+    choice: Choice
+    in_force: InForce
+    good: Versions
+    withheld: Warnings  # what is read that OPA does not get
+
+
+class Reporter:
+    """Writes what is said of each policy where its author looks."""
+
+    def __init__(
+        self,
+        annotate: Annotate,
+        quarantine: Quarantine,
+        *,
+        at_fault: Callable[[str | None], None] = lambda _: None,
+        tell: Callable[[Told], None] = nobody,
+        failed: Failed = lambda _policies, _failures: None,
+    ) -> None:
+        """`annotate` writes the status of a ConfigMap, and may raise SyncError.
+
+        `at_fault` is told which policies are not in force as they are, None: all are; `tell` what
+        became of each PlacementPolicy, `failed` why policies fail.
+        """
+        self._annotate = annotate
+        self._quarantine = quarantine
+        self._at_fault = at_fault
+        self._tell = tell
+        self._failed = failed
+        self._decided: Warnings = {}  # warnings of what is decided
+
+    def warn(self, warnings: Warnings) -> bool:
+        """Say on policies what is to be said of their decisions; returns whether it is news."""
+        before, self._decided = self._decided, warnings
+        return warnings != before
+
+    def faults(self, epoch: Epoch, policies: Mapping[ObjectKey, Policy], choice: Choice) -> None:
+        """Tell at once which policies fail, whatever becomes of the others."""
+        self._at_fault(_faults({**choice.failures, **unknown(epoch.staged)}))
+        metrics.policies_rejected.set(len(choice.failures))
+        metrics.policies_quarantined.set(quarantined(choice.failures))
+        doubts = {key: self._quarantine.doubts(found.modules) for key, found in policies.items()}
+        self._failed(policies, {**doubts, **choice.failures})
+
+    async def report(
+        self,
+        epoch: Epoch,
+        policies: Mapping[ObjectKey, Policy],
+        result: Result,
+        staged: Iterable[tuple[Policy, str]],
+    ) -> None:
+        """Tell what became of each policy; `staged` is what is said of those that are staged."""
+        choice, in_force = result.choice, result.in_force
+        metrics.policies_rejected.set(len(choice.failures.keys() | _not_taken(choice, in_force)))
+        for policy in policies.values():
+            if isinstance(policy, PolicyMap):
+                await self._write(policy, self._status(policy, result))
+        said: dict[ObjectKey, str] = {}
+        for policy, status in [*staged]:
+            if isinstance(policy, PolicyMap):
+                await self._write(policy, status)
+            else:
+                said[policy.key] = status
+        # One that has come since, or is another one by now, is told of by the next turn.
+        still = [p for objects in epoch.objects for p in objects if policies.get(p.key) == p]
+        outcomes = ((policy, self._outcome(policy, result)) for policy in still)
+        self._tell([*outcomes, *_tried(epoch, said)])
+
+    def _status(self, policy: PolicyMap, result: Result) -> str:
+        refused = not_put(_of(policy, result.in_force))
+        causes = [*result.choice.failures.get(policy.key, ()), *refused]
+        rivals = result.choice.conflicts.get(policy.key, ())
+        held, warnings = bool(result.good.get(policy.key)), self._warnings(policy, result.withheld)
+        return account(causes, rivals, in_force=held, warnings=warnings)
+
+    def _outcome(self, policy: PlacementPolicy, result: Result) -> Outcome:
+        return Outcome(
+            tuple(result.choice.failures.get(policy.key, ())),
+            tuple(not_put(_of(policy, result.in_force))),
+            frozenset(result.choice.conflicts.get(policy.key, ())),
+            bool(result.good.get(policy.key)),
+            self._warnings(policy, result.withheld),
+        )
+
+    async def _write(self, policy: PolicyMap, status: str) -> None:
+        if policy.status == status:
+            return
+        try:
+            await self._annotate(policy, status)
+        except SyncError as error:
+            # A conflict means that the ConfigMap changed: its next version gets a status of its
+            # own.
+            log.warning("policy_status_not_written", policy=str(policy.key), error=str(error))
+
+    def _warnings(self, policy: Policy, withheld: Warnings) -> tuple[str, ...]:
+        doubts = (cause["message"] for cause in self._quarantine.doubts(policy.modules))
+        found = (
+            text
+            for i in sorted(policy.modules)
+            for text in (*withheld.get(i, ()), *self._decided.get(i, ()))
+        )
+        return (*found, *doubts)
+
+
+def _tried(epoch: Epoch, said: Mapping[ObjectKey, str]) -> Told:
+    for policy in (policy for objects in epoch.objects for policy in objects.staged):
+        yield policy, Tried(said[policy.key]) if policy.key in said else None
+
+
+def _faults(failures: Mapping[ObjectKey, Sequence[Cause]]) -> str | None:
+    if not failures:
+        return None
+    first = min(failures, key=str)
+    more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+    error = str(OpaError(errors=list(failures[first])))
+    return f"policy {called(first)}: not in force as it is: {error:.{_FAULT_CHARACTERS}}{more}"
+
+
+def _not_taken(choice: Choice, in_force: InForce) -> set[ObjectKey]:
+    failed = in_force.failures.keys()
+    return {key for key, modules in choice.modules.items() if modules.keys() & failed}
+
+
+def _of(policy: Policy, in_force: InForce) -> Failures:
+    return {i: error for i, error in in_force.failures.items() if i in policy.modules}

@@ -1,0 +1,159 @@
+"""The outcome of a policy or of data, on the object: written by one replica of several.
+
+A ConfigMap has an annotation for it, a PlacementPolicy its status.
+
+Keeps true: only the replica that holds the Lease writes, so that replicas with OPAs of their own
+do not write over each other; what is wanted meanwhile is remembered, the newest for each object,
+and written when the Lease is held. A status is news for people: it never steers nor delays what is
+in force, and whoever wants one does not wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
+
+import msgspec
+import structlog
+
+from kube_sync.errors import Conflict, NotFound, Retriable, SyncError, Terminal
+from kube_sync.kube.client import KubeClient
+from kube_sync.kube.patch import ObjectReference, annotate, apply_status
+from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES, PlacementPolicy
+from kube_sync.kube.policymaps import CONFIGMAPS, STATUS
+from kube_sync.kube.policynames import called, object_key
+from kube_sync.objects import ObjectKey
+from kube_sync.opa.client import OpaError
+from kube_sync.policies.account import bounded
+from kube_sync.runtime.backoff import Backoff
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+FIELD_MANAGER = "kube-sync-replicator"
+OK = '{"status":"ok"}'
+_CHARACTERS = 1_000  # of a message
+
+
+class Leadership(Protocol):
+    """Whether this process is the one that acts."""
+
+    @property
+    def held(self) -> bool:
+        """True as long as nobody else acts."""
+        ...
+
+
+class Subject(Protocol):
+    """A ConfigMap as it was read."""
+
+    @property
+    def key(self) -> ObjectKey:
+        """Where it is."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """The resourceVersion that the status is about."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Annotation:
+    version: str
+    status: str
+
+    async def write(self, client: KubeClient, key: ObjectKey) -> None:
+        try:
+            await self._annotate(client, key, self.status)
+        except Terminal:
+            # Where others' annotations leave no room, no status is better than one that is not
+            # true: that of an earlier version, or one that its author wrote.
+            await self._annotate(client, key, None)
+            raise
+
+    async def _annotate(self, client: KubeClient, key: ObjectKey, status: str | None) -> None:
+        annotations = {STATUS: status}
+        await annotate(client, CONFIGMAPS, key, self.version, annotations, FIELD_MANAGER)
+
+
+@dataclass(frozen=True, slots=True)
+class _Status:
+    uid: str
+    status: Mapping[str, Any]
+
+    async def write(self, client: KubeClient, key: ObjectKey) -> None:
+        of = ObjectReference(PLACEMENT_POLICIES, KIND, object_key(key), self.uid)
+        await apply_status(client, of, self.status, FIELD_MANAGER)
+
+
+class StatusWriter:
+    """Brings wanted statuses onto objects while the Lease is held."""
+
+    def __init__(
+        self, client: KubeClient, leadership: Leadership, *, backoff: Backoff | None = None
+    ) -> None:
+        self._client = client
+        self._leadership = leadership
+        self._backoff = backoff or Backoff()
+        self._news = asyncio.Event()
+        self._due: dict[ObjectKey, _Annotation | _Status] = {}
+
+    async def annotate(self, subject: Subject, status: str) -> None:
+        """Want this status on a ConfigMap, in place of any that was wanted before."""
+        self.want(subject, status)
+
+    def want(self, subject: Subject, status: str) -> None:
+        """Want this status on a ConfigMap, in place of any that was wanted before."""
+        self._due[subject.key] = _Annotation(subject.version, status)
+        self._news.set()
+
+    def want_status(self, policy: PlacementPolicy, status: Mapping[str, Any]) -> None:
+        """Want this status on a PlacementPolicy, in place of any that was wanted before."""
+        self._due[policy.key] = _Status(policy.uid, status)
+        self._news.set()
+
+    def wake(self) -> None:
+        """Look again whether the Lease is held."""
+        self._news.set()
+
+    async def run(self) -> NoReturn:
+        """Write what is due until cancelled."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            while self._due and self._leadership.held:
+                await self._write(*next(iter(self._due.items())))
+
+    async def _write(self, key: ObjectKey, wanted: _Annotation | _Status) -> None:
+        try:
+            await wanted.write(self._client, key)
+        except Retriable as error:
+            log.warning("status_not_written", subject=called(key), error=str(error))
+            await self._backoff.wait(error.retry_after)
+            self._due[key] = self._due.pop(key)  # to the end: others may be written
+            return
+        except (Conflict, NotFound):
+            # It changed or went meanwhile: its next version gets a status of its own.
+            log.info("status_out_of_date", subject=called(key))
+        except SyncError as error:
+            log.warning("status_not_written", subject=called(key), error=str(error))
+        self._backoff.progressed()
+        # The same one, not an equal one: a newer one may have been wanted meanwhile.
+        if self._due.get(key) is wanted:
+            del self._due[key]
+
+
+def status_of(failures: Sequence[OpaError]) -> str:
+    """Return the annotation's text: all went well, or every cause with file and message."""
+    if not failures:
+        return OK
+    causes = [cause for failure in failures for cause in failure.errors or [_cause(failure)]]
+    message = failures[0].message[:_CHARACTERS]
+    error = OpaError(failures[0].code, message, bounded(causes))
+    return msgspec.json.encode({"status": "error", "error": error}).decode()
+
+
+def _cause(failure: OpaError) -> dict[str, str]:
+    return {"message": str(failure)}

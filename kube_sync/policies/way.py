@@ -1,0 +1,110 @@
+"""How modules get into one OPA, and what it holds that did not come from here.
+
+Read from OPA itself: its configuration says whether it fetches its policies as a bundle. Modules
+that it got from elsewhere are compiled with ours, and nothing of ours may take their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import structlog
+
+from kube_sync.opa.client import LoadedPolicy, OpaClient, OpaError
+from kube_sync.opa.inspection import is_suspicious, without_metadata
+from kube_sync.opa.scratch import Cause, Modules
+from kube_sync.policies.guard import Guard, Inspector
+from kube_sync.policies.puts import Puts
+from kube_sync.policies.reading import TreeCompiler
+from kube_sync.policies.shelf import RESOURCE
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+class Compiler(TreeCompiler, Inspector, Protocol):
+    """The scratch OPA."""
+
+    async def check(self, modules: Modules, given: Collection[str] = ()) -> list[Cause]:
+        """Compile all together; they may call builtins that are `given`."""
+        ...
+
+    async def parsed(self, modules: Modules) -> dict[str, Any]:
+        """Return the syntax trees as they were written, with locations, by id."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The way into one OPA, in one epoch."""
+
+    guard: Guard
+    static: Modules  # of OPA's own; none if they do not compile here
+    held: Modules  # all that OPA held when it was looked at
+    opaque: bool  # some of OPA's own cannot be compiled here
+    puts: Puts | None  # None: by bundle
+    is_ours: Callable[[str], bool]
+
+
+class Pathfinder:
+    """Finds the way, and looks again at what is beside it."""
+
+    def __init__(
+        self, opa: OpaClient, compiler: Compiler, guard: Guard, generated: Modules
+    ) -> None:
+        self._opa = opa
+        self._compiler = compiler
+        self._guard = guard
+        self._generated = generated
+
+    async def find(self, namespaces: Sequence[str]) -> Way:
+        """Learn how OPA gets its policies. Raises SyncError."""
+        bundle = await self._opa.bundle_from(RESOURCE)
+        held = await self._opa.policies()
+        log.info("policies_go_by", way="put" if bundle is None else "bundle")
+        if bundle is not None:
+            return await self._beside(held, None, lambda i: i.startswith(f"{bundle}/"))
+        puts = Puts(self._opa, namespaces)
+        await puts.adopt(held)
+        return await self._beside(held, puts, puts.is_ours)
+
+    async def by_bundle(self) -> bool:
+        """Tell whether OPA fetches its policies. Raises SyncError."""
+        return await self._opa.bundle_from(RESOURCE) is not None
+
+    async def look_again(self, way: Way) -> Way:
+        """Take into account what OPA has got from elsewhere since. Raises SyncError."""
+        return await self._beside(await self._opa.policies(), way.puts, way.is_ours)
+
+    async def _beside(
+        self, held: Sequence[LoadedPolicy], puts: Puts | None, is_ours: Callable[[str], bool]
+    ) -> Way:
+        everything = {found.id: found.raw for found in held}
+        own = [found for found in held if not is_ours(found.id)]
+        static = {f"static/{found.id}": found.raw for found in own}
+        static, builtins = await self._tolerated(static)
+        if causes := await self._compiler.check({**static, **self._generated}, builtins):
+            # They are in force all the same: OPA may run with options that we do not know.
+            log.warning("own_policies_do_not_compile", error=str(OpaError(errors=causes)))
+            static = {}
+        packages = sorted({found.package for found in own})
+        by_bundle = puts is None
+        guard = replace(
+            self._guard,
+            own=packages,
+            own_builtins=builtins,
+            by_bundle=by_bundle,
+            one_by_one=not by_bundle,
+        )
+        return Way(guard, static, everything, bool(own) and not static, puts, is_ours)
+
+    async def _tolerated(self, static: Modules) -> tuple[dict[str, str], frozenset[str]]:
+        """Return OPA's own modules without schemas, and the builtins only they may call.
+
+        Whoever runs OPA gave it these, and they are in force whatever they say.
+        """
+        suspicious = {i: source for i, source in static.items() if is_suspicious(source)}
+        found = await self._compiler.inspect(suspicious) if suspicious else {}
+        plain = {i: without_metadata(static[i]) for i in found if found[i].schemas}
+        return {**static, **plain}, frozenset(n for one in found.values() for n in one.names)
