@@ -47,7 +47,7 @@ from kube_sync.ledger import arguments as ledger
 from kube_sync.observability import healthcheck
 from kube_sync.observability.logs import configure_logs
 from kube_sync.observability.terminal import harmless
-from kube_sync.policies import stagearguments as staging
+from kube_sync.policies.staging import arguments as staging
 from kube_sync.provisioning import arguments as provisioning
 from kube_sync.remediation import arguments as remediation
 

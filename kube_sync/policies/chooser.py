@@ -20,15 +20,15 @@ from kube_sync.opa.inspection import EXPENSIVE_SECONDS, forbidden, may_nest_deep
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Cause, Modules
 from kube_sync.policies.choice import Candidate, Choice, Versions, choose
+from kube_sync.policies.delivery import Compiler, Way
 from kube_sync.policies.epoch import Epoch
 from kube_sync.policies.guard import Declared, Guard
 from kube_sync.policies.loaded import Loaded
-from kube_sync.policies.outcomes import Policy, unreadable
-from kube_sync.policies.puts import InForce
+from kube_sync.policies.placementpolicy_status import Policy, unreadable
+from kube_sync.policies.policy_api import InForce
 from kube_sync.policies.quarantine import Quarantine
 from kube_sync.policies.reading import Reading
 from kube_sync.policies.trial import TakeSample, Trial
-from kube_sync.policies.way import Compiler, Way
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

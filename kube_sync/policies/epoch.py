@@ -13,11 +13,11 @@ from kube_sync.kube.staging import CANARY, CANDIDATE
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.reads import Reads
 from kube_sync.opa.paths import DataPath
-from kube_sync.policies.canaries import StagedDecisions
+from kube_sync.policies.bundle_server import Stands
 from kube_sync.policies.guard import Guard
-from kube_sync.policies.outcomes import Policy
+from kube_sync.policies.placementpolicy_status import Policy
 from kube_sync.policies.required_fields import Need
-from kube_sync.policies.shelf import Stands
+from kube_sync.policies.staging.canaries import StagedDecisions
 from kube_sync.policies.trial import TakeSample
 
 # Told the digest of the modules in force, how many they are, and what the decision reads.

@@ -16,12 +16,12 @@ from kube_sync.opa.lanes import ROOT, is_of_a_lane
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Modules
 from kube_sync.policies.bundle import digest
+from kube_sync.policies.delivery import Way
 from kube_sync.policies.epoch import Changed
 from kube_sync.policies.guard import Declared
-from kube_sync.policies.puts import InForce
+from kube_sync.policies.policy_api import InForce
 from kube_sync.policies.reading import Reading
 from kube_sync.policies.required_fields import Need
-from kube_sync.policies.way import Way
 
 Failures = Mapping[str, OpaError]  # by a module's id
 Packages = Mapping[str, DataPath]  # by the module's id; those that nobody knows are left out

@@ -26,22 +26,22 @@ from kube_sync.opa.lanes import is_of_a_lane
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Modules
 from kube_sync.policies.bundle import Bundle, build, digest
+from kube_sync.policies.bundle_server import Shelf
 from kube_sync.policies.choice import Choice
 from kube_sync.policies.chooser import Chooser, Record
+from kube_sync.policies.delivery import Compiler, Pathfinder, Way
 from kube_sync.policies.epoch import Epoch
 from kube_sync.policies.guard import Declared, Guard
-from kube_sync.policies.lanemaking import Beside
-from kube_sync.policies.lanes import Counted
 from kube_sync.policies.loaded import Failures, Loaded
-from kube_sync.policies.outcomes import Policy
-from kube_sync.policies.puts import InForce
+from kube_sync.policies.placementpolicy_status import Policy
+from kube_sync.policies.policy_api import InForce
 from kube_sync.policies.quarantine import Quarantine
 from kube_sync.policies.reading import Reading
 from kube_sync.policies.reporter import Reporter, Result, Warnings
-from kube_sync.policies.shelf import Shelf
-from kube_sync.policies.stages import Staged, Stages
+from kube_sync.policies.staging.lane_builder import Beside
+from kube_sync.policies.staging.lanes import Counted
+from kube_sync.policies.staging.stages import Staged, Stages
 from kube_sync.policies.trial import Trial
-from kube_sync.policies.way import Compiler, Pathfinder, Way
 from kube_sync.runtime.backoff import Backoff
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

@@ -19,14 +19,14 @@ from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.opa.client import OpaError
 from kube_sync.opa.scratch import Cause
-from kube_sync.policies.account import account, not_put
 from kube_sync.policies.choice import Choice, Versions
+from kube_sync.policies.configmap_status import account, not_put
 from kube_sync.policies.epoch import Epoch
-from kube_sync.policies.lanemaking import unknown
 from kube_sync.policies.loaded import Failures
-from kube_sync.policies.outcomes import Outcome, Policy, Told, Tried, nobody
-from kube_sync.policies.puts import InForce
+from kube_sync.policies.placementpolicy_status import Outcome, Policy, Told, Tried, nobody
+from kube_sync.policies.policy_api import InForce
 from kube_sync.policies.quarantine import Quarantine, quarantined
+from kube_sync.policies.staging.lane_builder import unknown
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

@@ -26,7 +26,7 @@ from kube_sync.kube.policymaps import CONFIGMAPS, STATUS
 from kube_sync.kube.policynames import called, object_key
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaError
-from kube_sync.policies.account import bounded
+from kube_sync.policies.configmap_status import bounded
 from kube_sync.runtime.backoff import Backoff
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

@@ -13,10 +13,10 @@ from kube_sync.kube.policynames import object_key
 from kube_sync.ledger.heads import HALTED
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Cause
-from kube_sync.policies.account import UNEXPLAINED
 from kube_sync.policies.bundle import digest
-from kube_sync.policies.canary import Halt
-from kube_sync.policies.outcomes import HARMFUL, Policy
+from kube_sync.policies.configmap_status import UNEXPLAINED
+from kube_sync.policies.placementpolicy_status import HARMFUL, Policy
+from kube_sync.policies.staging.canary import Halt
 
 CONTROLLER: Final = "kube-sync.io/replicator"
 _RELEASED: Final = "OpaEndsUnexplained"

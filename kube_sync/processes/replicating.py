@@ -17,7 +17,7 @@ from kube_sync.kube.events import Reporter
 from kube_sync.observability import metrics
 from kube_sync.opa.client import OpaClient, opa_client
 from kube_sync.opa.scratch import ScratchOpa
-from kube_sync.policies.shelf import Shelf
+from kube_sync.policies.bundle_server import Shelf
 from kube_sync.policies.trial import Trial
 from kube_sync.processes.board import serve_board
 from kube_sync.processes.conditions import keep_conditions

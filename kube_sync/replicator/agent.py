@@ -39,20 +39,20 @@ from kube_sync.opa.analysis import analyzer
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.paths import DataPath
 from kube_sync.policies.builtin import built_in, packages
-from kube_sync.policies.canaries import Halted
+from kube_sync.policies.bundle_server import Shelf
+from kube_sync.policies.delivery import Compiler
 from kube_sync.policies.guard import Guard
-from kube_sync.policies.lastgood import LastGood
+from kube_sync.policies.last_good import LastGood
 from kube_sync.policies.loader import PolicyLoader, policy_loader
 from kube_sync.policies.marker import Marker
-from kube_sync.policies.outcomes import Outcomes
+from kube_sync.policies.placementpolicy_status import Outcomes
 from kube_sync.policies.quarantine import Quarantine
 from kube_sync.policies.reading import Reading
 from kube_sync.policies.reporter import Failed, Reporter
-from kube_sync.policies.shelf import Shelf
-from kube_sync.policies.stages import stages_of
+from kube_sync.policies.staging.canaries import Halted
+from kube_sync.policies.staging.stages import stages_of
 from kube_sync.policies.status import StatusWriter
 from kube_sync.policies.trial import Trial
-from kube_sync.policies.way import Compiler
 from kube_sync.replicator import datamaps
 from kube_sync.replicator.audit import AUDIT_MODULE, audit_module
 from kube_sync.replicator.load import InForce, Lasting, Load

@@ -31,7 +31,7 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.opa.analysis.reads import Reads
 from kube_sync.opa.sides import Side
-from kube_sync.policies.lanes import Counted
+from kube_sync.policies.staging.lanes import Counted
 from kube_sync.replicator.differences import KINDS, Kind, difference
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.runtime.backoff import Backoff

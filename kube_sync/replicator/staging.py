@@ -27,9 +27,9 @@ from kube_sync.observability import metrics
 from kube_sync.opa.analysis.reads import Reads, joined
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.lanes import Lane
-from kube_sync.policies.canaries import Counting
-from kube_sync.policies.lanes import Counted
 from kube_sync.policies.loader import PolicyLoader
+from kube_sync.policies.staging.canaries import Counting
+from kube_sync.policies.staging.lanes import Counted
 from kube_sync.replicator.classes import Widen
 from kube_sync.replicator.resources import Resources
 from kube_sync.replicator.selfcheck import SelfCheck

@@ -31,7 +31,7 @@ from kube_sync.opa.client import OpaClient
 from kube_sync.opa.entry import ENTRY_PATH
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.opa.sides import Side
-from kube_sync.policies.shelf import Shelf
+from kube_sync.policies.bundle_server import Shelf
 from kube_sync.replicator import agent, staging
 from kube_sync.replicator.shadow import Shadow
 from tests.component.test_shadow_counts import EDITS, SETTINGS, settled

@@ -24,7 +24,7 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policies.bundle import digest
-from kube_sync.policies.shelf import Shelf
+from kube_sync.policies.bundle_server import Shelf
 from kube_sync.replicator.agent import Replicator
 from tests.eventually import eventually
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver

@@ -14,7 +14,7 @@ from kube_sync.config import Settings
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.observability.readiness import Readiness
 from kube_sync.policies import reading
-from kube_sync.policies.shelf import Shelf
+from kube_sync.policies.bundle_server import Shelf
 from kube_sync.replicator.agent import Replicator
 from kube_sync.replicator.classes import FEW
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists

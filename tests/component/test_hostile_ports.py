@@ -21,8 +21,8 @@ from kube_sync.decisions.stream import PATH as STREAM
 from kube_sync.decisions.stream import stream_app
 from kube_sync.observability.readiness import Readiness
 from kube_sync.observability.server import observability_app
-from kube_sync.policies import shelf
-from kube_sync.policies.shelf import Shelf
+from kube_sync.policies import bundle_server
+from kube_sync.policies.bundle_server import Shelf
 from kube_sync.remediation import statuspage
 from kube_sync.remediation.arguments import APPLY, STATUS
 from kube_sync.remediation.statuspage import status_app
@@ -40,7 +40,7 @@ from tests.unit.remediation.test_reconciler import ApiServer
 from tests.unit.remediation.test_reconciler import World as Remediator
 
 # Of the stream's port: what is added to it belongs here.
-_STREAM_PATHS = (STREAM, f"{STREAM}/{Placement().path}", "/" + shelf.RESOURCE, "/nowhere")
+_STREAM_PATHS = (STREAM, f"{STREAM}/{Placement().path}", "/" + bundle_server.RESOURCE, "/nowhere")
 
 _BOARD_PATHS = (
     "/ui",
@@ -124,7 +124,7 @@ async def port(
     monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncGenerator[Port]:
     """A port that is unharmed by what the test does, and has logged neither errors nor secrets."""
-    monkeypatch.setattr(shelf, "_SHORTEST_WAIT", 0.05)
+    monkeypatch.setattr(bundle_server, "_SHORTEST_WAIT", 0.05)
     # That a client has gone whose body nobody reads shows when something is sent to it.
     monkeypatch.setattr(stream, "SILENCE_SECONDS", 0.1)
     with capture_logs() as logs, caplog.at_level(logging.INFO):
@@ -249,7 +249,7 @@ async def test_clients_that_hang_up_leave_nothing_behind(port: Port) -> None:
 async def test_a_wrong_token_opens_no_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shown: bytes
 ) -> None:
-    monkeypatch.setattr(shelf, "_SHORTEST_WAIT", 0.05)
+    monkeypatch.setattr(bundle_server, "_SHORTEST_WAIT", 0.05)
     for opened in (_stream, _status):
         async with opened(tmp_path) as port:
             for path in port.paths:

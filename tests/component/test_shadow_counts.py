@@ -25,7 +25,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.scratch import ScratchOpa
-from kube_sync.policies.shelf import Shelf
+from kube_sync.policies.bundle_server import Shelf
 from kube_sync.replicator import agent, staging
 from kube_sync.replicator.differences import KINDS
 from kube_sync.replicator.shadow import Shadow

@@ -12,8 +12,8 @@ from typing import Any
 from kube_sync.config import Settings
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.observability.readiness import Readiness
-from kube_sync.policies.shelf import Shelf
-from kube_sync.policies.way import Compiler
+from kube_sync.policies.bundle_server import Shelf
+from kube_sync.policies.delivery import Compiler
 from kube_sync.replicator.agent import Replicator
 from kube_sync.topology.controller.feed import gateway_api_feed
 from tests.fakes.apiserver import FakeApiServer

@@ -34,7 +34,7 @@ from kube_sync.ledger.store import Store
 from kube_sync.ledger.verifying import verify
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
-from kube_sync.policies.canary import Halt
+from kube_sync.policies.staging.canary import Halt
 from kube_sync.processes.ledger import noted_elsewhere
 from kube_sync.processes.policyevents import PolicyEvents
 from tests.eventually import eventually

@@ -19,7 +19,7 @@ from kube_sync.kube.client import kube_client
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient, opa_client
 from kube_sync.opa.scratch import ScratchOpa
-from kube_sync.policies.shelf import Shelf
+from kube_sync.policies.bundle_server import Shelf
 from kube_sync.replicator.agent import Replicator
 from kube_sync.replicator.audit import AUDIT_MODULE, audit_module
 from kube_sync.topology.controller.feed import gateway_api_feed

@@ -44,7 +44,7 @@ from kube_sync.kube.reflector import Store
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.opa.client import OpaError
 from kube_sync.opa.modules import plain_package
-from kube_sync.policies.outcomes import Outcome, conditions, unreadable
+from kube_sync.policies.placementpolicy_status import Outcome, conditions, unreadable
 from kube_sync.policysync.feedback import feedback_of
 from kube_sync.policysync.fields import read as read_scalars
 from kube_sync.policysync.parameters import Parameters, parameters, together

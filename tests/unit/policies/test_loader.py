@@ -24,22 +24,22 @@ from kube_sync.opa.analysis.reads import Reads
 from kube_sync.opa.builtins import refusal
 from kube_sync.opa.client import OpaClient
 from kube_sync.policies.bundle import Bundle
-from kube_sync.policies.canaries import Canaries, Counting
+from kube_sync.policies.bundle_server import RESOURCE, Shelf, Stands
+from kube_sync.policies.bundle_server import Refused as Unpublished
 from kube_sync.policies.choice import Versions
 from kube_sync.policies.epoch import Epoch
 from kube_sync.policies.guard import Guard
-from kube_sync.policies.lanemaking import LaneMaker
-from kube_sync.policies.lanes import Counted, Lanes
 from kube_sync.policies.loader import PolicyLoader, policy_loader
 from kube_sync.policies.marker import State
-from kube_sync.policies.outcomes import Outcome, Told, Tried
+from kube_sync.policies.placementpolicy_status import Outcome, Told, Tried
 from kube_sync.policies.quarantine import Quarantine
 from kube_sync.policies.reading import Reading
 from kube_sync.policies.reporter import Reporter
 from kube_sync.policies.required_fields import Need
-from kube_sync.policies.shelf import RESOURCE, Shelf, Stands
-from kube_sync.policies.shelf import Refused as Unpublished
-from kube_sync.policies.stages import Stages
+from kube_sync.policies.staging.canaries import Canaries, Counting
+from kube_sync.policies.staging.lane_builder import LaneMaker
+from kube_sync.policies.staging.lanes import Counted, Lanes
+from kube_sync.policies.staging.stages import Stages
 from kube_sync.regoversion import in_version
 from tests.fakes.compiler import FakeCompiler, reading
 from tests.fakes.http import Recorded, answer

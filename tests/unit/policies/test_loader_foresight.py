@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 from kube_sync.opa.analysis.reads import Reads
+from kube_sync.policies.bundle_server import RESOURCE
 from kube_sync.policies.required_fields import Need
-from kube_sync.policies.shelf import RESOURCE
 from tests.fakes.compiler import FakeCompiler, reading
 from tests.fakes.http import answer
 from tests.fakes.opa import FakeOpa

@@ -20,7 +20,7 @@ from kube_sync.policies.bundle import digest
 from kube_sync.policies.choice import Versions
 from kube_sync.policies.marker import Marker, State
 from kube_sync.policies.quarantine import Quarantine, quarantined
-from tests.unit.policies.test_lastgood import Api
+from tests.unit.policies.test_last_good import Api
 
 A, B, C = (ObjectKey("ns", name) for name in "abc")
 GOOD: Versions = {A: {"ns/a/m": "package a"}}

@@ -8,7 +8,7 @@ from kube_sync.kube.policymaps import PolicyMap
 from kube_sync.kube.policynames import policy_key
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Cause
-from kube_sync.policies.outcomes import Policy
+from kube_sync.policies.placementpolicy_status import Policy
 from kube_sync.processes.policyevents import PolicyEvents
 
 P = ObjectKey("ns", "p")

@@ -15,7 +15,7 @@ from kube_sync.errors import SyncError, Terminal
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
 from kube_sync.kube.policymaps import STATUS
 from kube_sync.policies.bundle import digest
-from kube_sync.policies.stagearguments import Request, Step, _named
+from kube_sync.policies.staging.arguments import Request, Step, _named
 from kube_sync.processes.staging import run_stage
 from kube_sync.regoversion import with_versions
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, patches

@@ -18,8 +18,8 @@ from kube_sync.guard import Placements
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
 from kube_sync.opa.sides import Side
-from kube_sync.policies.canaries import Counting
-from kube_sync.policies.lanes import Counted
+from kube_sync.policies.staging.canaries import Counting
+from kube_sync.policies.staging.lanes import Counted
 from kube_sync.replicator.resources import Resources
 from kube_sync.replicator.staging import Core, StagedEvaluation
 

@@ -9,7 +9,7 @@ from kube_sync.kube.policynames import policy_key
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.inspection import Finding, forbidden
 from kube_sync.opa.scratch import Cause
-from kube_sync.policies.account import account
+from kube_sync.policies.configmap_status import account
 
 RIVAL = ObjectKey("ns", "other")
 CAUSE: Cause = {

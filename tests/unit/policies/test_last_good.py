@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from kube_sync.errors import Conflict, NotFound, Refused, Retriable, SyncError
 from kube_sync.objects import ObjectKey
-from kube_sync.policies.lastgood import LastGood
+from kube_sync.policies.last_good import LastGood
 
 GOOD = {
     ObjectKey("ns", "p"): {"ns/p/a.rego": "package a"},

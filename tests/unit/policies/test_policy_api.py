@@ -9,7 +9,7 @@ import msgspec
 from kube_sync.opa.client import LoadedPolicy
 from kube_sync.opa.entry import ENTRY_MODULE
 from kube_sync.opa.paths import DataPath
-from kube_sync.policies.puts import Puts
+from kube_sync.policies.policy_api import Puts
 
 LANE = {f"kube_sync_stage/canary/p__{name}": f"package {name}" for name in "ab"}
 

@@ -18,10 +18,10 @@ from kube_sync.kube.policynames import named
 from kube_sync.kube.staging import CANDIDATE
 from kube_sync.opa.client import OpaError
 from kube_sync.opa.scratch import Cause
-from kube_sync.policies.account import WAITING, account
 from kube_sync.policies.bundle import digest
-from kube_sync.policies.lanemaking import Beside, LaneMaker, Stage, Staged
-from kube_sync.policies.outcomes import Policy
+from kube_sync.policies.configmap_status import WAITING, account
+from kube_sync.policies.placementpolicy_status import Policy
+from kube_sync.policies.staging.lane_builder import Beside, LaneMaker, Stage, Staged
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

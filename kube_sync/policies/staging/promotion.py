@@ -13,7 +13,7 @@ import msgspec
 
 from kube_sync.errors import NO_JSON
 from kube_sync.kube.staging import CANARY, MAX_BREAKS, MAX_MOVES, NAMESPACES, SHADOW, SHARE
-from kube_sync.policies.stagearguments import Limits, Request
+from kube_sync.policies.staging.arguments import Limits, Request
 
 _BREAKS = ("failed", "refused", "undecided", "nowhere")
 

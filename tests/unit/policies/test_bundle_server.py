@@ -12,7 +12,7 @@ from aiohttp import web
 
 from kube_sync.errors import EpochLost
 from kube_sync.policies.bundle import Bundle
-from kube_sync.policies.shelf import RESOURCE, Shelf
+from kube_sync.policies.bundle_server import RESOURCE, Shelf
 from kube_sync.runtime.httpserver import serving
 from tests.unit.async_tools import Waits, until
 
@@ -165,7 +165,7 @@ async def test_question_with_the_set_s_name_says_that_it_is_in_force(bench: Benc
 async def test_long_poll_without_news_ends_when_it_was_asked_to(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kube_sync.policies.shelf._SHORTEST_WAIT", 0.05)
+    monkeypatch.setattr("kube_sync.policies.bundle_server._SHORTEST_WAIT", 0.05)
     assert await bench.ask(wait=0) == (304, None, b"")
     bench.publish(ONE)
     assert await bench.ask('"1"', wait=0) == (304, '"1"', b"")

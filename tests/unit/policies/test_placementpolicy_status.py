@@ -13,10 +13,9 @@ from kube_sync.kube.policynames import policy_key
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.inspection import Finding, forbidden
 from kube_sync.opa.scratch import Cause
-from kube_sync.policies.account import account
 from kube_sync.policies.bundle import digest
-from kube_sync.policies.lanes import Counted, status_of
-from kube_sync.policies.outcomes import (
+from kube_sync.policies.configmap_status import account
+from kube_sync.policies.placementpolicy_status import (
     Outcome,
     Outcomes,
     Tried,
@@ -24,6 +23,7 @@ from kube_sync.policies.outcomes import (
     conditions,
     unreadable,
 )
+from kube_sync.policies.staging.lanes import Counted, status_of
 
 KEY = policy_key(ObjectKey("ns", "web"))
 POLICY = PlacementPolicy(KEY, "1", "uid", 4, "", "active", {f"{KEY}/a.rego": "package a"})

@@ -17,10 +17,10 @@ from kube_sync.opa.client import OpaClient
 from kube_sync.opa.entry import ENTRY_MODULE
 from kube_sync.opa.scratch import Modules
 from kube_sync.opa.sides import Side
-from kube_sync.policies import stages
 from kube_sync.policies.bundle import digest
-from kube_sync.policies.lanes import Counted
-from kube_sync.policies.outcomes import Outcomes, Told
+from kube_sync.policies.placementpolicy_status import Outcomes, Told
+from kube_sync.policies.staging import stages
+from kube_sync.policies.staging.lanes import Counted
 from kube_sync.replicator.differences import KINDS
 from tests.fakes.compiler import FakeCompiler, reading
 from tests.fakes.http import answer

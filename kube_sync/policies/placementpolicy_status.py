@@ -25,7 +25,7 @@ from kube_sync.opa.inspection import FORBIDDEN, TOO_EXPENSIVE
 from kube_sync.opa.lanes import LANES
 from kube_sync.opa.scratch import Cause, line_of
 from kube_sync.opa.sides import side_of, told
-from kube_sync.policies.account import NOT_TRIED, QUARANTINED, STAGE, UNREADABLE, WAITING
+from kube_sync.policies.configmap_status import NOT_TRIED, QUARANTINED, STAGE, UNREADABLE, WAITING
 from kube_sync.policykinds.conditions import condition
 
 Json = dict[str, Any]

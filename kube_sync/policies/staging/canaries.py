@@ -19,13 +19,13 @@ from kube_sync.opa.client import OpaError
 from kube_sync.opa.entry import ENTRY_MODULE, entry_module
 from kube_sync.opa.scratch import Cause, Modules
 from kube_sync.opa.sides import Side
-from kube_sync.policies.account import STAGE, account, not_put
 from kube_sync.policies.bundle import digest
-from kube_sync.policies.canary import CanaryKeeper, Halt, halted_before
-from kube_sync.policies.lanemaking import Beside, Staged
-from kube_sync.policies.lanes import Counted, Lanes
-from kube_sync.policies.outcomes import Policy
+from kube_sync.policies.configmap_status import STAGE, account, not_put
+from kube_sync.policies.placementpolicy_status import Policy
 from kube_sync.policies.required_fields import Need
+from kube_sync.policies.staging.canary import CanaryKeeper, Halt, halted_before
+from kube_sync.policies.staging.lane_builder import Beside, Staged
+from kube_sync.policies.staging.lanes import Counted, Lanes
 
 _NOTHING: Cause = {
     "code": STAGE,

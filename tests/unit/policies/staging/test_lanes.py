@@ -14,9 +14,9 @@ from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Cause, Modules
 from kube_sync.policies.bundle import digest
 from kube_sync.policies.guard import Guard
-from kube_sync.policies.lanemaking import Beside, LaneMaker, Staged
-from kube_sync.policies.lanes import Counted, Lanes, status_of
 from kube_sync.policies.quarantine import Quarantine
+from kube_sync.policies.staging.lane_builder import Beside, LaneMaker, Staged
+from kube_sync.policies.staging.lanes import Counted, Lanes, status_of
 from tests.fakes.compiler import FakeCompiler
 
 PLACE, LIB = ObjectKey("p", "place"), ObjectKey("p", "lib")

@@ -17,19 +17,19 @@ from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.evaluator import batch_module
 from kube_sync.opa.analysis.reads import Reads, joined
 from kube_sync.opa.scratch import Modules
-from kube_sync.policies.account import not_put
 from kube_sync.policies.bundle import digest
-from kube_sync.policies.canaries import Canaries, Counting, Halted, Offer
+from kube_sync.policies.configmap_status import not_put
+from kube_sync.policies.delivery import Compiler, Way
 from kube_sync.policies.epoch import Epoch
-from kube_sync.policies.lanemaking import Beside, LaneMaker
-from kube_sync.policies.lanes import Counted, Lanes
 from kube_sync.policies.loaded import Failures
-from kube_sync.policies.outcomes import Policy
+from kube_sync.policies.placementpolicy_status import Policy
 from kube_sync.policies.quarantine import Quarantine
 from kube_sync.policies.reading import Reading
 from kube_sync.policies.required_fields import Need
+from kube_sync.policies.staging.canaries import Canaries, Counting, Halted, Offer
+from kube_sync.policies.staging.lane_builder import Beside, LaneMaker
+from kube_sync.policies.staging.lanes import Counted, Lanes
 from kube_sync.policies.trial import Trial
-from kube_sync.policies.way import Compiler, Way
 
 _AGAIN_SECONDS = 30.0  # until lanes are made that there was no answer for
 

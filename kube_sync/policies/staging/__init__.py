@@ -1,0 +1,1 @@
+"""Policies that decide beside what is in force: shadows, canaries, candidates."""
