@@ -42,14 +42,14 @@ from kube_sync.policies.status import StatusWriter
 from kube_sync.policies.trial import Sampler
 from kube_sync.replicator import datamaps
 from kube_sync.replicator.audit import Audit
+from kube_sync.replicator.collection_index import Holdings
 from kube_sync.replicator.datamaps import DataMaps
-from kube_sync.replicator.holdings import Holdings
+from kube_sync.replicator.input_recorder import witnessing
 from kube_sync.replicator.placementcheck import PlacementCheck, fleet_names
 from kube_sync.replicator.replica import TopologyOrigin
 from kube_sync.replicator.resources import Resources
 from kube_sync.replicator.selfcheck import SelfCheck
 from kube_sync.replicator.staging import Core, StagedEvaluation
-from kube_sync.replicator.witnessing import witnessing
 from kube_sync.replicator.writer import Writer
 
 InForce = Callable[[str, Mapping[str, str]], None]  # told the digest of policies, and the modules

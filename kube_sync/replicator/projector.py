@@ -17,7 +17,7 @@ from kube_sync.kube.collection import Item
 from kube_sync.objects import ObjectKey
 from kube_sync.policies.required_fields import WHOLE, Form
 from kube_sync.replicator.firstload import Loaded
-from kube_sync.replicator.narrowing import narrowing
+from kube_sync.replicator.path_projection import narrowing
 from kube_sync.replicator.projection import Project, keeps_version, project
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

@@ -27,7 +27,7 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.opa.client import QueryApi
 from kube_sync.opa.lanes import lane_path
-from kube_sync.replicator.narrowing import narrowing
+from kube_sync.replicator.path_projection import narrowing
 from kube_sync.replicator.resources import Resources
 from kube_sync.runtime.controller import Result, work
 from kube_sync.runtime.workqueue import WorkQueue

@@ -39,9 +39,9 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.opa import paths
 from kube_sync.opa.client import OpaClient, PolicyRejected
 from kube_sync.opa.paths import DataPath
+from kube_sync.replicator.collection_index import Fence, Holdings
 from kube_sync.replicator.datamaps import DataMaps, Written
 from kube_sync.replicator.firstload import FirstLoad
-from kube_sync.replicator.holdings import Fence, Holdings
 from kube_sync.replicator.mirror import Batch, Mirror
 from kube_sync.runtime.backoff import Backoff
 

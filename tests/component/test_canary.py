@@ -32,7 +32,7 @@ from kube_sync.opa.entry import ENTRY_PATH
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.opa.sides import Side
 from kube_sync.policies.bundle_server import Shelf
-from kube_sync.replicator import agent, staging
+from kube_sync.replicator import epochs, staging
 from kube_sync.replicator.shadow import Shadow
 from tests.component.test_shadow_counts import EDITS, SETTINGS, settled
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
@@ -64,7 +64,7 @@ class World:
     def __init__(self, api: FakeApiServer, kube: KubeClient, opa: OpaClient) -> None:
         self.api, self.opa, self._kube = api, opa, kube
         self.hub = DecisionHub("none")
-        self.replicator: agent.Replicator  # once one runs
+        self.replicator: epochs.Replicator  # once one runs
         self.workloads = settled()[1]
         self.sets: dict[str, Mapping[str, str]] = {}  # by digest, as they are recorded
         self.halts: list[list[str]] = []  # why, as Events are told
@@ -81,10 +81,10 @@ class World:
         self.hub = DecisionHub("test")
         scratch = ScratchOpa(BINARY)
         parts = SETTINGS, self._kube, self.opa, self.hub, Readiness(), scratch
-        self.replicator = replicator = agent.Replicator(
+        self.replicator = replicator = epochs.Replicator(
             *parts,
             shelf=Shelf(),
-            listeners=agent.Listeners(
+            listeners=epochs.Listeners(
                 in_force=self.sets.__setitem__,
                 halted=lambda _policy, halt: self.halts.append(halt.why),
             ),

@@ -26,7 +26,7 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policies.bundle_server import Shelf
-from kube_sync.replicator import agent, staging
+from kube_sync.replicator import epochs, staging
 from kube_sync.replicator.differences import KINDS
 from kube_sync.replicator.shadow import Shadow
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
@@ -136,7 +136,9 @@ async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerat
             key = ObjectKey(metadata["namespace"], metadata["name"])
             content = {name: part for name, part in found.items() if name in ("metadata", "data")}
             api.put(kinds[found["kind"]], key, **content)
-        replicator = agent.Replicator(SETTINGS, kube, opa, hub, Readiness(), scratch, shelf=Shelf())
+        replicator = epochs.Replicator(
+            SETTINGS, kube, opa, hub, Readiness(), scratch, shelf=Shelf()
+        )
         task = asyncio.create_task(replicator.run())
         await until(lambda: len(hub.records) == 40 and not hub.held)
         export = write(tmp_path / "fleet", policy(), *clusters, *workloads)

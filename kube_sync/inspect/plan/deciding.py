@@ -23,7 +23,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.reads import Reads
 from kube_sync.policies.required_fields import WHOLE, Form, Need
 from kube_sync.replicator.classes import classifier
-from kube_sync.replicator.narrowing import narrowing
+from kube_sync.replicator.path_projection import narrowing
 
 _PART = 200  # classes between two signs of life
 

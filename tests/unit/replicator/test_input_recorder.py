@@ -10,8 +10,8 @@ from kube_sync.config import Settings
 from kube_sync.decisions.evidence import Basis, Witness
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
+from kube_sync.replicator.input_recorder import witnessing
 from kube_sync.replicator.mirror import Mirror
-from kube_sync.replicator.witnessing import witnessing
 
 
 @dataclass

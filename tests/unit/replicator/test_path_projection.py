@@ -12,7 +12,7 @@ from kube_sync.objects import SECRET_VALUES
 from kube_sync.opa.analysis import paths
 from kube_sync.opa.analysis.paths import EACH, Path
 from kube_sync.policies.required_fields import Form
-from kube_sync.replicator.narrowing import narrowing
+from kube_sync.replicator.path_projection import narrowing
 from kube_sync.replicator.projection import keeps_version
 from kube_sync.replicator.projection import project as whole
 from tests.parts import examples
