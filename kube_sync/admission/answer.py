@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import msgspec
 
-from kube_sync.admission.asking import asked, by_remediator
+from kube_sync.admission.requested_values import asked, by_remediator
 from kube_sync.admission.review import API_VERSION, Review
-from kube_sync.admission.ruling import Operation
+from kube_sync.admission.verdict import Operation
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision, empties
 from kube_sync.decisions.requested import noted, requests
 from kube_sync.decisions.sealing import Seals

@@ -13,9 +13,9 @@ from typing import Protocol
 
 import structlog
 
-from kube_sync.admission.judge import Admitted, Asked, Undecidable, Verdict
+from kube_sync.admission.decision_client import Admitted, Asked, Undecidable, Verdict
 from kube_sync.admission.review import Review
-from kube_sync.admission.way import SystemJudge
+from kube_sync.admission.route import SystemJudge
 from kube_sync.decisions.decision import Decision
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from kube_sync.admission.judge import Admitted, Verdict
+from kube_sync.admission.decision_client import Admitted, Verdict
 from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import Decision
 from kube_sync.guard import Inventory, Placements

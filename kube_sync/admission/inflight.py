@@ -20,10 +20,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from kube_sync.admission.judge import Asked, Undecidable, Verdict
+from kube_sync.admission.decision_client import Asked, Undecidable, Verdict
 from kube_sync.admission.question import question
 from kube_sync.admission.review import Review
-from kube_sync.admission.ruling import Operation
+from kube_sync.admission.verdict import Operation
 
 
 class Decides(Protocol):

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from kube_sync.admission.review import Review
-from kube_sync.admission.ruling import Operation
+from kube_sync.admission.verdict import Operation
 from kube_sync.errors import NO_JSON
 
 # As `kube_sync.scheduling.pods` reads them.

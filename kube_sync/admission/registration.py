@@ -26,8 +26,8 @@ from typing import NoReturn, Protocol
 
 import structlog
 
-from kube_sync.admission.kept import CaFile, Kept, kept_for_placement
 from kube_sync.admission.policygate import PolicyGate
+from kube_sync.admission.registration_scope import CaFile, Kept, kept_for_placement
 from kube_sync.config import Settings
 from kube_sync.errors import Conflict, Misconfigured, Retriable, SyncError
 from kube_sync.kube.client import KubeClient

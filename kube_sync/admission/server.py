@@ -14,11 +14,11 @@ import structlog
 from aiohttp import web
 
 from kube_sync.admission.answer import admit
-from kube_sync.admission.judge import Admitted, Verdict
+from kube_sync.admission.decision_client import Admitted, Verdict
 from kube_sync.admission.outcome import Outcome
 from kube_sync.admission.request import is_known, read_body, seconds_to_answer
 from kube_sync.admission.review import Malformed, Review, parse_review
-from kube_sync.admission.way import PLACEMENT, Judge, Told, Way, nobody, placement_way
+from kube_sync.admission.route import PLACEMENT, Judge, Told, Way, nobody, placement_way
 from kube_sync.config import Admission
 from kube_sync.decisions.sealing import Seals
 from kube_sync.runtime.draining import Drain, undrained

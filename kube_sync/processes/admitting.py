@@ -6,18 +6,18 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from kube_sync.admission.asking import as_remediated, view
 from kube_sync.admission.breaker import probing
+from kube_sync.admission.decision_client import Judge, placement, waits
 from kube_sync.admission.denials import CONTROLLER, Denials
 from kube_sync.admission.entry import entry_client
 from kube_sync.admission.fleet import FleetJudge
-from kube_sync.admission.judge import Judge, placement, waits
-from kube_sync.admission.kept import Kept, kept_for_placement
 from kube_sync.admission.policygate import PolicyGate, canary_may_exist
 from kube_sync.admission.registration import LEASE, Registration, policy_exists
+from kube_sync.admission.registration_scope import Kept, kept_for_placement
+from kube_sync.admission.requested_values import as_remediated, view
+from kube_sync.admission.route import PLACEMENT, nobody, placement_check
 from kube_sync.admission.server import webhook_app
 from kube_sync.admission.target import target_of
-from kube_sync.admission.way import PLACEMENT, nobody, placement_check
 from kube_sync.config import Admission, parse_listen
 from kube_sync.decisions.reading import DecisionReader
 from kube_sync.decisions.sealing import Seals

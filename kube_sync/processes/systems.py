@@ -8,14 +8,14 @@ from functools import partial
 
 from kube_sync.admission.breaker import Breaker, probing
 from kube_sync.admission.bynamespace import ByNamespace, Places, is_pod, nothing
+from kube_sync.admission.decision_client import Judge, waits
 from kube_sync.admission.denials import Denials
 from kube_sync.admission.engine import engine_client
-from kube_sync.admission.judge import Judge, waits
-from kube_sync.admission.kept import Kept, kept_for
 from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.registration import policy_exists
+from kube_sync.admission.registration_scope import Kept, kept_for
+from kube_sync.admission.route import Way, nobody, ruling, system_ways
 from kube_sync.admission.target import system_target
-from kube_sync.admission.way import Way, nobody, ruling, system_ways
 from kube_sync.config import System, chosen
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.eventrecorder import EventRecorder

@@ -14,10 +14,10 @@ from typing import Any
 
 import aiohttp
 
-from kube_sync.admission.judge import Admitted, Verdict
+from kube_sync.admission.decision_client import Admitted, Verdict
 from kube_sync.admission.review import Review
+from kube_sync.admission.route import Told, Way, nobody
 from kube_sync.admission.server import PATH, webhook_app
-from kube_sync.admission.way import Told, Way, nobody
 from kube_sync.config import Admission
 from kube_sync.decisions.decision import Decision
 from kube_sync.runtime.draining import Drain

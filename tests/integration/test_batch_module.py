@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kube_sync.admission.answer import allow
-from kube_sync.admission.asking import asked, view
+from kube_sync.admission.requested_values import asked, view
 from kube_sync.config import Opa
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision, parse_decision
 from kube_sync.decisions.evaluator import Evaluator, batch_module

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from kube_sync.admission.decision_client import Admitted, Denied, Judge, Undecidable, Verdict
 from kube_sync.admission.engine import engine_client
-from kube_sync.admission.judge import Admitted, Denied, Judge, Undecidable, Verdict
 from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.target import Target, target_of
 from kube_sync.config import Admission, EnforceSchedulingPolicy, Engine, Opa, Settings

@@ -432,7 +432,7 @@ def _left_alone(namespace: str) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.slow  # unit/admission/test_way_systems.py
+@pytest.mark.slow  # unit/admission/test_route_systems.py
 async def test_subresources_are_not_in_the_way(world: World, shop: str) -> None:
     world.create(pod("bound", shop))
     world.apply(policy("p", shop, {"policyPredicate": {}, "policyAction": {"reject": True}}))
@@ -462,7 +462,7 @@ async def test_a_status_write_of_a_forbidden_label_is_rejected(
     assert "secret" not in labelled
 
 
-@pytest.mark.slow  # unit/admission/test_way_systems.py
+@pytest.mark.slow  # unit/admission/test_route_systems.py
 async def test_a_status_write_does_not_change_the_quality_of_service(
     world: World, shop: str
 ) -> None:

@@ -14,16 +14,16 @@ from typing import Any, Final, cast
 import msgspec
 
 from kube_sync.admission.answer import admit
-from kube_sync.admission.asking import view
 from kube_sync.admission.conflicts import told
+from kube_sync.admission.decision_client import Judge, Verdict, placement
 from kube_sync.admission.denials import occurrence
 from kube_sync.admission.dialects import DIALECTS, Answer
 from kube_sync.admission.failures import Evaluation
-from kube_sync.admission.judge import Judge, Verdict, placement
 from kube_sync.admission.question import question
+from kube_sync.admission.requested_values import view
 from kube_sync.admission.review import Review, parse_review
-from kube_sync.admission.ruling import parse_ruling
-from kube_sync.admission.way import Way, placement_way, ruling, system_ways
+from kube_sync.admission.route import Way, placement_way, ruling, system_ways
+from kube_sync.admission.verdict import parse_ruling
 from kube_sync.config import SYSTEMS, Admission, Labelled, Source, effective
 from kube_sync.decisions import streamclient
 from kube_sync.decisions.arguments import Request

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from kube_sync.admission.bynamespace import ByNamespace, Places, is_pod, nothing
-from kube_sync.admission.judge import Admitted, Asked, Denied, Undecidable, Verdict
+from kube_sync.admission.decision_client import Admitted, Asked, Denied, Undecidable, Verdict
 from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import Decision
 from tests.fakes.engine import review

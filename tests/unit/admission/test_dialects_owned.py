@@ -8,10 +8,10 @@ import aiohttp
 import msgspec
 import pytest
 
-from kube_sync.admission.asking import view
+from kube_sync.admission.decision_client import Judge
 from kube_sync.admission.dialects import Answer
-from kube_sync.admission.judge import Judge
 from kube_sync.admission.policygate import PolicyGate
+from kube_sync.admission.requested_values import view
 from kube_sync.admission.review import Review
 from kube_sync.admission.server import PATH, webhook_app
 from kube_sync.config import Admission

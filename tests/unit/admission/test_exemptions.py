@@ -12,8 +12,8 @@ from kube_sync.admission.exemptions import (
     left_out_conditions,
     left_out_namespaces,
 )
+from kube_sync.admission.route import PLACED
 from kube_sync.admission.server import PATH
-from kube_sync.admission.way import PLACED
 from kube_sync.config import Coordination, Labelled, Policies, Settings
 from kube_sync.kube.webhooks import Wish, made_right
 

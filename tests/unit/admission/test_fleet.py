@@ -5,8 +5,8 @@ import json
 import pytest
 
 from kube_sync.admission.answer import allow
+from kube_sync.admission.decision_client import Admitted, Denied, Verdict, placement
 from kube_sync.admission.fleet import FleetJudge
-from kube_sync.admission.judge import Admitted, Denied, Verdict, placement
 from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.decisions.reading import DecisionReader

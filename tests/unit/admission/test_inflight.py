@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from kube_sync.admission.decision_client import Admitted, Asked, Undecidable, Verdict
 from kube_sync.admission.inflight import InFlight
-from kube_sync.admission.judge import Admitted, Asked, Undecidable, Verdict
 from kube_sync.admission.review import Review, parse_review
 from kube_sync.decisions.decision import Decision
 from tests.fakes.reviews import body

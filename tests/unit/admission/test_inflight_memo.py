@@ -8,7 +8,7 @@ import pytest
 from kube_sync.admission import inflight as memo_module
 from kube_sync.admission.inflight import Memo
 from kube_sync.admission.review import Review, parse_review
-from kube_sync.admission.ruling import Operation
+from kube_sync.admission.verdict import Operation
 from tests.fakes.reviews import body
 
 SPEC: dict[str, Any] = {"schedulerName": "a", "tolerations": [{"key": "x"}], "priority": 0}

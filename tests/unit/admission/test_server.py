@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from kube_sync.admission.judge import Admitted, Asked, Denied, Undecidable, Verdict
+from kube_sync.admission.decision_client import Admitted, Asked, Denied, Undecidable, Verdict
 from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import Decision
 from tests.fakes.reviewing import RESOURCE, Judge, webhook

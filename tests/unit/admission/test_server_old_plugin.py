@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from kube_sync.admission.decision_client import Judge
 from kube_sync.admission.engine import engine_client
-from kube_sync.admission.judge import Judge
 from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.server import PATH, webhook_app
 from kube_sync.admission.target import target_of

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kube_sync.admission.judge import Admitted
+from kube_sync.admission.decision_client import Admitted
 from kube_sync.admission.outcome import placed, still_placed
 from kube_sync.admission.review import Malformed, Review, parse_review
 from kube_sync.admission.statuswrite import as_update, changed

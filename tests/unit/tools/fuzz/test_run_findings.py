@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from kube_sync.admission.conflicts import told
 from kube_sync.admission.review import Malformed, parse_review
-from kube_sync.admission.ruling import parse_ruling
+from kube_sync.admission.verdict import parse_ruling
 from kube_sync.config import Source, parse_listen
 from kube_sync.decisions.decision import parse_decision
 from kube_sync.decisions.evaluator import Evaluator

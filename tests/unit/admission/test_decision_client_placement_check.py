@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from kube_sync.admission.answer import allow
-from kube_sync.admission.asking import proven
-from kube_sync.admission.judge import Admitted, Denied, Undecidable
+from kube_sync.admission.decision_client import Admitted, Denied, Undecidable
 from kube_sync.admission.outcome import Outcome
+from kube_sync.admission.requested_values import proven
 from kube_sync.admission.review import Review, parse_review
-from kube_sync.admission.way import Way, placement_check, placement_way
+from kube_sync.admission.route import Way, placement_check, placement_way
 from kube_sync.config import Admission
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision
 from kube_sync.decisions.sealing import Seals

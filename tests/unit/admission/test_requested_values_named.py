@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kube_sync.admission.asking import asked, named
+from kube_sync.admission.requested_values import asked, named
 from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import REQUESTED
 from tests.fakes.reviews import Json, resource, update

@@ -13,7 +13,7 @@ from kube_sync.admission.exemptions import (
     SAME_METADATA,
     SAME_SPEC,
 )
-from kube_sync.admission.kept import Kept, kept_for, kept_for_placement
+from kube_sync.admission.registration_scope import Kept, kept_for, kept_for_placement
 from kube_sync.config import SYSTEMS, Admission, Coordination, Settings, System
 from kube_sync.config.model import Registration
 from kube_sync.kube.webhooks import CONFIGURATIONS, VALIDATING, Wish, made_right, ours

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from kube_sync.admission.asking import asked, old_view, view
+from kube_sync.admission.requested_values import asked, old_view, view
 from kube_sync.admission.review import parse_review
 from kube_sync.decisions.decision import REQUESTED
 from tests.fakes.reviews import body, create, resource, update

@@ -22,7 +22,7 @@ from kube_sync.admission.conflicts import told
 from kube_sync.admission.dialects import Answer
 from kube_sync.admission.failures import Evaluation, Failed, Passing, Why
 from kube_sync.admission.review import Review
-from kube_sync.admission.ruling import Operation
+from kube_sync.admission.verdict import Operation
 from kube_sync.decisions.decision import Decision, parse_decision
 from kube_sync.decisions.reading import ReadDecision
 from kube_sync.errors import SyncError, Undecided

@@ -15,12 +15,12 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
+from kube_sync.admission.decision_client import Judge
 from kube_sync.admission.dialects import REQUEST
 from kube_sync.admission.engine import engine_client
-from kube_sync.admission.judge import Judge
 from kube_sync.admission.review import Review
+from kube_sync.admission.route import Way, nobody, ruling, system_ways
 from kube_sync.admission.target import Target, system_target
-from kube_sync.admission.way import Way, nobody, ruling, system_ways
 from kube_sync.config import SYSTEMS, Engine, Opa, Settings, System
 from kube_sync.config.model import Admission
 from tests.fakes.engine import PATH, StandIn, stand_in

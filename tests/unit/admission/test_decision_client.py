@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from kube_sync.admission import breaker
+from kube_sync.admission.decision_client import Admitted, Asked, Denied, Judge, Undecidable, waits
 from kube_sync.admission.engine import engine_client
 from kube_sync.admission.failures import NoAnswer
-from kube_sync.admission.judge import Admitted, Asked, Denied, Judge, Undecidable, waits
 from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import Decision

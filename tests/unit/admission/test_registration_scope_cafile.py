@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kube_sync.admission.kept import CaFile
+from kube_sync.admission.registration_scope import CaFile
 from kube_sync.certificates import issue, make_authority
 from kube_sync.errors import Misconfigured
 

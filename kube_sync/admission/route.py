@@ -13,13 +13,13 @@ from typing import Protocol
 
 from prometheus_client import Histogram
 
-from kube_sync.admission.asking import proven
+from kube_sync.admission.decision_client import Admitted, Asked, Denied, Undecidable, Verdict
 from kube_sync.admission.inflight import InFlight, Memo
-from kube_sync.admission.judge import Admitted, Asked, Denied, Undecidable, Verdict
 from kube_sync.admission.outcome import Read, placed, ruled, still_placed
+from kube_sync.admission.requested_values import proven
 from kube_sync.admission.review import Malformed, Review
-from kube_sync.admission.ruling import parse_ruling
 from kube_sync.admission.statuswrite import STATUS, as_update, restored
+from kube_sync.admission.verdict import parse_ruling
 from kube_sync.config import Admission, System
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.sealing import Seals

@@ -21,7 +21,7 @@ from kube_sync.admission.exemptions import (
     left_out_namespaces,
     left_out_of_systems,
 )
-from kube_sync.admission.way import PLACED, PLACEMENT, admit_path, validate_path
+from kube_sync.admission.route import PLACED, PLACEMENT, admit_path, validate_path
 from kube_sync.config import Settings, System
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.webhooks import CONFIGURATIONS, VALIDATING

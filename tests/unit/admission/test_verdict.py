@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kube_sync.admission.ruling import parse_ruling
+from kube_sync.admission.verdict import parse_ruling
 from kube_sync.errors import Undecided
 
 ADMITS = {"allowed": True, "reasons": [], "patch": [], "policies": ["restricted"]}
