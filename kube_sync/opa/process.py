@@ -18,7 +18,7 @@ from pathlib import Path
 import aiohttp
 
 from kube_sync.errors import Misconfigured, Retriable, TooExpensive, first_of
-from kube_sync.runtime.rlimits import ResourceLimits, cpu_of_children, reaped
+from kube_sync.runtime.subprocess_limits import ResourceLimits, cpu_of_children, reaped
 
 SECONDS = 20.0
 AT_ONCE = 2  # processes: each may take as much memory as its limit says

@@ -39,7 +39,7 @@ from kube_sync.opa.modules import (
 from kube_sync.opa.parsing import ModuleParser
 from kube_sync.opa.process import LIMITS, SECONDS, OpaProgram, no_answer, private_folder, read_all
 from kube_sync.regoversion import V0, V1, version_of
-from kube_sync.runtime.rlimits import ResourceLimits
+from kube_sync.runtime.subprocess_limits import ResourceLimits
 from kube_sync.runtime.tokenfile import TokenFile
 
 _POLL_SECONDS = 0.02

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from kube_sync.policysync.copies import FeedbackField, Report
 from kube_sync.policysync.fields import CONDITIONS, NAMES, PARTS, named
-from kube_sync.policysync.spelling import is_subdomain
+from kube_sync.policysync.naming import is_subdomain
 from kube_sync.topology.shapes import UNREADABLE, items, mapping, text
 
 _TOPOLOGY: Final = "kube-sync.io/topology"

@@ -19,7 +19,7 @@ from typing import Any, Final
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.copies import Copy, Placed
 from kube_sync.policysync.downstream import Downstream, Source, copied
-from kube_sync.policysync.spelling import is_label
+from kube_sync.policysync.naming import is_label
 from kube_sync.policysync.targets import Target, Targets
 from kube_sync.topology.shapes import UNREADABLE, Malformed, items, reason, text, text_if_any
 

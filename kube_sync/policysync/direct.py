@@ -21,7 +21,7 @@ from kube_sync.errors import Retriable
 from kube_sync.kube.reflector import Store
 from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.copies import MANAGER, Copy, CopyKey, News, Placed, PolicyId
-from kube_sync.policysync.held import single
+from kube_sync.policysync.copy_cache import single
 from kube_sync.policysync.spoke import Manners, Spoke
 from kube_sync.policysync.spokesecrets import SpokeSecrets
 from kube_sync.policysync.spokesteps import Fields

@@ -26,7 +26,7 @@ from kube_sync.policysync.copies import (
     FeedbackField,
     PolicyId,
 )
-from kube_sync.policysync.spelling import cut, spelt
+from kube_sync.policysync.naming import cut, spelt
 from kube_sync.topology.shapes import Malformed, is_deeper, items, mapping, text
 from kube_sync.topology.synced import ORIGIN, POLICY, SYNCED
 

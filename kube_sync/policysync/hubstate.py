@@ -19,12 +19,12 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.policysync.bodies import Bodies, Body
 from kube_sync.policysync.copies import PLACED, STATUS, FeedbackField, PolicyId
 from kube_sync.policysync.desired import Placement, placement, placement_of
 from kube_sync.policysync.downstream import Source
 from kube_sync.policysync.fields import fields_of
 from kube_sync.policysync.listenersets import ListenerSets
+from kube_sync.policysync.object_cache import Bodies, Body
 from kube_sync.policysync.parameters import (
     Invalid,
     Parameters,

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 
 from kube_sync.kube.approvals import APPROVED, approved
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.policysync.bodies import Body
 from kube_sync.policysync.copies import Placed, PolicyId
 from kube_sync.policysync.desired import Desired, desired
 from kube_sync.policysync.downstream import Downstream
 from kube_sync.policysync.hubstate import HubState
+from kube_sync.policysync.object_cache import Body
 from kube_sync.policysync.parameters import reference
 from kube_sync.policysync.placers import Placers, Subject
 from kube_sync.policysync.targets import Targets

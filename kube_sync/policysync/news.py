@@ -16,8 +16,8 @@ from kube_sync.guard import Held
 from kube_sync.kube.conditions import Condition, message
 from kube_sync.kube.events import Occurrence, Reference, cut
 from kube_sync.objects import GroupVersionResource
-from kube_sync.policysync.bodies import Body
 from kube_sync.policysync.looking import Look
+from kube_sync.policysync.object_cache import Body
 from kube_sync.policysync.placers import Subject, subject_of
 from kube_sync.policysync.statuses import HELD, TYPE, is_momentary, removals_held
 from kube_sync.topology.shapes import UNREADABLE, items, text, text_if_any

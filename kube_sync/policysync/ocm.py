@@ -20,7 +20,7 @@ from kube_sync.kube.reflector import Store
 from kube_sync.kube.wholeobjects import apply_object, delete_object, mark_object
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import MANAGER, Copy, CopyKey, News, Placed, PolicyId
-from kube_sync.policysync.held import Found, HeldCopies, single
+from kube_sync.policysync.copy_cache import Found, HeldCopies, single
 from kube_sync.policysync.works import LEAVING, WORKS, placed_of, work_key, work_of
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

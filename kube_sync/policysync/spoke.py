@@ -25,7 +25,7 @@ from kube_sync.kube.following import Feed, Following
 from kube_sync.kube.inline import InlineCredentials
 from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.copies import MANAGED, Copy, News, PolicyId
-from kube_sync.policysync.held import Found, HeldCopies
+from kube_sync.policysync.copy_cache import Found, HeldCopies
 from kube_sync.policysync.spokesteps import Fields, There, copy_in
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

@@ -36,9 +36,9 @@ from kube_sync.policysync.copies import (
     FeedbackField,
     Placed,
 )
+from kube_sync.policysync.copy_cache import Found, HeldCopies, found_in
 from kube_sync.policysync.fields import read as scalars_of
-from kube_sync.policysync.held import Found, HeldCopies, found_in
-from kube_sync.policysync.spelling import keys_of, policy_of
+from kube_sync.policysync.naming import keys_of, policy_of
 from kube_sync.policysync.works import LEAVING, time_of
 from kube_sync.topology.shapes import UNREADABLE, mapping, text
 from kube_sync.topology.synced import POLICY, SYNCED

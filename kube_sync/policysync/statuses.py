@@ -29,8 +29,8 @@ from kube_sync.kube.statuses import apply_shared, decoded, replace_lists
 from kube_sync.kube.wholeobjects import mark_object
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.aggregate import SYNCED
-from kube_sync.policysync.bodies import Body
 from kube_sync.policysync.copies import MANAGER
+from kube_sync.policysync.object_cache import Body
 from kube_sync.topology.gateway import GATEWAY
 from kube_sync.topology.shapes import UNREADABLE, items, mapping, number, reason, text
 from kube_sync.topology.statuslists import ANCESTORS, About, Entry, merge

@@ -17,9 +17,9 @@ from typing import Final
 
 from kube_sync.errors import Terminal
 from kube_sync.objects import ObjectKey
-from kube_sync.policysync.bodies import TOO_DEEP
 from kube_sync.policysync.copies import PolicyId
 from kube_sync.policysync.listenersets import ListenerSets, is_attached, named_gateway
+from kube_sync.policysync.object_cache import TOO_DEEP
 from kube_sync.topology import GroupKind, View
 from kube_sync.topology.gateway import GATEWAY, LISTENER_SET
 from kube_sync.topology.links import REFERENCE_GRANT, granted

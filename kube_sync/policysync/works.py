@@ -31,7 +31,7 @@ from kube_sync.policysync.copies import (
 )
 from kube_sync.policysync.downstream import digest
 from kube_sync.policysync.feedback import feedback_of
-from kube_sync.policysync.spelling import cut, is_label, keys_of, policy_of, spelt
+from kube_sync.policysync.naming import cut, is_label, keys_of, policy_of, spelt
 from kube_sync.topology.shapes import UNREADABLE, items, mapping, text
 from kube_sync.topology.synced import POLICY
 

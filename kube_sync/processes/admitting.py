@@ -36,8 +36,8 @@ from kube_sync.kube.reflector import ListerWatcher, Reflector
 from kube_sync.observability import metrics
 from kube_sync.opa.client import opa_client
 from kube_sync.processes.context import Context, tell_lease
-from kube_sync.processes.door import watch_door
 from kube_sync.processes.fleet import watch_fleet
+from kube_sync.processes.opa_auth_check import watch_door
 from kube_sync.processes.systems import Served, serve_systems
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.servertls import ServerTls, TlsFiles

@@ -22,7 +22,6 @@ from kube_sync.kube.reflector import Reflector, Store
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
 from kube_sync.policysync import window
-from kube_sync.policysync.bodies import Bodies
 from kube_sync.policysync.brakes import brakes_of
 from kube_sync.policysync.classes import Classes
 from kube_sync.policysync.copies import PolicyId
@@ -45,6 +44,7 @@ from kube_sync.policysync.hubstate import (
 )
 from kube_sync.policysync.looking import Look, approved_in, look
 from kube_sync.policysync.news import News
+from kube_sync.policysync.object_cache import Bodies
 from kube_sync.policysync.ocm import OcmPlacer
 from kube_sync.policysync.placers import Placers, Subject, Way
 from kube_sync.policysync.policystatus import PolicyStatus

@@ -25,7 +25,7 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.processes.context import Context, tell_lease
 from kube_sync.processes.fleet import clusters_of, counted, fleet_collection
-from kube_sync.processes.publishing import placement_sink
+from kube_sync.processes.placement_sink import placement_sink
 from kube_sync.remediation.audit_log import AuditLog
 from kube_sync.remediation.brakes import Brakes
 from kube_sync.remediation.clusters import Clusters, FleetFacts

@@ -22,8 +22,8 @@ from kube_sync.policies.trial import Trial
 from kube_sync.processes.board import serve_board
 from kube_sync.processes.conditions import keep_conditions
 from kube_sync.processes.context import Context
-from kube_sync.processes.door import watch_door
 from kube_sync.processes.ledger import Opened, open_ledger
+from kube_sync.processes.opa_auth_check import watch_door
 from kube_sync.processes.policyevents import CONTROLLER, PolicyEvents
 from kube_sync.processes.scheduling import install_defaults
 from kube_sync.replicator.epochs import Listeners, Replicator

@@ -24,8 +24,8 @@ from kube_sync.topology.controller.following import FollowedKinds
 from kube_sync.topology.controller.live import LiveTopology
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import gateway_api
-from kube_sync.topology.status.looks import Looks
 from kube_sync.topology.status.machinery import Machinery
+from kube_sync.topology.status.resync import Looks
 from kube_sync.topology.status.writer import Address, Addresses
 
 LEASE: Final = "kube-sync-topology"

@@ -31,7 +31,7 @@ from kube_sync.observability import metrics
 from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.plan import Current, Write, after, with_history
 from kube_sync.remediation.policy_limits import Easing, InForce
-from kube_sync.runtime.turns import by_turns
+from kube_sync.runtime.cooperative import by_turns
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

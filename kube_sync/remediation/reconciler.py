@@ -45,7 +45,7 @@ from kube_sync.remediation.targets import Targets
 from kube_sync.remediation.writer import Outcome, Writer
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.controller import Result, work
-from kube_sync.runtime.turns import by_turns
+from kube_sync.runtime.cooperative import by_turns
 from kube_sync.runtime.workqueue import WorkQueue
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

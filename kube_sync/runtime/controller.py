@@ -17,7 +17,7 @@ from typing import NoReturn, TypeVar
 import structlog
 
 from kube_sync.errors import Retriable, SyncError
-from kube_sync.runtime.turns import TURN
+from kube_sync.runtime.cooperative import TURN
 from kube_sync.runtime.workqueue import WorkQueue
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

@@ -30,9 +30,9 @@ from kube_sync.kube.webhooks import CONFIGURATIONS, Registered
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policykinds.held import HeldPolicies
 from kube_sync.policykinds.kinds import SCHEDULING
-from kube_sync.policysync.bodies import Bodies
+from kube_sync.policysync.copy_cache import HeldCopies
 from kube_sync.policysync.fields import FIELDS
-from kube_sync.policysync.held import HeldCopies
+from kube_sync.policysync.object_cache import Bodies
 from kube_sync.policysync.spokesecrets import SpokeSecrets
 from kube_sync.policysync.spokesteps import copy_in
 from kube_sync.remediation.clusters import Clusters

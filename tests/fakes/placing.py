@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from kube_sync.errors import Conflict, SyncError
 from kube_sync.policysync.copies import GATEWAYS, Copy, CopyKey, Feedback, Placed, PolicyId, Report
-from kube_sync.policysync.spelling import keys_of
+from kube_sync.policysync.naming import keys_of
 
 
 class MemoryPlacer:

@@ -15,7 +15,7 @@ from kube_sync.errors import Misconfigured, Retriable, TooExpensive
 from kube_sync.opa.inspection import Inspected
 from kube_sync.opa.modules import plain_package
 from kube_sync.opa.scratch import ScratchOpa
-from kube_sync.runtime.rlimits import ResourceLimits
+from kube_sync.runtime.subprocess_limits import ResourceLimits
 from tests.parts import quickly
 from tools.servers.binaries import ensure_binary
 from tools.servers.running import Launcher

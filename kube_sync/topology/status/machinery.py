@@ -29,12 +29,12 @@ from kube_sync.topology.nodes import Body
 from kube_sync.topology.pictures import dot
 from kube_sync.topology.shapes import UNREADABLE, reason
 from kube_sync.topology.status.ancestors import stands
-from kube_sync.topology.status.latest import Latest, matter
-from kube_sync.topology.status.looks import Looks
 from kube_sync.topology.status.ownmaps import KEY, LABELS, LIMIT, NAME, OwnMaps, PathStore
 from kube_sync.topology.status.pathmaps import PLACES, PathMaps
 from kube_sync.topology.status.plan import Planner, Step
+from kube_sync.topology.status.resync import Looks
 from kube_sync.topology.status.targets import affects
+from kube_sync.topology.status.write_cache import Latest, matter
 from kube_sync.topology.status.writer import Addresses, Trouble, Writer
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

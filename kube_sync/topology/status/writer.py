@@ -26,8 +26,8 @@ from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
 from kube_sync.topology import GroupKind, Locator
 from kube_sync.topology.nodes import Body
-from kube_sync.topology.status.latest import Latest, saying
 from kube_sync.topology.status.plan import Replace, Step
+from kube_sync.topology.status.write_cache import Latest, saying
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

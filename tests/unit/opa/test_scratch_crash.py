@@ -6,7 +6,7 @@ import pytest
 
 from kube_sync.errors import TooExpensive
 from kube_sync.opa.scratch import ScratchOpa
-from kube_sync.runtime.rlimits import ResourceLimits
+from kube_sync.runtime.subprocess_limits import ResourceLimits
 
 
 @pytest.mark.parametrize(

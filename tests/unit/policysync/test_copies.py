@@ -12,7 +12,7 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.copies import DIGEST, PolicyId
 from kube_sync.policysync.downstream import Downstream, Source, copied, digest
 from kube_sync.policysync.fields import FIELDS
-from kube_sync.policysync.spelling import cut, keys_of, policy_of, spelt
+from kube_sync.policysync.naming import cut, keys_of, policy_of, spelt
 from tests.fakes.syncing import (
     AUTH,
     CREATED,

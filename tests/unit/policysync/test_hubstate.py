@@ -7,11 +7,11 @@ import pytest
 
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.policysync.bodies import Bodies
 from kube_sync.policysync.copies import MANAGER, FeedbackField, PolicyId
 from kube_sync.policysync.desired import PLACEMENT
 from kube_sync.policysync.fields import FIELDS
 from kube_sync.policysync.hubstate import HubState, Listeners
+from kube_sync.policysync.object_cache import Bodies
 from kube_sync.policysync.parameters import Invalid
 from kube_sync.policysync.validation import VERBS, Faulty, Undetermined, Valid
 from tests.fakes.copies import AUTH, policy, source

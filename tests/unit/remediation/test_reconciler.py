@@ -36,8 +36,8 @@ from kube_sync.remediation.plan import Write, plan
 from kube_sync.remediation.reconciler import Reconciler
 from kube_sync.remediation.writer import Writer
 from kube_sync.runtime.backoff import Backoff
+from kube_sync.runtime.cooperative import TURN
 from kube_sync.runtime.freshness import SETTLE_SECONDS, Stale
-from kube_sync.runtime.turns import TURN
 from tests.fakes.listing import Listing, listed
 from tests.memory import remembered
 from tests.unit.async_tools import Timers, running, until

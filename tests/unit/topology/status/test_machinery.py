@@ -27,11 +27,11 @@ from kube_sync.topology.controller.workflow import Reconciliation
 from kube_sync.topology.gateway import GATEWAY, GATEWAY_CLASS, ROUTES
 from kube_sync.topology.hints import COLOR_POLICY
 from kube_sync.topology.pictures import dot
-from kube_sync.topology.status.looks import Looks
 from kube_sync.topology.status.machinery import Machinery
 from kube_sync.topology.status.ownmaps import LIMIT, NAME
 from kube_sync.topology.status.pathmaps import PLACES
 from kube_sync.topology.status.plan import Planner
+from kube_sync.topology.status.resync import Looks
 from kube_sync.topology.status.writer import Address
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, patches
 from tests.fakes.clients import CONFIGMAPS, kube_of

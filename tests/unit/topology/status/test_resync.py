@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from kube_sync.topology.status.looks import Looks
+from kube_sync.topology.status.resync import Looks
 from tests.unit.async_tools import running, until
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from kube_sync.runtime.rlimits import reaped
+from kube_sync.runtime.subprocess_limits import reaped
 
 _SAYS = "import os, time; print('much', flush=True); os.close(2); time.sleep(600)"
 

@@ -8,8 +8,8 @@ import pytest
 
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.policysync.copies import PolicyId
+from kube_sync.policysync.copy_cache import HeldCopies
 from kube_sync.policysync.fields import FIELDS
-from kube_sync.policysync.held import HeldCopies
 from kube_sync.policysync.spokesteps import copy_in
 from tests.fakes.copies import PLACE, copy, policy
 

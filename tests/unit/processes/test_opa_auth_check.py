@@ -8,7 +8,7 @@ from kube_sync.config import Opa
 from kube_sync.errors import Refused, Retriable, SyncError
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import opa_client
-from kube_sync.processes.door import CONDITION, watch_door
+from kube_sync.processes.opa_auth_check import CONDITION, watch_door
 from tests.fakes.http import answer
 from tests.fakes.opa import fake_opa
 

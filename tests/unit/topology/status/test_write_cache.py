@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kube_sync.topology import Locator
-from kube_sync.topology.status.latest import Latest
+from kube_sync.topology.status.write_cache import Latest
 
 NAME = Locator("service:shop/web")
 
