@@ -42,7 +42,7 @@ from kube_sync.policies.status import StatusWriter
 from kube_sync.policies.trial import Sampler
 from kube_sync.replicator import datamaps
 from kube_sync.replicator.audit import Audit
-from kube_sync.replicator.collection_index import Holdings
+from kube_sync.replicator.bookkeeping import Holdings
 from kube_sync.replicator.datamaps import DataMaps
 from kube_sync.replicator.input_recorder import witnessing
 from kube_sync.replicator.placementcheck import PlacementCheck, fleet_names

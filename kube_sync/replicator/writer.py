@@ -39,7 +39,7 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.opa import paths
 from kube_sync.opa.client import OpaClient, PolicyRejected
 from kube_sync.opa.paths import DataPath
-from kube_sync.replicator.collection_index import Fence, Holdings
+from kube_sync.replicator.bookkeeping import Fence, Holdings
 from kube_sync.replicator.datamaps import DataMaps, Written
 from kube_sync.replicator.firstload import FirstLoad
 from kube_sync.replicator.mirror import Batch, Mirror

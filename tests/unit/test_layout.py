@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,30 @@ def _tested(test: Path) -> bool:
 def test_unit_tests_lie_where_their_module_does(folder: Path) -> None:
     tests = [path for path in folder.glob("test_*.py") if path.name not in _WHOLE]
     assert [path.name for path in tests if not _tested(path)] == []
+
+
+def test_the_architecture_page_has_a_row_for_each_package_and_names_none_that_is_gone() -> None:
+    page = (_ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| (`[^|]*`) \|", page.split("## Packages")[1].split("## Where")[0], re.MULTILINE
+    )
+    told = {name.rstrip("/") for row in rows for name in re.findall(r"`([\w/.]+)`", row)}
+    code = _ROOT / "kube_sync"
+    there = {path.name for path in code.iterdir() if (path / "__init__.py").exists()}
+    there |= {path.name for path in code.glob("*.py") if not path.name.startswith("__")}
+    assert there <= told
+    assert [name for name in told if not (code / name).exists()] == []
+
+
+@pytest.mark.parametrize("page", ["architecture.md", "internals.md", "invariants.md"])
+def test_pages_about_the_code_name_files_that_are_there(page: str) -> None:
+    text = (_ROOT / "docs" / page).read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[\w-]+/)*\w+\.py)`|`((?:tests|tools)/[\w/.-]+)`", text))
+    code = (path for top in ("kube_sync", "tests") for path in _ROOT.glob(f"{top}/**/*.py"))
+    files = {str(path) for path in code}
+    gone = [
+        name
+        for name in sorted(module or path for module, path in named)
+        if not (_ROOT / name).exists() and not any(file.endswith(f"/{name}") for file in files)
+    ]
+    assert gone == []

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kube_sync.opa.client import OpaClient
-from kube_sync.replicator.collection_index import Holdings
+from kube_sync.replicator.bookkeeping import Holdings
 from tests.fakes.opa import FakeOpa
 
 
