@@ -2,7 +2,7 @@
 
 Keeps true: a step that was done, or that the API server refused, is not repeated for the same
 object, decision and state; one that is forbidden is tried again every minute; one that somebody
-else keeps undoing is left to them until a truce ends (`safety.rivals`). What merely failed is no
+else keeps undoing is left to them until a truce ends (`guard.rivals`). What merely failed is no
 business of this module: the queue tries it again.
 """
 

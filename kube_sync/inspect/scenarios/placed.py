@@ -1,6 +1,6 @@
 """Where a decision places a workload, in the clusters that a scenario has. Pure.
 
-What an annotation means is read by the brakes' own reader (`safety.placements`); only the fields of
+What an annotation means is read by the brakes' own reader (`guard.placements`); only the fields of
 a preference, which mean nothing to the brakes, are read here.
 """
 
