@@ -38,30 +38,33 @@ from kube_sync.config import SYSTEMS, Section, Settings, keys
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "replicate": ("app.commands.run_replicate",),
+    "replicate": ("processes.commands.run_replicate",),
     "remediate": (
-        "app.commands.run_remediate",
-        "app.approving.run_approve",
-        "remediator.arguments",
+        "processes.commands.run_remediate",
+        "processes.approving.run_approve",
+        "remediation.arguments",
     ),
-    "admit": ("app.commands.run_admit",),
-    "run": ("app.commands.run_all",),
+    "admit": ("processes.commands.run_admit",),
+    "run": ("processes.commands.run_all",),
     "decisions": ("decisions.command.run",),
-    "analyze": ("survey.command.run",),
-    "scheduling": ("scheduling.check.run",),
-    "metadata": ("metadata.check.run",),
-    "topology": ("app.commands.run_topology",),
-    "policy-sync": ("app.commands.run_policy_sync", "app.approving.run_approve_removals"),
-    "provision": ("app.provisioning.run_provision",),
+    "analyze": ("inspect.survey.command.run",),
+    "scheduling": ("admission.scheduling.check.run",),
+    "metadata": ("admission.metadata.check.run",),
+    "topology": ("processes.commands.run_topology",),
+    "policy-sync": (
+        "processes.commands.run_policy_sync",
+        "processes.approving.run_approve_removals",
+    ),
+    "provision": ("processes.provisioning.run_provision",),
     "healthcheck": ("cli._pages",),
 }
 _CACHE = ROOT / ".mypy_cache/readers"
 _PACKAGE = "kube_sync."
 # What every process is made with: it counts for commands that read more of the section.
-_FOR_ALL = _PACKAGE + "app.context.process"
+_FOR_ALL = _PACKAGE + "processes.context.process"
 # These look at all there is, for whoever reads the file.
 _NOBODY = tuple(
-    f"{_PACKAGE}settings.{name}." for name in ("checks", "environment", "explanation", "load")
+    f"{_PACKAGE}config.{name}." for name in ("checks", "environment", "explanation", "load")
 )
 # Nothing else is read of a section by a command that does not read what switches it on.
 _SWITCHES = {"policies.labelled.": "policies.labelled.namespaces"}
@@ -99,7 +102,10 @@ def derived() -> Mapping[str, Sequence[str]]:
     paths = {(_full(key.section), key.name): key.path for key in keys() if not key.is_section}
     found: dict[str, list[str]] = defaultdict(list)
     for command, begins in COMMANDS.items():
-        reads = _reads(units, [_PACKAGE + name for name in begins])
+        names = [_PACKAGE + name for name in begins]
+        if missing := [name for name in (*names, _FOR_ALL) if name not in units]:
+            raise KeyError(*missing)  # it was moved, and nobody would read anything
+        reads = _reads(units, names)
         for read, path in paths.items():
             if read in reads:
                 found[path].append(command)
@@ -122,7 +128,7 @@ def _reads(units: Mapping[str, _Unit], begins: list[str]) -> set[_Read]:
     reads = {read for name in seen - {_FOR_ALL} if name in units for read in units[name].reads}
     sections = {section for section, _ in reads}
     always = units[_FOR_ALL].reads if _FOR_ALL in seen else set()
-    own = {f"{_PACKAGE}settings.model.Observe"}  # which nothing else reads
+    own = {f"{_PACKAGE}config.model.Observe"}  # which nothing else reads
     return reads | {read for read in always if read[0] in sections | own}
 
 
