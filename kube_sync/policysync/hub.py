@@ -93,11 +93,8 @@ class Hub:
         self._status = status
         self._leadership = leadership
         self._facts = facts
-        self._note = note
-        self._news = news
-        self._grace = grace
-        self._clock = clock
-        self._quiet = quiet
+        self._note, self._news = note, news
+        self._grace, self._quiet, self._clock = grace, quiet, clock
         self._queue = WorkQueue[Subject]("policy_sync_policies", backoff)
         self._missing: dict[Subject, float] = {}  # since when
         self._unclean: dict[Subject, PolicyId] = {}  # what is still to be taken off
@@ -107,10 +104,8 @@ class Hub:
         self._copies: dict[Subject, tuple[int, int]] = {}  # wanted and placed
         self._pace = Pace(clock)
         self._woken = asyncio.Event()
-        self._surveyed = False
         self._weighed: tuple[object, ...] = ()
-        self._put_off = 0
-        self._all_at = 0.0
+        self._surveyed, self._put_off, self._all_at = False, 0, 0.0
 
     def add(self, policy: PolicyId) -> None:
         """Look at a policy of the hub."""

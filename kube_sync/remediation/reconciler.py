@@ -91,8 +91,7 @@ class Reconciler:
         self._unreadable = unreadable
         self._sleep = sleep
         self._targets: dict[GroupVersionResource, Targets] = {}
-        self._begun = False
-        self._anew = False  # it is to begin anew, though it may just be beginning
+        self._begun = self._anew = False  # anew: though it may just be beginning
         self._touched: dict[Key, None] = {}
         self._news = asyncio.Event()
         self._weighed_at = -math.inf
