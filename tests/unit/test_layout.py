@@ -43,7 +43,7 @@ def test_the_architecture_page_has_a_row_for_each_package_and_names_none_that_is
     assert [name for name in told if not (code / name).exists()] == []
 
 
-@pytest.mark.parametrize("page", ["architecture.md", "internals.md", "invariants.md"])
+@pytest.mark.parametrize("page", ["architecture.md", "internals.md", "invariants.md", "where.md"])
 def test_pages_about_the_code_name_files_that_are_there(page: str) -> None:
     text = (_ROOT / "docs" / page).read_text(encoding="utf-8")
     named = set(re.findall(r"`((?:[\w-]+/)*\w+\.py)`|`((?:tests|tools)/[\w/.-]+)`", text))
