@@ -681,7 +681,7 @@ def test_time_of_day_is_asked_for_nowhere() -> None:
         "machinery.py",
         "marker.py",  # when a replicator that may be gone wrote its key
         "meta.py",  # spells times; asks for none
-        "outcomes.py",
+        "placementpolicy_status.py",
         "plan.py",
         "policies.py",  # reads when a policy was created; asks for no time
         "printing.py",  # what people are told

@@ -21,7 +21,7 @@ from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import kube_of
 from tests.fakes.http import answer
 
-MANIFESTS = Path(__file__).resolve().parents[3] / "manifests"
+MANIFESTS = Path(__file__).resolve().parents[4] / "manifests"
 ROLES, BINDINGS = COLLECTIONS["ClusterRole"], COLLECTIONS["ClusterRoleBinding"]
 RESTRICTED = ObjectKey("", "sp:restricted")
 

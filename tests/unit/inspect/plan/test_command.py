@@ -99,7 +99,7 @@ def test_help_teaches_with_examples_and_says_what_each_status_means(
 
 
 def test_documented_statuses_are_those_of_the_program() -> None:
-    page = Path(__file__).parents[3].joinpath("docs", "plan.md").read_text(encoding="utf-8")
+    page = Path(__file__).parents[4].joinpath("docs", "plan.md").read_text(encoding="utf-8")
     assert [
         line[2] for line in page.splitlines() if line.startswith(("| 0 |", "| 2 |", "| 3 |"))
     ] == [

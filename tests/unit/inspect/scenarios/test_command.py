@@ -76,7 +76,7 @@ def test_run_that_is_interrupted_says_nothing(
 def test_help_and_page_say_what_each_status_means(capsys: pytest.CaptureFixture[str]) -> None:
     assert status("test", "--help") == 0
     assert "exit status: 0 if every case passes; 1 if one fails; 3 if" in capsys.readouterr().out
-    page = Path(__file__).parents[3].joinpath("docs", "testing-policies.md")
+    page = Path(__file__).parents[4].joinpath("docs", "testing-policies.md")
     rows = page.read_text(encoding="utf-8").splitlines()
     assert [
         row[2] for row in rows if row[:2] == "| " and row[3:5] == " |" and row[2].isdigit()

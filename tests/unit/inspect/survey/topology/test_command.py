@@ -34,7 +34,7 @@ from tests.fakes.topologies import (
     target,
 )
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[5]
 EXAMPLE = ROOT / "manifests/examples/topology"
 WORLD: list[Object] = [gateway_class(), gateway(), route()]
 GATEWAY = f"gateway.{GROUP}:{NS}/my-gateway"
