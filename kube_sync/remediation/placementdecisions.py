@@ -80,7 +80,7 @@ class PlacementSink:
         self._decisions = decisions
         self._published = Cache[Published](published_item, self._republished, self.wake)
         self._profiles = Profiles(namespace, self.wake)
-        decisions.subscribe(self._add, self.wake)
+        decisions.subscribe(self._add, self._released)
 
     @property
     def published(self) -> Store:
@@ -108,6 +108,10 @@ class PlacementSink:
     def wake(self) -> None:
         """Look at everything again: a hold has ended, or this process may write now."""
         self._add(self._decisions.known())
+        self._released()
+
+    def _released(self) -> None:
+        """Look at what is published: whoever is decided on is told of beside that."""
         for namespace, for_whom in self._slices:
             self._look(namespace, for_whom)
 

@@ -23,7 +23,7 @@ from kube_sync.errors import Conflict, Refused, Retriable, SyncError, Terminal
 from kube_sync.kube.cache import Cache
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.fencedwriter import FencedWriter
-from kube_sync.kube.placementdecisions import PLACEMENT_KEY, Published, Slice
+from kube_sync.kube.placementdecisions import PLACEMENT_KEY, Published, Slice, published_item
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.decision_cache import DecisionCache
 from kube_sync.remediation.placementdecisions import PlacementSink
@@ -456,6 +456,31 @@ async def test_a_mark_of_a_collection_that_is_not_decided_on_is_left_alone() -> 
         world.stream()
     assert world.api.writes == []
     assert REGISTRY.get_sample_value("kube_sync_placement_decisions") == 1
+
+
+async def test_what_an_earlier_process_published_goes_once_nothing_is_held() -> None:
+    """Of a resource that is gone, and that nobody decides on: no record tells its key."""
+    key = ObjectKey("ns", "web-0")
+    metadata = {
+        "name": key.name,
+        "namespace": key.namespace,
+        "uid": "p",
+        "resourceVersion": "1",
+        "labels": {"app.kubernetes.io/managed-by": "kube-sync-remediator"},
+        "annotations": {"kube-sync.io/placed": "replicasets.apps/web"},
+    }
+    world = World()
+    body = {"metadata": metadata, "schedulerName": "kube-sync", "decisions": []}
+    item_ = Item(key, "p", VERSION, json.dumps(body).encode())
+    found = published_item(item_)
+    assert found is not None
+    world.api.slices[key] = found
+    async with world.running():
+        listed(world.sink.published, Listing([item_], VERSION))
+        await world.idle()
+        assert world.api.writes == [], "nothing is known of decisions yet"
+        world.stream()
+    assert (world.api.writes, world.api.slices) == (["delete"], {})
 
 
 async def test_what_is_held_is_told_once_and_counted_until_it_goes() -> None:
