@@ -27,7 +27,8 @@ def time_limit(seconds: float) -> Iterator[None]:
 
     timer = threading.Timer(seconds, end)
     timer.daemon = True
-    timer.start()
+    with lock:  # Not while the thread is started: `threading` does not bear an exception there.
+        timer.start()
     try:
         yield
     finally:

@@ -33,6 +33,24 @@ def test_code_that_never_ends_is_ended_in_another_thread() -> None:
     assert caught == [TimeoutError]
 
 
+def test_the_thread_is_started_whole_before_the_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[bool] = []
+
+    class SlowToStart(threading.Timer):
+        def start(self) -> None:
+            super().start()
+            for _ in range(100_000):
+                pass
+            started.append(True)
+
+    monkeypatch.setattr(threading, "Timer", SlowToStart)
+    with pytest.raises(TimeoutError), time_limit(0):
+        _forever()
+    assert started == [True]
+
+
 def test_code_that_ends_in_time_is_left_alone_afterwards() -> None:
     for _ in range(200):
         try:
