@@ -23,7 +23,7 @@ from statistics import median
 
 from benchmarks.world import medians
 from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, batch_module
-from kube_sync.decisions.evidence import Witness
+from kube_sync.decisions.evidence import InputReader
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import DecisionRecord, Target
 from kube_sync.inspect.plan.snapshot import EPOCH, document
@@ -120,8 +120,8 @@ def _check(file: Path, told: int, *, inputs: bool) -> None:
         raise AssertionError(found, last)
 
 
-def _witness() -> Witness:
-    found = Witness(
+def _witness() -> InputReader:
+    found = InputReader(
         "kubernetes",
         _PATH,
         targets=lambda: {"replicasets": GroupVersionResource("apps", "v1", "replicasets")},
@@ -143,7 +143,7 @@ class _Side:
         hub: DecisionHub,
         names: list[str],
         recorded: Callable[[], Awaitable[object]],
-        witness: Witness | None = None,
+        witness: InputReader | None = None,
     ) -> None:
         self.took: defaultdict[int, list[float]] = defaultdict(list)  # by how many at once
         self.cpu: list[float] = []  # of this thread, in a sweep

@@ -13,9 +13,9 @@ from typing import Protocol
 
 import structlog
 
-from kube_sync.admission.decision_client import Admitted, Asked, Undecidable, Verdict
+from kube_sync.admission.decision_client import Admitted, DecisionReference, Undecidable, Verdict
 from kube_sync.admission.review import Review
-from kube_sync.admission.route import SystemJudge
+from kube_sync.admission.route import SystemDecider
 from kube_sync.decisions.decision import Decision
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -66,7 +66,7 @@ class ByNamespace:
     """A judge who is asked where a policy may be, and `anyway` about some objects elsewhere."""
 
     def __init__(
-        self, judge: SystemJudge, places: Places, anyway: Callable[[Review], bool] = nothing
+        self, judge: SystemDecider, places: Places, anyway: Callable[[Review], bool] = nothing
     ) -> None:
         self._judge = judge
         self._places = places
@@ -78,7 +78,7 @@ class ByNamespace:
             return await self._judge.verdict(review, seconds, always=True)
         if self._anyway(review):
             return await self._willing(review, min(seconds, _PATIENCE))
-        return Admitted(Decision(), Asked(review.uid))
+        return Admitted(Decision(), DecisionReference(review.uid))
 
     async def _willing(self, review: Review, seconds: float) -> Verdict:
         """Decide, and admit as it is what cannot be decided."""

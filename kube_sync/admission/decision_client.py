@@ -79,7 +79,7 @@ class Gate(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DecisionReference:
     """What a verdict can be found by in the records of webhook and engine."""
 
     decision_id: str = ""  # the engine's own, else the review's uid
@@ -91,7 +91,7 @@ class Admitted:
     """The resource may be stored, with these annotations and labels, or with this JSON Patch."""
 
     decision: Decision
-    asked: Asked = Asked()
+    asked: DecisionReference = DecisionReference()
     patch: tuple[Operation, ...] = ()
     ruled: bool = False  # by a built-in system, and not for want of any policy
     reasons: tuple[str, ...] = ()  # for the patch, from a system that explains
@@ -102,7 +102,7 @@ class Denied:
     """The policy refuses the resource."""
 
     reasons: tuple[str, ...]
-    asked: Asked = Asked()
+    asked: DecisionReference = DecisionReference()
     warnings: tuple[str, ...] = ()
 
 
@@ -112,7 +112,7 @@ class Undecidable:
 
     reason: str
     why: Why
-    asked: Asked = Asked()
+    asked: DecisionReference = DecisionReference()
 
 
 Verdict = Admitted | Denied | Undecidable
@@ -136,7 +136,7 @@ def waits(first: float = _FIRST_WAIT) -> Callable[[], Backoff]:
     return lambda: Backoff(first, max(first, _LONGEST_WAIT))
 
 
-class Judge:
+class DecisionClient:
     """One engine, the policies that may exist, and what is known of the engine's being there."""
 
     def __init__(
@@ -165,12 +165,12 @@ class Judge:
 
     async def verdict(self, review: Review, seconds: float, *, always: bool = False) -> Verdict:
         """Decide within `seconds`, `always` or where a policy may exist; never raises."""
-        asked = Asked(review.uid)
+        asked = DecisionReference(review.uid)
         if not always and not self._gate.policy_may_exist:
             return Admitted(Decision(), asked)
         try:
             answer = await self._within(review, seconds)
-            asked = Asked(answer.decision_id or review.uid, answer.policies)
+            asked = DecisionReference(answer.decision_id or review.uid, answer.policies)
             return self._read(answer, asked)
         except Evaluation as error:
             return _undecidable(told(error.error, self._gate.modules()), error.why, asked)
@@ -222,7 +222,7 @@ class Judge:
         except SyncError as error:
             raise Failed(str(error), "malformed") from error
 
-    def _read(self, answer: Answer, asked: Asked) -> Admitted | Denied:
+    def _read(self, answer: Answer, asked: DecisionReference) -> Admitted | Denied:
         try:
             return replace(self._decided(answer.decision), asked=asked)
         except Undecided as error:
@@ -230,5 +230,5 @@ class Judge:
             raise Failed(msg, "malformed") from error
 
 
-def _undecidable(what: str, why: Why, asked: Asked) -> Undecidable:
+def _undecidable(what: str, why: Why, asked: DecisionReference) -> Undecidable:
     return Undecidable(f"{' '.join(what.split())}; {_ADVICE[why]}", why, asked)

@@ -23,7 +23,7 @@ from kube_sync.guard.placements import Clusters
 Fleet = Callable[[], Inventory | None]
 
 
-class Judge(Protocol):
+class Decider(Protocol):
     """Whoever decides on reviews."""
 
     async def verdict(self, review: Review, seconds: float) -> Verdict:
@@ -31,10 +31,10 @@ class Judge(Protocol):
         ...
 
 
-class FleetJudge:
+class FleetDecider:
     """Decides as another judge does, and compares what that places with the fleet."""
 
-    def __init__(self, judge: Judge, placements: Placements, fleet: Fleet) -> None:
+    def __init__(self, judge: Decider, placements: Placements, fleet: Fleet) -> None:
         """`fleet` returns the clusters that there are, None where that is not known."""
         self._judge = judge
         self._placements = placements

@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from kube_sync.admission.decision_client import Asked, Undecidable, Verdict
+from kube_sync.admission.decision_client import DecisionReference, Undecidable, Verdict
 from kube_sync.admission.question import question
 from kube_sync.admission.review import Review
 from kube_sync.admission.verdict import Operation
@@ -63,7 +63,7 @@ class InFlight:
                 verdict = await asyncio.shield(task)
         except TimeoutError:
             reason = f"no decision within {seconds:.1f} s"
-            return Undecidable(reason, "timeout", Asked(review.uid))
+            return Undecidable(reason, "timeout", DecisionReference(review.uid))
         if isinstance(verdict, Undecidable):
             return await self._judge.verdict(review, max(end - loop.time(), 0.0))
         return verdict

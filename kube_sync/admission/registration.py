@@ -27,7 +27,7 @@ from typing import NoReturn, Protocol
 import structlog
 
 from kube_sync.admission.policygate import PolicyGate
-from kube_sync.admission.registration_scope import CaFile, Kept, kept_for_placement
+from kube_sync.admission.registration_scope import CaFile, WebhookScope, kept_for_placement
 from kube_sync.config import Settings
 from kube_sync.errors import Conflict, Misconfigured, Retriable, SyncError
 from kube_sync.kube.client import KubeClient
@@ -53,7 +53,7 @@ _WRITE_SECONDS = 4.0
 _QUIET_SECONDS = 60.0  # without a write: nobody fights about it (any more)
 
 
-class Held(Protocol):
+class LeaseStatus(Protocol):
     """The Lease, as far as it matters here."""
 
     @property
@@ -62,7 +62,7 @@ class Held(Protocol):
         ...
 
 
-class Holds(Protocol):
+class PolicyCache(Protocol):
     """What holds policies, as far as it matters here."""
 
     def __len__(self) -> int: ...
@@ -75,14 +75,14 @@ class Registration:
         self,
         client: KubeClient,
         settings: Settings,
-        lease: Held,
+        lease: LeaseStatus,
         exists: Callable[[], bool | None],
         note: Callable[[str], None],
         news: asyncio.Event,
         *,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
-        kept: Kept | None = None,
+        kept: WebhookScope | None = None,
     ) -> None:
         """Keep the registration for placement, or the one that is `kept`.
 
@@ -226,7 +226,9 @@ class Registration:
         self._kept.closed.set(closed)
 
 
-def policy_exists(gate: PolicyGate, maps: Sequence[Holds], *, static: bool = False) -> bool | None:
+def policy_exists(
+    gate: PolicyGate, maps: Sequence[PolicyCache], *, static: bool = False
+) -> bool | None:
     """Tell whether there is a policy; None where the gate is shut only for want of knowledge."""
     if not gate.policy_may_exist:
         return False

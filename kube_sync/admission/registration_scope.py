@@ -59,7 +59,7 @@ class CaFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class WebhookScope:
     """One configuration, and what its webhooks at one path should say whatever happens."""
 
     name: str
@@ -72,11 +72,11 @@ class Kept:
     rights: str  # where the role is that may keep it
 
 
-def kept_for_placement(settings: Settings) -> tuple[Kept, Kept]:
+def kept_for_placement(settings: Settings) -> tuple[WebhookScope, WebhookScope]:
     """Return both registrations for placement decisions."""
 
-    def kept(kind: GroupVersionResource, path: str, closed: Gauge) -> Kept:
-        return Kept(
+    def kept(kind: GroupVersionResource, path: str, closed: Gauge) -> WebhookScope:
+        return WebhookScope(
             settings.admission.registration.name or "",
             kind,
             path,
@@ -94,12 +94,12 @@ def kept_for_placement(settings: Settings) -> tuple[Kept, Kept]:
     )
 
 
-def kept_for(system: System, settings: Settings) -> tuple[Kept, Kept]:
+def kept_for(system: System, settings: Settings) -> tuple[WebhookScope, WebhookScope]:
     """Return both registrations for a built-in system."""
 
-    def kept(kind: GroupVersionResource, path: str) -> Kept:
+    def kept(kind: GroupVersionResource, path: str) -> WebhookScope:
         folder = f"manifests/webhook-{system.name}"
-        return Kept(
+        return WebhookScope(
             f"kube-sync-{system.name}",
             kind,
             path,

@@ -34,7 +34,7 @@ from kube_sync.errors import NO_JSON
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestedValues:
     """Annotations as they are asked for, and the noted requests that were put back for that."""
 
     annotations: Mapping[str, str]
@@ -43,7 +43,7 @@ class Asked:
     earlier: Mapping[str, str | None]
 
 
-def asked(review: Review, remediator: str) -> Asked:
+def asked(review: Review, remediator: str) -> RequestedValues:
     """Return what the object's owner asks for; `remediator` is the user who asks for nothing."""
     new, old = review.annotations or {}, review.old_annotations or {}
     before = {k: v for k, v in requests(old).items() if new.get(k) == old.get(k)}
@@ -53,7 +53,7 @@ def asked(review: Review, remediator: str) -> Asked:
     else:
         noted = requests(new)
     earlier = {key: value for key, value in before.items() if noted.get(key, ...) == value}
-    return Asked(put_back(new, noted), noted, earlier)
+    return RequestedValues(put_back(new, noted), noted, earlier)
 
 
 def by_remediator(review: Review, remediator: str) -> bool:

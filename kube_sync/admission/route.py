@@ -13,7 +13,13 @@ from typing import Protocol
 
 from prometheus_client import Histogram
 
-from kube_sync.admission.decision_client import Admitted, Asked, Denied, Undecidable, Verdict
+from kube_sync.admission.decision_client import (
+    Admitted,
+    DecisionReference,
+    Denied,
+    Undecidable,
+    Verdict,
+)
 from kube_sync.admission.inflight import InFlight, Memo
 from kube_sync.admission.outcome import Read, placed, ruled, still_placed
 from kube_sync.admission.requested_values import proven
@@ -32,10 +38,10 @@ PLACED = "/validate/placement"
 _NOTHING = frozenset(("DELETE", "CONNECT"))
 _OUTCOMES = ("admitted", "denied", "undecidable")
 
-Told = Callable[[Review, str, str], None]  # a refusal: of what, its outcome, the reason
+OnRefusal = Callable[[Review, str, str], None]  # a refusal: of what, its outcome, the reason
 
 
-class Judge(Protocol):
+class Decider(Protocol):
     """Whoever decides on reviews."""
 
     async def verdict(self, review: Review, seconds: float) -> Verdict:
@@ -43,7 +49,7 @@ class Judge(Protocol):
         ...
 
 
-class SystemJudge(Protocol):
+class SystemDecider(Protocol):
     """Whoever decides on reviews for a built-in system."""
 
     async def verdict(self, review: Review, seconds: float, *, always: bool = False) -> Verdict:
@@ -60,23 +66,23 @@ def _as_sent(review: Review) -> Review:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Route:
     """One path of the webhook."""
 
     path: str
-    judge: Judge
+    judge: Decider
     read: Read
     passes: Callable[[Review], bool]  # what is admitted as it is, and nobody is asked
     seconds: Mapping[str, Histogram]  # by outcome: looked up once, since with labels it costs
-    denied: Told = nobody
+    denied: OnRefusal = nobody
     told: Mapping[str, str] = field(default_factory=dict)  # in the log, with every review
     # The review as it is looked at, by all that follows; raises Malformed.
     taken: Callable[[Review], Review] = _as_sent
 
 
-def placement_way(
-    judge: Judge, settings: Admission, denied: Told = nobody, seals: Seals | None = None
-) -> Way:
+def placement_route(
+    judge: Decider, settings: Admission, denied: OnRefusal = nobody, seals: Seals | None = None
+) -> Route:
     """Return the way of placement decisions, and of status writes that change metadata."""
     seals = seals or Seals()
     read = partial(placed, settings=settings, seals=seals)
@@ -85,12 +91,12 @@ def placement_way(
 
 
 def placement_check(
-    judge: Judge,
+    judge: Decider,
     may_exist: Callable[[], bool],
     settings: Admission,
-    denied: Told = nobody,
+    denied: OnRefusal = nobody,
     seals: Seals | None = None,
-) -> Way:
+) -> Route:
     """Return the way where objects are checked that no webhook changes any more.
 
     `judge` is asked about those whose placement is not sealed, where a policy `may_exist`.
@@ -104,13 +110,13 @@ def placement_check(
 
 def _placement(
     path: str,
-    judge: Judge,
+    judge: Decider,
     read: Read,
     seconds: Mapping[str, Histogram],
-    denied: Told,
+    denied: OnRefusal,
     seals: Seals,
-) -> Way:
-    return Way(
+) -> Route:
+    return Route(
         path,
         _AsUpdate(judge, seals),
         read,
@@ -123,10 +129,10 @@ def _placement(
 
 def system_ways(
     system: System,
-    judge: SystemJudge,
-    denied: Told = nobody,
-    checking: SystemJudge | None = None,
-) -> tuple[Way, Way]:
+    judge: SystemDecider,
+    denied: OnRefusal = nobody,
+    checking: SystemDecider | None = None,
+) -> tuple[Route, Route]:
     """Return the two ways of a built-in system.
 
     `checking` decides on the second one, where that is another question than the first.
@@ -134,8 +140,8 @@ def system_ways(
     seconds = {o: metrics.admission_system_seconds.labels(system.name, o) for o in _OUTCOMES}
     changer, checker = _judges(system, judge, checking or judge)
 
-    def way(path: str, judge: Judge, *, patches: bool) -> Way:
-        return Way(
+    def way(path: str, judge: Decider, *, patches: bool) -> Route:
+        return Route(
             path,
             judge,
             partial(ruled, kind=system.kind, patches=patches),
@@ -152,7 +158,9 @@ def system_ways(
     )
 
 
-def _judges(system: System, judge: SystemJudge, checking: SystemJudge) -> tuple[Judge, Judge]:
+def _judges(
+    system: System, judge: SystemDecider, checking: SystemDecider
+) -> tuple[Decider, Decider]:
     if not system.by_spec:  # what was decided of one spec says nothing of the next
         return _OwnPoliciesAlways(judge, system), _OwnPoliciesAlways(checking, system)
     memo, asked = Memo(), InFlight(_OwnPoliciesAlways(judge, system))
@@ -192,7 +200,7 @@ class _AsUpdate:
     object one that nothing is decided of any more, and that stays where it is for ever.
     """
 
-    def __init__(self, judge: Judge, seals: Seals) -> None:
+    def __init__(self, judge: Decider, seals: Seals) -> None:
         self._judge = judge
         self._seals = seals
 
@@ -201,14 +209,14 @@ class _AsUpdate:
             if review.subresource:
                 review = proven(as_update(restored(review)), self._seals)
         except Malformed as error:
-            return Undecidable(str(error), "malformed", Asked(review.uid))
+            return Undecidable(str(error), "malformed", DecisionReference(review.uid))
         return await self._judge.verdict(review, seconds)
 
 
 class _Sealed:
     """Asks only about what is not sealed as it is to be stored."""
 
-    def __init__(self, judge: Judge, may_exist: Callable[[], bool], seals: Seals) -> None:
+    def __init__(self, judge: Decider, may_exist: Callable[[], bool], seals: Seals) -> None:
         self._judge = judge
         self._may_exist = may_exist
         self._seals = seals
@@ -216,14 +224,14 @@ class _Sealed:
     async def verdict(self, review: Review, seconds: float) -> Verdict:
         sealed = self._seals.sealing and self._seals.proves(review.annotations or {}, review.place)
         if sealed or not self._may_exist():
-            return Admitted(Decision(), Asked(review.uid), ruled=True)
+            return Admitted(Decision(), DecisionReference(review.uid), ruled=True)
         return await self._judge.verdict(review, seconds)
 
 
 class _Changing:
     """Remembers what it admits, as it will be."""
 
-    def __init__(self, judge: Judge, memo: Memo) -> None:
+    def __init__(self, judge: Decider, memo: Memo) -> None:
         self._judge = judge
         self._memo = memo
 
@@ -237,20 +245,20 @@ class _Changing:
 class _Checking:
     """Asks only about what is not as it was admitted a moment ago."""
 
-    def __init__(self, judge: Judge, memo: Memo) -> None:
+    def __init__(self, judge: Decider, memo: Memo) -> None:
         self._judge = judge
         self._memo = memo
 
     async def verdict(self, review: Review, seconds: float) -> Verdict:
         if self._memo.knows(review):
-            return Admitted(Decision(), Asked(review.uid), ruled=True)
+            return Admitted(Decision(), DecisionReference(review.uid), ruled=True)
         return await self._judge.verdict(review, seconds)
 
 
 class _OwnPoliciesAlways:
     """Has the system's own policies judged although there may be none yet: the first one, too."""
 
-    def __init__(self, judge: SystemJudge, system: System) -> None:
+    def __init__(self, judge: SystemDecider, system: System) -> None:
         self._judge = judge
         self._policies = (system.policies.group, system.policies.resource)
 

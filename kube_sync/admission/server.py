@@ -18,7 +18,7 @@ from kube_sync.admission.decision_client import Admitted, Verdict
 from kube_sync.admission.outcome import Outcome
 from kube_sync.admission.request import is_known, read_body, seconds_to_answer
 from kube_sync.admission.review import Malformed, Review, parse_review
-from kube_sync.admission.route import PLACEMENT, Judge, Told, Way, nobody, placement_way
+from kube_sync.admission.route import PLACEMENT, Decider, OnRefusal, Route, nobody, placement_route
 from kube_sync.config import Admission
 from kube_sync.decisions.sealing import Seals
 from kube_sync.runtime.draining import Drain, undrained
@@ -32,11 +32,11 @@ _JSON = {"Content-Type": "application/json"}
 
 
 def webhook_app(
-    judge: Judge,
+    judge: Decider,
     settings: Admission | None = None,
     drain: Drain | None = None,
-    denied: Told = nobody,
-    ways: Sequence[Way] = (),
+    denied: OnRefusal = nobody,
+    ways: Sequence[Route] = (),
     seals: Seals | None = None,
 ) -> web.Application:
     """Build the application that answers for `judge`; with a `drain`, until that has ended it.
@@ -46,13 +46,13 @@ def webhook_app(
     """
     settings = settings or Admission()
     app = web.Application(client_max_size=settings.max_body_bytes)
-    for way in (placement_way(judge, settings, denied, seals), *ways):
+    for way in (placement_route(judge, settings, denied, seals), *ways):
         app.router.add_post(way.path, _Webhook(way, settings, drain or undrained()).answer)
     return app
 
 
 class _Webhook:
-    def __init__(self, way: Way, settings: Admission, drain: Drain) -> None:
+    def __init__(self, way: Route, settings: Admission, drain: Drain) -> None:
         self._way = way
         self._settings = settings
         self._names = frozenset(settings.client_names)
@@ -109,7 +109,7 @@ class _Webhook:
             raise web.HTTPForbidden(text=msg)
 
 
-def _record(review: Review, verdict: Verdict, outcome: Outcome, seconds: float, way: Way) -> None:
+def _record(review: Review, verdict: Verdict, outcome: Outcome, seconds: float, way: Route) -> None:
     tell = log.warning if outcome.name == "undecidable" else log.info
     tell(
         "admission",

@@ -12,7 +12,7 @@ from functools import partial
 
 from kube_sync.decisions.classes import Member
 from kube_sync.decisions.evaluator import Outcome
-from kube_sync.decisions.policysets import Asked, Division, InForce, PolicySets
+from kube_sync.decisions.policysets import Division, PolicySetEvaluator, PolicySets, SinglePolicySet
 from kube_sync.decisions.tracker import Tracker
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.reads import Reads, joined
@@ -36,7 +36,7 @@ class Sides:
     """What is in force and, on its side, a canary."""
 
     canary: Canary
-    in_force: InForce
+    in_force: SinglePolicySet
 
     @property
     def reads(self) -> Reads | None:
@@ -57,8 +57,8 @@ class Sides:
 class SidedEvaluator:
     """The decisions of what is in force and, for its side, of a canary."""
 
-    in_force: Asked
-    canary: Asked
+    in_force: PolicySetEvaluator
+    canary: PolicySetEvaluator
     side: Side
 
     @property
@@ -81,7 +81,9 @@ class SidedEvaluator:
 class CanaryDecider:
     """Has the objects of its side decided by a canary, in one epoch of OPA's data."""
 
-    def __init__(self, decider: Tracker, in_force: Asked, lane: Asked) -> None:
+    def __init__(
+        self, decider: Tracker, in_force: PolicySetEvaluator, lane: PolicySetEvaluator
+    ) -> None:
         """Decide by `in_force` and, on its side, by the `lane` of the canary."""
         self._decider = decider
         self._in_force = in_force
@@ -105,7 +107,7 @@ class CanaryDecider:
         def is_outdated(kind: bytes) -> bool:
             return not same and kind.endswith(_ON)
 
-        divide: Callable[[InForce], PolicySets] | None = None
+        divide: Callable[[SinglePolicySet], PolicySets] | None = None
         evaluator = self._in_force
         if canary is not None:
             divide = partial(Sides, canary)

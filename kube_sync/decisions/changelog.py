@@ -53,7 +53,7 @@ class Verdict(msgspec.Struct, frozen=True, weakref=False):
     last_good: bool
 
 
-class Told:
+class EncodedVerdict:
     """A Verdict, and its part of the line."""
 
     __slots__ = ("_tail", "verdict")
@@ -79,7 +79,7 @@ class Entry:
 
     __slots__ = ("_head", "ended", "seq", "superseded", "target", "told", "uid")
 
-    def __init__(self, target: Target, uid: str, seq: int, told: Told | None) -> None:
+    def __init__(self, target: Target, uid: str, seq: int, told: EncodedVerdict | None) -> None:
         self.target = target
         self.uid = uid
         self.seq = seq
@@ -155,7 +155,7 @@ class ChangeLog:
         """Return how an object that nothing is decided of ended, if that is still known."""
         return self._ended.get(target)
 
-    def add(self, target: Target, uid: str, told: Told | None) -> Entry:
+    def add(self, target: Target, uid: str, told: EncodedVerdict | None) -> Entry:
         """Take in what is said of an object now, None: it is gone; return it as readers get it."""
         self.seq += 1
         entry = Entry(target, uid, self.seq, told)

@@ -16,7 +16,7 @@ from kube_sync.decisions.evaluation_queue import EvaluationQueue, Group, Questio
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.limiting import Limiting
-from kube_sync.decisions.policysets import Asked
+from kube_sync.decisions.policysets import PolicySetEvaluator
 from kube_sync.decisions.sharing import TURN, Answer, Sharing
 from kube_sync.decisions.tracked import Collection_, TrackedCollections
 from kube_sync.errors import SyncError
@@ -31,7 +31,7 @@ class EvaluationWorker:
 
     def __init__(
         self,
-        evaluator: Asked,
+        evaluator: PolicySetEvaluator,
         hub: DecisionHub,
         collections: TrackedCollections,
         queue: EvaluationQueue,

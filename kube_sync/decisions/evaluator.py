@@ -21,7 +21,7 @@ from typing import Protocol
 import msgspec
 
 from kube_sync.decisions.decision import REQUESTED, Decision, parse_decision
-from kube_sync.decisions.evidence import Asked, Evidence, Outdated, Witness
+from kube_sync.decisions.evidence import InputReader, InputRequest, Outdated, RecordedInput
 from kube_sync.decisions.pace import Pace
 from kube_sync.decisions.reading import ReadDecision
 from kube_sync.errors import NO_JSON, Retriable, Undecided
@@ -100,7 +100,7 @@ class Outcome:
     uid: str
     decision: Decision | None = None
     failure: str | None = None
-    evidence: Evidence | None = field(default=None, compare=False)  # what it was made on
+    evidence: RecordedInput | None = field(default=None, compare=False)  # what it was made on
 
 
 class _Answer(msgspec.Struct):
@@ -115,7 +115,7 @@ class _Witnessed(msgspec.Struct):
     fence: dict[str, bool]
 
 
-_Evidence = dict[int, Evidence]
+_Evidence = dict[int, RecordedInput]
 
 
 class Evaluator:
@@ -128,7 +128,7 @@ class Evaluator:
         *,
         lane: Lane | None = None,
         clock: Callable[[], float] = time.monotonic,
-        witness: Witness | None = None,
+        witness: InputReader | None = None,
         read: ReadDecision = parse_decision,
     ) -> None:
         """Decide only on data that was loaded whole in `epoch`, by what is in force or a lane.
@@ -202,7 +202,7 @@ class Evaluator:
         return await self._witnessed(self._witness, asked, collection, keys)
 
     async def _witnessed(
-        self, witness: Witness, asked: Asked, collection: str, keys: Sequence[ObjectKey]
+        self, witness: InputReader, asked: InputRequest, collection: str, keys: Sequence[ObjectKey]
     ) -> tuple[dict[int, _Answer], _Evidence]:
         """Ask for decisions and what they are made on. Raises Outdated."""
         answer = await self._query(
@@ -301,7 +301,10 @@ def _check(found: Iterable[int], number: int) -> None:
 
 
 def _outcome(
-    answer: _Answer, evidence: Evidence | None, alike: dict[bytes, Decision], read: ReadDecision
+    answer: _Answer,
+    evidence: RecordedInput | None,
+    alike: dict[bytes, Decision],
+    read: ReadDecision,
 ) -> Outcome:
     """Return what was decided; an answer that is in `alike`, or comes into it, is read once."""
     if not (body := bytes(answer.decision)):

@@ -51,7 +51,7 @@ class Basis:
     number: int = 0  # of the last batch that is in it
 
 
-class Evidence:
+class RecordedInput:
     """One input, and the data beside it; the input is None where it was let go."""
 
     __slots__ = ("__weakref__", "basis", "input")
@@ -62,7 +62,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class InputRequest:
     """Which collections and inputs a query is to bring, and what stands for the others."""
 
     collection: str
@@ -83,7 +83,7 @@ class Outdated(Exception):
     """The data was written since it was brought: ask again, for all of it."""
 
 
-class Witness:
+class InputReader:
     """Asks for what decisions are made on, through one epoch of OPA's data."""
 
     def __init__(
@@ -114,7 +114,7 @@ class Witness:
         self._forgotten = 0
         self._apart: list[str] = []  # collections that are being written without a number
         # Weakly, or data of long ago would be kept for the sake of inputs that nobody wants.
-        self._inputs: deque[tuple[weakref.ref[Evidence], int]] = deque()
+        self._inputs: deque[tuple[weakref.ref[RecordedInput], int]] = deque()
         self._bytes = 0
 
     def policies_changing(self) -> None:
@@ -149,7 +149,7 @@ class Witness:
 
     def ask(
         self, collection: str, keys: Sequence[ObjectKey], *, afresh: bool = False
-    ) -> Asked | None:
+    ) -> InputRequest | None:
         """Return what to ask for beside decisions on these objects, None: nothing."""
         if self._reads is None or collection in self._secrets():
             return None
@@ -159,15 +159,17 @@ class Witness:
             basis = self._still(self._basis)
             found = ((n, self._known.get((collection, key))) for n, key in enumerate(keys))
             inputs = {n: body for n, body in found if body is not None}
-        return Asked(collection, keys, () if basis else names, lacks, basis, inputs, self._edition)
+        return InputRequest(
+            collection, keys, () if basis else names, lacks, basis, inputs, self._edition
+        )
 
     def heard(
         self,
-        asked: Asked,
+        asked: InputRequest,
         fence: Iterable[str],
         data: Mapping[str, msgspec.Raw],
         inputs: Mapping[int, msgspec.Raw],
-    ) -> dict[int, Evidence]:
+    ) -> dict[int, RecordedInput]:
         """Return what an answer stands on by the number of the object; nothing where it is unsure.
 
         Raises Outdated where only another question tells.
@@ -187,7 +189,7 @@ class Witness:
         return {n: self._evidence(body, basis) for n, body in {**asked.inputs, **brought}.items()}
 
     def _brought(
-        self, asked: Asked, reads: Reads, number: int, brought: Mapping[str, msgspec.Raw]
+        self, asked: InputRequest, reads: Reads, number: int, brought: Mapping[str, msgspec.Raw]
     ) -> Basis:
         lacks = dict(asked.lacks)
         collections = {}
@@ -208,7 +210,7 @@ class Witness:
             self._batches.popleft()
         return found
 
-    def _learn(self, asked: Asked, brought: Mapping[int, bytes], number: int) -> None:
+    def _learn(self, asked: InputRequest, brought: Mapping[int, bytes], number: int) -> None:
         """Know inputs as they were at a batch, but for those that one after it changes."""
         if self._apart:
             return
@@ -231,9 +233,9 @@ class Witness:
         self._basis = None
         self._forget([ident for ident in self._known if ident[0] == name])
 
-    def _evidence(self, body: bytes, basis: Basis) -> Evidence:
+    def _evidence(self, body: bytes, basis: Basis) -> RecordedInput:
         """Return an input with its data, as long as there is room for it."""
-        found, size = Evidence(body, basis), len(body) + _OVERHEAD
+        found, size = RecordedInput(body, basis), len(body) + _OVERHEAD
         self._inputs.append((weakref.ref(found), size))
         self._bytes += size
         while self._bytes > _INPUT_BYTES:

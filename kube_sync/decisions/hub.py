@@ -16,10 +16,10 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from kube_sync.decisions.changelog import ENDED, ChangeLog, Entry, Told, Verdict
+from kube_sync.decisions.changelog import ENDED, ChangeLog, EncodedVerdict, Entry, Verdict
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
-from kube_sync.decisions.evidence import Evidence
+from kube_sync.decisions.evidence import RecordedInput
 from kube_sync.decisions.records import (
     Budget,
     DecisionFreshness,
@@ -40,7 +40,7 @@ _ALIKE = 1_000  # verdicts that are remembered, to be shared by the next objects
 class Recorder(Protocol):
     """Who writes down what is said, before readers are told."""
 
-    def said(self, line: Entry, evidence: Evidence | None) -> None:
+    def said(self, line: Entry, evidence: RecordedInput | None) -> None:
         """Write down what is said of an object, and what that was decided on."""
         ...
 
@@ -85,7 +85,7 @@ class DecisionHub:
         self._holds: dict[str, str] = {}
         self._notes: dict[str, str] = {}
         self._subscriptions: set[Subscription] = set()
-        self._alike: dict[tuple[object, ...], Told] = {}
+        self._alike: dict[tuple[object, ...], EncodedVerdict] = {}
         self._uncounted = 0
 
     @property
@@ -265,7 +265,11 @@ class DecisionHub:
         return Subscription(self, seq)
 
     def _add(
-        self, target: Target, uid: str, told: Told | None, evidence: Evidence | None = None
+        self,
+        target: Target,
+        uid: str,
+        told: EncodedVerdict | None,
+        evidence: RecordedInput | None = None,
     ) -> None:
         line = self.log.add(target, uid, told)
         if self._recorder is not None:  # kept by nobody else: it would be all objects
@@ -279,7 +283,7 @@ class DecisionHub:
         policy: str,
         data: int,
         source: Source | None,
-    ) -> Told:
+    ) -> EncodedVerdict:
         """Return what is said of an object, the same object for all that are decided alike."""
         last_good = outcome.failure is not None and before is not None
         decision = before if last_good else outcome.decision
@@ -289,7 +293,7 @@ class DecisionHub:
             if len(self._alike) >= _ALIKE:
                 self._alike.clear()
             failure = outcome.failure
-            found = self._alike[alike] = Told(
+            found = self._alike[alike] = EncodedVerdict(
                 Verdict(decision, before, failure, cause, policy, data, source, last_good)
             )
         return found

@@ -16,7 +16,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.reads import Reads
 
 
-class Asked(Protocol):
+class PolicySetEvaluator(Protocol):
     """The decisions of one set of policies, or of several on the objects of each."""
 
     @property
@@ -49,7 +49,7 @@ class PolicySets(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class InForce:
+class SinglePolicySet:
     """The one set that decides on every object."""
 
     digest: str = ""
@@ -68,7 +68,7 @@ class InForce:
 class Division:
     """How objects are divided among sets of policies from now on."""
 
-    divide: Callable[[InForce], PolicySets] | None  # None: what is in force decides on all
-    evaluator: Asked
+    divide: Callable[[SinglePolicySet], PolicySets] | None  # None: what is in force decides on all
+    evaluator: PolicySetEvaluator
     is_touched: Callable[[ObjectKey], bool]  # which objects have to be asked about anew
     is_outdated: Callable[[bytes], bool]  # of which classes what was decided is of the past

@@ -19,7 +19,7 @@ from kube_sync.decisions.classes import Member, Members, shares
 from kube_sync.decisions.evaluation_queue import Cause, Changed, Group, Key, Question, Sweep
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.policysets import Division, InForce, PolicySets
+from kube_sync.decisions.policysets import Division, PolicySets, SinglePolicySet
 from kube_sync.decisions.records import Target
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
@@ -60,8 +60,10 @@ class Sharing:
 
     def __init__(self, hub: DecisionHub) -> None:
         self._hub = hub
-        self._in_force = InForce()
-        self._divide: Callable[[InForce], PolicySets] | None = None  # None: it decides on all
+        self._in_force = SinglePolicySet()
+        self._divide: Callable[[SinglePolicySet], PolicySets] | None = (
+            None  # None: it decides on all
+        )
         self._sets: PolicySets = self._in_force
         self._reads: Reads | None = None  # of all sets
         self._shares = False
@@ -89,7 +91,7 @@ class Sharing:
 
     def policies_changed(self, digest: str, reads: Reads) -> None:
         """Decide in the name of these policies, which read this."""
-        self._in_force = InForce(digest, reads)
+        self._in_force = SinglePolicySet(digest, reads)
         self._changing = False
         self._reread()
         self.outdate()

@@ -15,21 +15,21 @@ from kube_sync.guard.inventory import Inventory
 from kube_sync.guard.limits import Limits, Tightening, limits_of, parse_tightening, stricter
 from kube_sync.guard.moves import Change, compare
 from kube_sync.guard.placements import Placements
-from kube_sync.guard.verdicts import Go, Held, Holding
+from kube_sync.guard.verdicts import Allowed, PendingChange, Withheld
 
 __all__ = [
     "HISTORY",
+    "Allowed",
     "Assessment",
     "Change",
     "Fleet",
-    "Go",
     "Guard",
-    "Held",
-    "Holding",
     "Inventory",
     "Limits",
+    "PendingChange",
     "Placements",
     "Tightening",
+    "Withheld",
     "compare",
     "limits_of",
     "parse_tightening",

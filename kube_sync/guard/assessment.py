@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kube_sync.guard.inventory import Inventory
 from kube_sync.guard.limits import Limits
-from kube_sync.guard.verdicts import Held
+from kube_sync.guard.verdicts import Withheld
 from kube_sync.runtime.freshness import Stale
 
 Numbers = Mapping[str, int]  # by namespace; workloads that want no replicas do not count
@@ -40,14 +40,14 @@ class Assessment:
     `nowhere`: the objects that would be placed on no cluster of the fleet.
     """
 
-    holds: tuple[Held, ...]
+    holds: tuple[Withheld, ...]
     moves: int
     workloads: int
     accepted: bool = False
     nowhere: frozenset[object] = frozenset()
 
 
-def judge_fleet(fleet: Fleet, limits: Limits, offer: str = "") -> Held | None:
+def judge_fleet(fleet: Fleet, limits: Limits, offer: str = "") -> Withheld | None:
     """Return why the fleet is nothing to move workloads by, None where it is.
 
     `offer` is the approval for one that shrank; empty: nothing is wanted that it could be for.
@@ -105,14 +105,14 @@ def namespaces_over(moves: Numbers, workloads: Numbers, limits: Limits) -> list[
     )
 
 
-def mass(moves: int, workloads: int, offer: str, namespace: str | None = None) -> Held:
+def mass(moves: int, workloads: int, offer: str, namespace: str | None = None) -> Withheld:
     """Return what holds so many moves until `offer` is approved; None: of all namespaces."""
     where = "" if namespace is None else f" of namespace {namespace}"
     if namespace == "":
         where = " without a namespace"
     reason = f"{moves} of {workloads} workloads{where} would move"
     release = f"fewer would move, or approve {offer}"
-    return Held("mass", reason, release, approve=offer, namespace=namespace)
+    return Withheld("mass", reason, release, approve=offer, namespace=namespace)
 
 
 def allowed(workloads: int, limits: Limits) -> float:
@@ -120,5 +120,5 @@ def allowed(workloads: int, limits: Limits) -> float:
     return max(limits.mass_floor, limits.mass_share * workloads)
 
 
-def _held(reason: str, release: str, approve: str | None = None) -> Held:
-    return Held("fleet", reason, release, approve=approve)
+def _held(reason: str, release: str, approve: str | None = None) -> Withheld:
+    return Withheld("fleet", reason, release, approve=approve)

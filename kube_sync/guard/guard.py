@@ -48,8 +48,8 @@ from kube_sync.guard.history import (
 from kube_sync.guard.limits import Limits, Tightening
 from kube_sync.guard.moves import Change
 from kube_sync.guard.nowhere import Nowhere
-from kube_sync.guard.turns import Turns
-from kube_sync.guard.verdicts import Go, Held, Holding, Kind
+from kube_sync.guard.turns import TokenQueue
+from kube_sync.guard.verdicts import Allowed, Kind, PendingChange, Withheld
 
 K = TypeVar("K", bound=Hashable)
 
@@ -79,18 +79,18 @@ class Guard(Generic[K]):
         self._base = limits
         self._limits = limits
         self._not_before: Mapping[K, float] = {}
-        self._unknown: Held | None = None
+        self._unknown: Withheld | None = None
         self._budget = Budget(limits)
-        self._turns = Turns()
+        self._turns = TokenQueue()
         self._approvals: Approvals[K] = Approvals()
         self._approved: frozenset[str] = frozenset()
         self._wanted: dict[K, tuple[str, str, bool]] = {}
-        self._fleet: Held | None = None
-        self._masses: Mapping[str | None, Held] = {}  # by namespace, None: of several together
+        self._fleet: Withheld | None = None
+        self._masses: Mapping[str | None, Withheld] = {}  # by namespace, None: of several together
         # Newer than what a watch has told: the object as it was written.
         self._written: dict[K, History] = {}
         self._flights: dict[K, _Flight] = {}
-        self._held: dict[K, Holding] = {}
+        self._held: dict[K, PendingChange] = {}
         self._nowhere: Nowhere[K] = Nowhere()
 
     @property
@@ -99,7 +99,7 @@ class Guard(Generic[K]):
         return self._limits
 
     @property
-    def held(self) -> Mapping[K, Holding]:
+    def held(self) -> Mapping[K, PendingChange]:
         """The changes that wait."""
         return self._held
 
@@ -120,12 +120,12 @@ class Guard(Generic[K]):
 
     def withhold(self, reason: str) -> None:
         """Let nothing move until `tighten`: it is not known what policies limit."""
-        self._unknown = Held("limits", reason, "data.kube_sync_budget can be used")
+        self._unknown = Withheld("limits", reason, "data.kube_sync_budget can be used")
 
     def recall(self, histories: Mapping[K, tuple[str, History]], now: float) -> None:
         """Begin with what all objects tell: namespace and history of each, by its key."""
         self._budget = self._replayed(histories, now)
-        self._turns = Turns()
+        self._turns = TokenQueue()
         self._approvals = Approvals()
         self._approvals.recall((key, history) for key, (_, history) in histories.items())
         self._wanted, self._written, self._flights, self._held = {}, {}, {}, {}
@@ -168,7 +168,7 @@ class Guard(Generic[K]):
         holds = (*([self._fleet] if self._fleet else []), *self._masses.values())
         return Assessment(holds, len(asked), number, accepted, nowhere)
 
-    def take(self, key: K, change: Change, history: History, now: float) -> Go | Held:
+    def take(self, key: K, change: Change, history: History, now: float) -> Allowed | Withheld:
         """Let one change go, and charge it; or tell what it waits for.
 
         `history` is what the object has, as `read_history` gives it.
@@ -182,7 +182,7 @@ class Guard(Generic[K]):
         )
         if held is not None:
             since = self._held[key].since if key in self._held else now
-            self._held[key] = Holding(held, since)
+            self._held[key] = PendingChange(held, since)
             if held.kind != "budget":
                 self._turns.leave(key)
             return held
@@ -192,7 +192,7 @@ class Guard(Generic[K]):
         history = extended(history, entry)
         spent = scopes_of(change) if change.is_move else ()
         self._flights[key] = _Flight(history, now, spent)
-        return Go(write_history(history), self._nowhere.warning(change))
+        return Allowed(write_history(history), self._nowhere.warning(change))
 
     def moved(self, key: K) -> None:
         """Take down that what was let go was written."""
@@ -216,7 +216,7 @@ class Guard(Generic[K]):
             self._held.pop(key, None)
             self._turns.leave(key)
 
-    def _is_stale(self, key: K, history: History, now: float) -> Held | None:
+    def _is_stale(self, key: K, history: History, now: float) -> Withheld | None:
         """Hold what is compared with an object as it was before our own last write.
 
         Not for long: it may be that somebody put the object back as a whole.
@@ -225,7 +225,7 @@ class Guard(Generic[K]):
         if _last(written) <= _last(history) or now > _last(written) + _WATCH_LAGS_SECONDS:
             return None
         reason, until = "the watch has not told of its last change yet", now + _LOOKS_SECONDS
-        return Held("unseen", reason, "the watch tells of it", until)
+        return Withheld("unseen", reason, "the watch tells of it", until)
 
     def _newest(self, key: K, change: Change, history: History) -> History:
         """Return the object's history up to what it has now."""
@@ -251,7 +251,7 @@ class Guard(Generic[K]):
                 asked[key] = _step(change, newest)
         return asked
 
-    def _restrained(self, key: K, change: Change, history: History, now: float) -> Held | None:
+    def _restrained(self, key: K, change: Change, history: History, now: float) -> Withheld | None:
         if (held := self._without_cluster(key, change, now)) is not None:
             return held
         if (held := self._oscillation(key, change, history, now)) or not change.is_move:
@@ -262,19 +262,19 @@ class Guard(Generic[K]):
             return self._too_early(key, history, now)
         if self._wanted.get(key) != _weighed(change):
             reason, until = "not yet weighed together with all others", now + _LOOKS_SECONDS
-            return Held("unseen", reason, "the next look at all of them", until)
+            return Withheld("unseen", reason, "the next look at all of them", until)
         step = _step(change, history)
         return self._held_with_others(key, change, step) or self._too_early(key, history, now)
 
-    def _without_cluster(self, key: K, change: Change, now: float) -> Held | None:
+    def _without_cluster(self, key: K, change: Change, now: float) -> Withheld | None:
         if change.is_forbidden:
-            return Held("empty", "it would run on no cluster", "the policy says `evict: true`")
+            return Withheld("empty", "it would run on no cluster", "the policy says `evict: true`")
         return self._nowhere.held(key, change, now)
 
     def _is_early(self, key: K, now: float) -> bool:
         return self._not_before.get(key, 0) > now
 
-    def _held_with_others(self, key: K, change: Change, step: Step) -> Held | None:
+    def _held_with_others(self, key: K, change: Change, step: Step) -> Withheld | None:
         """Return what holds it with others, unless it was approved in spite of that."""
         approved = self._approvals.of(key, step) is not None
         on_fewer = approved and self._approvals.is_on_fewer(key)
@@ -298,7 +298,7 @@ class Guard(Generic[K]):
 
     def _judged(
         self, waiting: Mapping[str, Mapping[K, Step]], asked: Mapping[K, Step], workloads: Numbers
-    ) -> dict[str | None, Held]:
+    ) -> dict[str | None, Withheld]:
         """Return what holds `waiting`: all of them together, or some namespaces."""
         moves = {namespace: len(steps) for namespace, steps in waiting.items()}
         if is_mass_of_several(moves, workloads, self._limits):
@@ -306,14 +306,14 @@ class Guard(Generic[K]):
             number = sum(workloads.values())
             offer = self._approvals.offer(together, asked, allowed(number, self._limits))
             return {None: mass(len(together), number, offer)}
-        found: dict[str | None, Held] = {}
+        found: dict[str | None, Withheld] = {}
         for namespace in namespaces_over(moves, workloads, self._limits):
             number, steps = workloads.get(namespace, 0), waiting[namespace]
             offer = self._approvals.offer(steps, asked, allowed(number, self._limits), namespace)
             found[namespace] = mass(len(steps), number, offer, namespace)
         return found
 
-    def _oscillation(self, key: K, change: Change, history: History, now: float) -> Held | None:
+    def _oscillation(self, key: K, change: Change, history: History, now: float) -> Withheld | None:
         until = oscillates_until(history, change.after, self._limits.oscillation)
         if until is None or until <= now:
             return None
@@ -321,9 +321,9 @@ class Guard(Generic[K]):
         if name in self._approved:
             return None
         reason = "it goes back and forth between two placements"
-        return Held("oscillation", reason, f"{_in(until, now)}, or approve {name}", until, name)
+        return Withheld("oscillation", reason, f"{_in(until, now)}, or approve {name}", until, name)
 
-    def _too_early(self, key: K, history: History, now: float) -> Held | None:
+    def _too_early(self, key: K, history: History, now: float) -> Withheld | None:
         dwell, cooldown = settles_at(history, self._limits.dwell, self._limits.cooldown)
         reasons: tuple[tuple[Kind, float, str], ...] = (
             ("not_before", self._not_before.get(key, 0), "the policy lets it wait"),
@@ -331,9 +331,9 @@ class Guard(Generic[K]):
             ("cooldown", cooldown, "it moved a moment ago"),
         )
         kind, until, reason = max(reasons, key=lambda r: r[1])
-        return Held(kind, reason, _in(until, now), until) if until > now else None
+        return Withheld(kind, reason, _in(until, now), until) if until > now else None
 
-    def _charged(self, key: K, change: Change, now: float) -> Held | None:
+    def _charged(self, key: K, change: Change, now: float) -> Withheld | None:
         missing = self._turns.take(self._budget, key, scopes_of(change), now)
         if missing is None:
             return None
@@ -344,7 +344,7 @@ class Guard(Generic[K]):
             "namespace": f" in namespace {name}",
             "cluster": f" away from {name}",
         }
-        return Held("budget", f"enough moves{where[scope]} for now", _in(until, now), until)
+        return Withheld("budget", f"enough moves{where[scope]} for now", _in(until, now), until)
 
     def _replayed(self, histories: Mapping[K, tuple[str, History]], now: float) -> Budget:
         """Return what is spent by both limits, since nobody knows which of them were in force.

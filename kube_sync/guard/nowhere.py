@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from kube_sync.guard.inventory import Inventory
 from kube_sync.guard.moves import Change
-from kube_sync.guard.verdicts import Held
+from kube_sync.guard.verdicts import Withheld
 
 K = TypeVar("K", bound=Hashable)
 
@@ -57,14 +57,14 @@ class Nowhere(Generic[K]):
             self._look(key, change, now)
         return frozenset(self._found)
 
-    def held(self, key: K, change: Change, now: float) -> Held | None:
+    def held(self, key: K, change: Change, now: float) -> Withheld | None:
         """Return what holds a change that is nowhere, None: it is not."""
         if (found := self._look(key, change, now)) is None:
             return None
         reason = f"it would run on no cluster: {found.reason}"
         if now < (until := found.since + GRACE_SECONDS):
-            return Held("unseen", reason, "a cluster of that name is seen", until)
-        return Held("nowhere", reason, _RELEASE)
+            return Withheld("unseen", reason, "a cluster of that name is seen", until)
+        return Withheld("nowhere", reason, _RELEASE)
 
     def warning(self, change: Change) -> str:
         """Say which clusters of a placement the fleet does not have, "": it has all of them."""

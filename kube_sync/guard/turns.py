@@ -27,7 +27,7 @@ class _Waiting:
     namespace: str
 
 
-class Turns:
+class TokenQueue:
     """Those that wait for a token: of each namespace longest first, and whose turn it is first."""
 
     def __init__(self) -> None:

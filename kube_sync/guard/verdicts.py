@@ -21,7 +21,7 @@ Kind = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Go:
+class Allowed:
     """Carry it out, with `history` as the value of the annotation `kube-sync.io/moves`.
 
     `warning`: what is wrong with the placement although it is carried out, "": nothing.
@@ -32,7 +32,7 @@ class Go:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Withheld:
     """Leave the object as it is for now.
 
     `until` is when to ask again, in Unix seconds; None: time alone releases nothing, ask when the
@@ -49,8 +49,8 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class PendingChange:
     """A change that waits, for what, and since when (Unix seconds)."""
 
-    held: Held
+    held: Withheld
     since: float

@@ -31,7 +31,7 @@ _decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _MAGIC = b"kube-sync ledger, ahead of it: 1"  # the first frame, whose number is the generation
 
 
-class Left(NamedTuple):
+class FileState(NamedTuple):
     """What a file has: its generation (0: none), what was written by number, whether it is whole.
 
     It is not where a frame that is all there is not what was written. One that is cut off was never
@@ -44,14 +44,14 @@ class Left(NamedTuple):
     is_whole: bool
 
 
-def left_in(body: bytes) -> Left:
+def left_in(body: bytes) -> FileState:
     """Read such a file. Raises msgspec.DecodeError where its frames were made by nobody we know."""
     found = [*_frames(body)]
     size = sum(_HEAD.size + len(payload) for _, payload in found)
     is_whole = _is_cut_off(body[size:])
     if not found or found[0][1] != _MAGIC:
-        return Left(0, (), 0, is_whole and not found)
-    return Left(found[0][0], tuple(_items(found[1:])), size, is_whole)
+        return FileState(0, (), 0, is_whole and not found)
+    return FileState(found[0][0], tuple(_items(found[1:])), size, is_whole)
 
 
 class Ahead:

@@ -19,7 +19,7 @@ from kube_sync.ledger.database import Torn
 from kube_sync.ledger.entries import Entry, GapNote
 from kube_sync.ledger.entry_queue import Said
 from kube_sync.ledger.shares import Shares
-from kube_sync.ledger.store import Store, Taken
+from kube_sync.ledger.store import IngestPosition, Store
 from kube_sync.observability import metrics
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -55,7 +55,7 @@ class LedgerFile:
         self._is_mended = False
         self._pruned_at = -_PRUNE_SECONDS
 
-    def open(self) -> tuple[Store, Taken]:
+    def open(self) -> tuple[Store, IngestPosition]:
         """Open the file, and tell how far it has what was written ahead of it.
 
         Raises sqlite3.Error, OSError, or Torn where another file cannot be begun either.

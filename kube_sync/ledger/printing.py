@@ -12,7 +12,7 @@ from kube_sync.decisions.board import wanted
 from kube_sync.decisions.decision import Decision
 from kube_sync.errors import NO_JSON
 from kube_sync.ledger.entries import Entry, Row, standing_since
-from kube_sync.ledger.reading import Object, Standing
+from kube_sync.ledger.reading import DecisionAt, Object
 
 Texts = Callable[[str], bytes | None]  # by their digests
 _SHORT = 12  # characters of a digest
@@ -33,7 +33,7 @@ def document(row: Row, texts: Texts) -> dict[str, Any]:
     return {"seq": row.seq, "time": row.seconds, **found, "hash": row.hash.hex()}
 
 
-def standing(of: Object, time: float, found: Standing, texts: Texts) -> Iterator[str]:
+def standing(of: Object, time: float, found: DecisionAt, texts: Texts) -> Iterator[str]:
     """Yield what stood of an object at a time, line by line."""
     where = f"{of.namespace}/{of.name}" if of.namespace else of.name
     yield f"{of.collection} {printable(where)} at {moment(time)}"
@@ -49,7 +49,7 @@ def moment(seconds: float) -> str:
     return found.strftime("%Y-%m-%dT%H:%M:%S.") + f"{found.microsecond // 1000:03}Z"
 
 
-def _stood(found: Standing, row: Row | None, texts: Texts) -> Iterator[tuple[str, str]]:
+def _stood(found: DecisionAt, row: Row | None, texts: Texts) -> Iterator[tuple[str, str]]:
     if row is None:
         after = found.after
         # What is said again has itself as `old`, and was not there yet.

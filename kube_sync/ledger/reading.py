@@ -37,7 +37,7 @@ class Object:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class DecisionAt:
     """What stood of an object at a time: `row` said it, or `after`, the first that came later.
 
     Of what was said before the ledger begins only the decision is known, as `old` of `after`; with
@@ -114,13 +114,13 @@ class Reading:
         found = self.db.execute(asked, (self._first_since(_micros(since)), limit))
         return [row_of(one) for one in found][::-1]
 
-    def at(self, of: Object, time: float) -> Standing:
+    def at(self, of: Object, time: float) -> DecisionAt:
         """Return what stood of an object at `time` (Unix seconds)."""
         row = self._one(of, _DECIDED, time)
         after = None if row is not None else self._next(of, time)
         written = self._one(of, _WRITES, time)
         gaps = self._gaps(of.namespace, row.seq if row is not None else 0, time)
-        return Standing(row, after, written, tuple(gaps))
+        return DecisionAt(row, after, written, tuple(gaps))
 
     def following(self, of: Object, time: float) -> Row | None:
         """Return what was decided next of an object after `time` (Unix seconds)."""

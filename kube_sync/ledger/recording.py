@@ -13,10 +13,10 @@ from functools import partial
 import msgspec
 
 from kube_sync import __version__
+from kube_sync.decisions.changelog import EncodedVerdict, Verdict
 from kube_sync.decisions.changelog import Entry as Line
-from kube_sync.decisions.changelog import Told, Verdict
 from kube_sync.decisions.decision import Decision
-from kube_sync.decisions.evidence import Basis, Evidence, Kept
+from kube_sync.decisions.evidence import Basis, Kept, RecordedInput
 from kube_sync.decisions.records import DecisionRecord, DeletedRecord, Source, Target, decode
 from kube_sync.errors import NO_JSON
 from kube_sync.ledger.bases import text_of_basis
@@ -39,7 +39,7 @@ class Recorder:
         self._named: tuple[int, Basis | None] = (0, None)  # the last data that was written ahead
         journal.say(Entry(kind="start", note=f"kube-sync {__version__} {instance}"))
 
-    def said(self, line: Line, evidence: Evidence | None = None) -> None:
+    def said(self, line: Line, evidence: RecordedInput | None = None) -> None:
         """Record what is said of an object from now on, and what that was decided on."""
         body, basis = None, None
         # What waits for a file that cannot be written must not keep each state of the data.
@@ -93,7 +93,7 @@ class Recall:
         record, told = decode(found.head + found.tail), None
         if isinstance(record, DecisionRecord):
             fields = {name: getattr(record, name) for name in Verdict.__struct_fields__}
-            told, uid = Told(Verdict(**fields)), record.uid
+            told, uid = EncodedVerdict(Verdict(**fields)), record.uid
         elif isinstance(record, DeletedRecord):
             uid = ""
         else:

@@ -17,7 +17,7 @@ from kube_sync.errors import NO_JSON
 from kube_sync.ledger.ahead import Ahead
 from kube_sync.ledger.entries import GapNote
 from kube_sync.ledger.entry_queue import Queued, Said, gap
-from kube_sync.ledger.store import Store, Taken
+from kube_sync.ledger.store import IngestPosition, Store
 from kube_sync.observability import metrics
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -35,7 +35,7 @@ class Recovery:
         self._left, ahead.left = ahead.left, ()
         self._recall = recall
         self._now = now
-        self._had: Taken | None = None  # how far the file had it when it was opened first
+        self._had: IngestPosition | None = None  # how far the file had it when it was opened first
         self._stale: set[int] = set()  # what came too late, by number
         self._read: dict[int, Sequence[Said]] = {}  # of the group that is tried, by number
         self._is_over = recall is None  # all that was left is in the file
@@ -48,7 +48,7 @@ class Recovery:
             yield self._gap_of_stale, 0
         self._left = ()
 
-    def opened(self, had: Taken) -> None:
+    def opened(self, had: IngestPosition) -> None:
         """Take note of how far a file has what was written ahead of it; the first one counts."""
         self._had = self._had or had
 

@@ -34,7 +34,7 @@ _STANDING = 10_000  # objects of which this process knows what stands
 _UNFILED = 2_000  # rows
 
 
-class Taken(NamedTuple):
+class IngestPosition(NamedTuple):
     """Up to where a ledger has what was written ahead of it; (0, 0): nobody ever said.
 
     `others` tells that it was written since without saying so: by another process.
@@ -71,15 +71,15 @@ class Store:
         seq, _, last = self._head()
         self.head = (seq, last.hex()) if seq else None  # number and hash of the last row
 
-    def ahead(self) -> Taken:
+    def ahead(self) -> IngestPosition:
         """Return up to where the file has what was written ahead of it. Raises sqlite3.Error."""
         found: tuple[int, int, int] | None = self._db.execute(
             "SELECT generation, number, seq FROM ahead"
         ).fetchone()
         if found is None:
-            return Taken(0, 0, others=False)
+            return IngestPosition(0, 0, others=False)
         generation, number, seq = found
-        taken = Taken(generation, number, others=seq != self._head()[0])
+        taken = IngestPosition(generation, number, others=seq != self._head()[0])
         self._ahead = None if taken.others else (generation, number)
         return taken
 

@@ -41,7 +41,7 @@ Stands = Callable[[], Awaitable[None]]
 Refused = Callable[[str], None]
 
 
-class Shelf:
+class BundleServer:
     """Holds the bundle in force, between the loader that puts it there and OPA that takes it."""
 
     def __init__(

@@ -20,12 +20,12 @@ from kube_sync.opa.inspection import EXPENSIVE_SECONDS, forbidden, may_nest_deep
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Cause, Modules
 from kube_sync.policies.choice import Candidate, Choice, Versions, choose
-from kube_sync.policies.delivery import Compiler, Way
+from kube_sync.policies.delivery import Compiler, Delivery
 from kube_sync.policies.epoch import Epoch
 from kube_sync.policies.guard import Declared, Guard
 from kube_sync.policies.loaded import Loaded
 from kube_sync.policies.placementpolicy_status import Policy, unreadable
-from kube_sync.policies.policy_api import InForce
+from kube_sync.policies.policy_api import Delivered
 from kube_sync.policies.quarantine import Quarantine
 from kube_sync.policies.reading import Reading
 from kube_sync.policies.trial import TakeSample, Trial
@@ -107,7 +107,9 @@ class Chooser:
         wanted = {i: s for modules in choice.modules.values() for i, s in modules.items()}
         return {**wanted, **self._generated}
 
-    async def choose(self, way: Way, epoch: Epoch, policies: Mapping[ObjectKey, Policy]) -> Choice:
+    async def choose(
+        self, way: Delivery, epoch: Epoch, policies: Mapping[ObjectKey, Policy]
+    ) -> Choice:
         """Return what is to be in force. Raises SyncError."""
         guard = epoch.guard(way.guard)
         if self._good is None:
@@ -135,7 +137,7 @@ class Chooser:
         _log(choice.failures)
         return choice
 
-    def note(self, choice: Choice, in_force: InForce) -> None:
+    def note(self, choice: Choice, in_force: Delivered) -> None:
         """Take those for good that OPA has taken."""
         before = self.good
         self._good = {
@@ -166,7 +168,7 @@ class Chooser:
 
         return claims
 
-    def _check(self, way: Way, good: Versions) -> Callable[[Modules], Awaitable[list[Cause]]]:
+    def _check(self, way: Delivery, good: Versions) -> Callable[[Modules], Awaitable[list[Cause]]]:
         known = {source for found in good.values() for source in found.values()}
 
         async def check(modules: Modules) -> list[Cause]:

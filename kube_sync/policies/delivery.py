@@ -36,7 +36,7 @@ class Compiler(TreeCompiler, Inspector, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Delivery:
     """The way into one OPA, in one epoch."""
 
     guard: Guard
@@ -58,7 +58,7 @@ class Pathfinder:
         self._guard = guard
         self._generated = generated
 
-    async def find(self, namespaces: Sequence[str]) -> Way:
+    async def find(self, namespaces: Sequence[str]) -> Delivery:
         """Learn how OPA gets its policies. Raises SyncError."""
         bundle = await self._opa.bundle_from(RESOURCE)
         held = await self._opa.policies()
@@ -73,13 +73,13 @@ class Pathfinder:
         """Tell whether OPA fetches its policies. Raises SyncError."""
         return await self._opa.bundle_from(RESOURCE) is not None
 
-    async def look_again(self, way: Way) -> Way:
+    async def look_again(self, way: Delivery) -> Delivery:
         """Take into account what OPA has got from elsewhere since. Raises SyncError."""
         return await self._beside(await self._opa.policies(), way.puts, way.is_ours)
 
     async def _beside(
         self, held: Sequence[LoadedPolicy], puts: Puts | None, is_ours: Callable[[str], bool]
-    ) -> Way:
+    ) -> Delivery:
         everything = {found.id: found.raw for found in held}
         own = [found for found in held if not is_ours(found.id)]
         static = {f"static/{found.id}": found.raw for found in own}
@@ -97,7 +97,7 @@ class Pathfinder:
             by_bundle=by_bundle,
             one_by_one=not by_bundle,
         )
-        return Way(guard, static, everything, bool(own) and not static, puts, is_ours)
+        return Delivery(guard, static, everything, bool(own) and not static, puts, is_ours)
 
     async def _tolerated(self, static: Modules) -> tuple[dict[str, str], frozenset[str]]:
         """Return OPA's own modules without schemas, and the builtins only they may call.

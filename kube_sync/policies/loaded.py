@@ -16,10 +16,10 @@ from kube_sync.opa.lanes import ROOT, is_of_a_lane
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Modules
 from kube_sync.policies.bundle import digest
-from kube_sync.policies.delivery import Way
+from kube_sync.policies.delivery import Delivery
 from kube_sync.policies.epoch import Changed
 from kube_sync.policies.guard import Declared
-from kube_sync.policies.policy_api import InForce
+from kube_sync.policies.policy_api import Delivered
 from kube_sync.policies.reading import Reading
 from kube_sync.policies.required_fields import Need
 
@@ -28,7 +28,7 @@ Packages = Mapping[str, DataPath]  # by the module's id; those that nobody knows
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LoadedState:
     """All modules that OPA holds, and what was found that the decision reads by them."""
 
     modules: Modules
@@ -63,7 +63,7 @@ class Loaded:
         self._modules: Mapping[str, str | None] = {}
         self._offered: str | None = None  # the digest of what was delivered last
         self._told: tuple[str, Reads] | None = None
-        self._standing: Standing | None = None  # None: nobody knows, or others are on their way
+        self._standing: LoadedState | None = None  # None: nobody knows, or others are on their way
         self._may_hold: list[Modules] = []  # of each of these OPA may hold some modules
 
     def __len__(self) -> int:
@@ -109,7 +109,7 @@ class Loaded:
         packages = self.packages({**self._generated, **modules})
         return self._standing is not None and self._standing.decides_as(together, packages)
 
-    def stays(self, way: Way, wanted: Modules) -> bool:
+    def stays(self, way: Delivery, wanted: Modules) -> bool:
         """Tell whether all decisions stay as they are, and remember it for what they read."""
         standing, modules = self._standing, {**way.static, **wanted}
         # The first policy, and the last one, are more than an edit: without any nobody decides.
@@ -120,11 +120,11 @@ class Loaded:
             self._reading.remember(modules, standing.need)
         return alike
 
-    async def need(self, way: Way, *sets: Modules) -> Need | None:
+    async def need(self, way: Delivery, *sets: Modules) -> Need | None:
         """Return what these need of the data, None where nobody knows."""
         return None if way.opaque else await self._reading.need(*sets)
 
-    async def ahead(self, way: Way, modules: Modules) -> list[Need | None]:
+    async def ahead(self, way: Delivery, modules: Modules) -> list[Need | None]:
         """Return what is needed until these modules are in force."""
         needs = [await self.need(way, {**way.static, **modules})]
         if way.puts is not None:
@@ -145,7 +145,7 @@ class Loaded:
         return True
 
     async def settle(
-        self, way: Way, in_force: InForce, beside: Iterable[Need | None]
+        self, way: Delivery, in_force: Delivered, beside: Iterable[Need | None]
     ) -> tuple[Reads, Need | None]:
         """Take in what is in force, with what it reads.
 
@@ -159,14 +159,14 @@ class Loaded:
             self._standing = None
             return reads, None
         self._may_hold = [known]
-        self._standing = Standing({**way.static, **known}, self.packages(known), need)
+        self._standing = LoadedState({**way.static, **known}, self.packages(known), need)
         for other in beside:
             need = need if other is None else need.joined(other)
         return reads, need
 
     def note(
         self,
-        in_force: InForce,
+        in_force: Delivered,
         reads: Reads,
         changed: Changed,
         renamed: Changed,

@@ -26,15 +26,15 @@ from kube_sync.opa.lanes import is_of_a_lane
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Modules
 from kube_sync.policies.bundle import Bundle, build, digest
-from kube_sync.policies.bundle_server import Shelf
+from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.policies.choice import Choice
 from kube_sync.policies.chooser import Chooser, Record
-from kube_sync.policies.delivery import Compiler, Pathfinder, Way
+from kube_sync.policies.delivery import Compiler, Delivery, Pathfinder
 from kube_sync.policies.epoch import Epoch
 from kube_sync.policies.guard import Declared, Guard
 from kube_sync.policies.loaded import Failures, Loaded
 from kube_sync.policies.placementpolicy_status import Policy
-from kube_sync.policies.policy_api import InForce
+from kube_sync.policies.policy_api import Delivered
 from kube_sync.policies.quarantine import Quarantine
 from kube_sync.policies.reading import Reading
 from kube_sync.policies.reporter import Reporter, Result, Warnings
@@ -56,7 +56,7 @@ class PolicyLoader:
         loaded: Loaded,
         reporter: Reporter,
         ways: Pathfinder,
-        shelf: Shelf,
+        shelf: BundleServer,
         readiness: Readiness,
         *,
         quarantine: Quarantine,
@@ -79,7 +79,7 @@ class PolicyLoader:
         self._stages = stages
         self._backoff = backoff or Backoff(longest=5.0)
         self._later: asyncio.TimerHandle | None = None
-        self._way: Way | None = None  # in the present epoch
+        self._way: Delivery | None = None  # in the present epoch
         self._explained: Choice | None = None  # with what OPA held when it failed
         self._bundle: Bundle | None = None
 
@@ -195,12 +195,12 @@ class PolicyLoader:
             finally:
                 await self._quarantine.ended()
 
-    async def _find(self, epoch: Epoch) -> Way:
+    async def _find(self, epoch: Epoch) -> Delivery:
         way = await self._ways.find(epoch.namespaces)
         self._loaded.found(way.held)
         return way
 
-    async def _reconcile(self, way: Way, epoch: Epoch) -> bool:
+    async def _reconcile(self, way: Delivery, epoch: Epoch) -> bool:
         """Take one step; returns whether OPA holds what is chosen."""
         policies = epoch.policies
         way, choice = await self._choose(way, epoch, policies)
@@ -234,8 +234,8 @@ class PolicyLoader:
         return True
 
     async def _choose(
-        self, way: Way, epoch: Epoch, policies: Mapping[ObjectKey, Policy]
-    ) -> tuple[Way, Choice]:
+        self, way: Delivery, epoch: Epoch, policies: Mapping[ObjectKey, Policy]
+    ) -> tuple[Delivery, Choice]:
         choice = await self._chooser.choose(way, epoch, policies)
         if choice.failures and choice is not self._explained:
             # They may need what OPA has got from elsewhere since.
@@ -243,7 +243,7 @@ class PolicyLoader:
             choice = self._explained = await self._chooser.choose(way, epoch, policies)
         return way, choice
 
-    async def _has_data(self, way: Way, epoch: Epoch, wanted: Modules) -> bool:
+    async def _has_data(self, way: Delivery, epoch: Epoch, wanted: Modules) -> bool:
         """Have OPA hold what these read; tell, once it does, that decisions may differ."""
         alike = self._loaded.stays(way, wanted)
         needs = await self._loaded.ahead(way, wanted) if epoch.data.narrowed else [None]
@@ -256,7 +256,7 @@ class PolicyLoader:
         return True
 
     async def _staged(
-        self, way: Way, epoch: Epoch, beside: Beside, wanted: Modules
+        self, way: Delivery, epoch: Epoch, beside: Beside, wanted: Modules
     ) -> Staged | None:
         """Return what goes beside it, None where that is waited for."""
         if self._stages is None:
@@ -270,8 +270,8 @@ class PolicyLoader:
         return staged
 
     async def _deliver(
-        self, way: Way, epoch: Epoch, choice: Choice, modules: Modules
-    ) -> InForce | None:
+        self, way: Delivery, epoch: Epoch, choice: Choice, modules: Modules
+    ) -> Delivered | None:
         """Return what is in force, None while OPA has not come for it: then it wakes us."""
         beside = epoch.staged if any(map(is_of_a_lane, modules)) else []
         versions = {**choice.modules, **{policy.key: policy.modules for policy in beside}}
@@ -283,10 +283,10 @@ class PolicyLoader:
         if not self._shelf.publish(self._bundle, epoch.stands, self._complain):
             self._readiness.waiting("policies", "OPA has not fetched and activated them yet")
             return None
-        return InForce(modules, {})
+        return Delivered(modules, {})
 
     async def _settle(
-        self, way: Way, epoch: Epoch, choice: Choice, in_force: InForce, staged: Staged
+        self, way: Delivery, epoch: Epoch, choice: Choice, in_force: Delivered, staged: Staged
     ) -> Reads:
         """Let the data go that nobody needs any more, and tell what is in force, if it is news."""
         alike = self._loaded.stands
@@ -314,7 +314,7 @@ class PolicyLoader:
 def policy_loader(
     opa: OpaClient,
     compiler: Compiler,
-    shelf: Shelf,
+    shelf: BundleServer,
     guard: Guard,
     reading: Reading,
     generated: Modules,
@@ -350,9 +350,9 @@ def _both(some: Warnings, others: Warnings) -> Warnings:
     return {i: [*some.get(i, ()), *others.get(i, ())] for i in {**some, **others}}
 
 
-def _apart(delivered: InForce) -> tuple[InForce, Failures]:
+def _apart(delivered: Delivered) -> tuple[Delivered, Failures]:
     """Return what is in force without the lanes beside it, and what OPA refuses of these."""
     modules = {i: source for i, source in delivered.modules.items() if not is_of_a_lane(i)}
     failures = {i: error for i, error in delivered.failures.items() if not is_of_a_lane(i)}
     refused = {i: e for i, e in delivered.failures.items() if i not in failures}
-    return InForce(modules, failures), refused
+    return Delivered(modules, failures), refused

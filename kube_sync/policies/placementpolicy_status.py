@@ -61,7 +61,7 @@ _SAYABLE: Final = ("ok", "halted")  # what a status may be for its fields to be 
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PolicyOutcome:
     """What became of a policy that is meant to decide."""
 
     causes: Sequence[Cause] = ()  # why it is not in the set that compiles
@@ -72,14 +72,14 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class CandidateOutcome:
     """What became of one that decides beside what is in force, or is only compiled."""
 
     said: str  # what the status annotation of a ConfigMap would say
 
 
 # None: it is not meant to decide, or it is not known yet what becomes of it beside what does.
-Told = Iterable[tuple[PlacementPolicy, Outcome | Tried | None]]
+Told = Iterable[tuple[PlacementPolicy, PolicyOutcome | CandidateOutcome | None]]
 Want = Callable[[PlacementPolicy, Json], None]
 
 
@@ -118,18 +118,20 @@ def nobody(_told: Told) -> None:
     """Tell nobody."""
 
 
-def conditions(policy: PlacementPolicy, outcome: Outcome | Tried | None) -> list[Condition]:
+def conditions(
+    policy: PlacementPolicy, outcome: PolicyOutcome | CandidateOutcome | None
+) -> list[Condition]:
     """Return what to say of a policy, without generation and time."""
-    if isinstance(outcome, Outcome):
+    if isinstance(outcome, PolicyOutcome):
         return _of(policy, outcome)
     if outcome is None or policy.stage not in (*LANES, CANDIDATE):
         return _staged(policy.stage)
     return _tried(policy, msgspec.json.decode(outcome.said))
 
 
-def staged_by(outcome: Outcome | Tried | None) -> Json | None:
+def staged_by(outcome: PolicyOutcome | CandidateOutcome | None) -> Json | None:
     """Return the field `staged` of a status, None where nothing is to be said there."""
-    said: Json = msgspec.json.decode(outcome.said) if isinstance(outcome, Tried) else {}
+    said: Json = msgspec.json.decode(outcome.said) if isinstance(outcome, CandidateOutcome) else {}
     if said.pop("status", None) not in _SAYABLE:
         return None
     # No field is null: as the API server holds it, it would be another one than was wanted.
@@ -209,7 +211,7 @@ def _without_fault(stage: str, said: Mapping[str, Any]) -> tuple[str, str]:
     return _STAGES[stage]
 
 
-def _of(policy: PlacementPolicy, outcome: Outcome) -> list[Condition]:
+def _of(policy: PlacementPolicy, outcome: PolicyOutcome) -> list[Condition]:
     own, causes = policy.key, outcome.causes
     compiled = [_line(cause, own) for cause in causes] or ["it compiles together with all others"]
     rivals = sorted(map(called, outcome.rivals))
@@ -229,7 +231,7 @@ def _reason(causes: Sequence[Cause]) -> str:
     return "CompileError" if others else _REASONS.get(code, "CompileError")
 
 
-def _active(outcome: Outcome, own: ObjectKey) -> Condition:
+def _active(outcome: PolicyOutcome, own: ObjectKey) -> Condition:
     refused = [f"OPA does not take it: {_line(cause, own)}" for cause in outcome.refused]
     if not outcome.causes and not refused:
         return condition(

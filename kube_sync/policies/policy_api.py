@@ -28,7 +28,7 @@ _GENERATED = "kube_sync/"  # where generated modules are
 
 
 @dataclass(frozen=True, slots=True)
-class InForce:
+class Delivered:
     """What OPA holds after a delivery, and why not all of what was wanted."""
 
     modules: Mapping[str, str | None]  # None: of an earlier process, source unknown
@@ -56,7 +56,7 @@ class Puts:
         """Tell whether a module came from here."""
         return policy_id.startswith(self._prefixes) or policy_id in self._recorded
 
-    async def deliver(self, wanted: Modules) -> InForce:
+    async def deliver(self, wanted: Modules) -> Delivered:
         """Load and unload what differs. Raises SyncError."""
         missing = [i for i, source in wanted.items() if self._held.get(i) != source]
         await self._record(wanted)
@@ -70,7 +70,7 @@ class Puts:
         unwanted = [i for i in self._held if i not in wanted]
         for policy_id, error in (await self._rounds(unwanted, self._delete)).items():
             log.warning("policy_not_unloaded", policy=policy_id, error=str(error))
-        return InForce(dict(self._held), failures)
+        return Delivered(dict(self._held), failures)
 
     async def _record(self, wanted: Modules) -> None:
         """Write down what is ours before it is there."""

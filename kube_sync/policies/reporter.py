@@ -23,8 +23,14 @@ from kube_sync.policies.choice import Choice, Versions
 from kube_sync.policies.configmap_status import account, not_put
 from kube_sync.policies.epoch import Epoch
 from kube_sync.policies.loaded import Failures
-from kube_sync.policies.placementpolicy_status import Outcome, Policy, Told, Tried, nobody
-from kube_sync.policies.policy_api import InForce
+from kube_sync.policies.placementpolicy_status import (
+    CandidateOutcome,
+    Policy,
+    PolicyOutcome,
+    Told,
+    nobody,
+)
+from kube_sync.policies.policy_api import Delivered
 from kube_sync.policies.quarantine import Quarantine, quarantined
 from kube_sync.policies.staging.lane_builder import unknown
 
@@ -42,7 +48,7 @@ class Result:
     """What a turn of the PolicyLoader has come to."""
 
     choice: Choice
-    in_force: InForce
+    in_force: Delivered
     good: Versions
     withheld: Warnings  # what is read that OPA does not get
 
@@ -115,8 +121,8 @@ class Reporter:
         held, warnings = bool(result.good.get(policy.key)), self._warnings(policy, result.withheld)
         return account(causes, rivals, in_force=held, warnings=warnings)
 
-    def _outcome(self, policy: PlacementPolicy, result: Result) -> Outcome:
-        return Outcome(
+    def _outcome(self, policy: PlacementPolicy, result: Result) -> PolicyOutcome:
+        return PolicyOutcome(
             tuple(result.choice.failures.get(policy.key, ())),
             tuple(not_put(_of(policy, result.in_force))),
             frozenset(result.choice.conflicts.get(policy.key, ())),
@@ -146,7 +152,7 @@ class Reporter:
 
 def _tried(epoch: Epoch, said: Mapping[ObjectKey, str]) -> Told:
     for policy in (policy for objects in epoch.objects for policy in objects.staged):
-        yield policy, Tried(said[policy.key]) if policy.key in said else None
+        yield policy, CandidateOutcome(said[policy.key]) if policy.key in said else None
 
 
 def _faults(failures: Mapping[ObjectKey, Sequence[Cause]]) -> str | None:
@@ -158,10 +164,10 @@ def _faults(failures: Mapping[ObjectKey, Sequence[Cause]]) -> str | None:
     return f"policy {called(first)}: not in force as it is: {error:.{_FAULT_CHARACTERS}}{more}"
 
 
-def _not_taken(choice: Choice, in_force: InForce) -> set[ObjectKey]:
+def _not_taken(choice: Choice, in_force: Delivered) -> set[ObjectKey]:
     failed = in_force.failures.keys()
     return {key for key, modules in choice.modules.items() if modules.keys() & failed}
 
 
-def _of(policy: Policy, in_force: InForce) -> Failures:
+def _of(policy: Policy, in_force: Delivered) -> Failures:
     return {i: error for i, error in in_force.failures.items() if i in policy.modules}

@@ -54,7 +54,7 @@ class Sample:
         return True
 
 
-class Held(Protocol):
+class StoredCollection(Protocol):
     """What OPA holds of one collection."""
 
     name: str
@@ -76,7 +76,7 @@ class Sampler:
         self,
         opa: OpaClient,
         root: str,
-        collections: Callable[[], Sequence[Held]],
+        collections: Callable[[], Sequence[StoredCollection]],
         targets: Callable[[], Iterable[str]],
         places: Callable[[], Sequence[DataPath]],
         *,
@@ -123,12 +123,12 @@ class Sampler:
             sample.add(path, await self._opa.get_data(path))
         return sample
 
-    async def _object(self, sample: Sample, found: Held, key: ObjectKey) -> bool:
+    async def _object(self, sample: Sample, found: StoredCollection, key: ObjectKey) -> bool:
         path = object_path(self._root, found.name, key)
         return sample.add(path, await self._opa.get_data(path))
 
 
-def _spread(found: Held) -> list[ObjectKey]:
+def _spread(found: StoredCollection) -> list[ObjectKey]:
     """Return some keys from all over a collection."""
     step = max(1, found.held // _OBJECTS)
     return list(islice(found.keys(), 0, step * _OBJECTS, step))

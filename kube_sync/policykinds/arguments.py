@@ -14,7 +14,7 @@ from kube_sync.errors import Misconfigured
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class CheckTexts:
     """What a `check` command says of itself."""
 
     check: str  # in the list of commands
@@ -27,7 +27,7 @@ class Words:
 
 def declare_check(
     parser: argparse.ArgumentParser,
-    words: Words,
+    words: CheckTexts,
     function: Callable[[argparse.Namespace], int],
 ) -> argparse.ArgumentParser:
     """Teach a parser the command `check`, and return its parser for what is its own."""

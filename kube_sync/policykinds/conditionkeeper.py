@@ -40,7 +40,7 @@ _LONGEST: Final = 5.0  # seconds between two tries: OPA loads meanwhile, or the 
 _UNDECIDED: Final = 60.0  # seconds: asking again gives the same until somebody changes something
 
 
-class Judge(Protocol):
+class PolicyChecker(Protocol):
     """Who knows what to say about policies."""
 
     async def ready(self, namespace: str, policies: Sequence[HeldPolicy]) -> None:
@@ -68,7 +68,7 @@ class ConditionKeeper:
         self,
         kind: PolicyKind,
         client: KubeClient,
-        judge: Judge,
+        judge: PolicyChecker,
         leadership: Leadership,
         note: Callable[[str], None],
         *,

@@ -36,7 +36,7 @@ class _Replicated(msgspec.Struct):
     spec: Any = None
 
 
-class EngineJudge:
+class OpaPolicyChecker:
     """Judges policies of one kind; `root` is where OPA has what is replicated."""
 
     def __init__(self, kind: PolicyKind, engine: Engine, root: str) -> None:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from kube_sync.config import PolicySync
-from kube_sync.guard import Held, Holding, Limits
+from kube_sync.guard import Limits, PendingChange, Withheld
 from kube_sync.guard.approvals import Approvals, Step
 from kube_sync.guard.assessment import allowed
 from kube_sync.policysync.copies import CopyKey, PolicyId
@@ -37,7 +37,7 @@ _KEPT_SECONDS = 5.0  # what was weighed longer ago may be otherwise by now
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CopyState:
     """How a copy that is placed stands with the hub.
 
     `sources`: by whom it is wanted, or was until lately, as `Gateway infra/edge` (its placement) or
@@ -53,10 +53,10 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
+class HoldReport:
     """What holds, and how many copies are not wanted, of how many."""
 
-    holds: tuple[Held, ...]
+    holds: tuple[Withheld, ...]
     unwanted: int
     copies: int
 
@@ -88,24 +88,24 @@ class Brakes:
         self._limits = limits
         self._grace = grace
         self._window = window
-        self._standing: dict[PolicyId, Mapping[str, Standing]] = {}
+        self._standing: dict[PolicyId, Mapping[str, CopyState]] = {}
         self._since: dict[CopyKey, int] = {}  # since when each is not wanted (Unix seconds)
         # What was let go without an approval, when at last, and what it had stood on.
         self._let: dict[CopyKey, tuple[float, frozenset[str]]] = {}
         self._approvals: Approvals[CopyKey] = Approvals()
         self._weighed: Mapping[CopyKey, Step] = {}
         self._at = -inf
-        self._stale: Held | None = None
-        self._mass: Held | None = None
-        self._shrunk: Mapping[str, Held] = {}
-        self._held: dict[CopyKey, Holding] = {}
+        self._stale: Withheld | None = None
+        self._mass: Withheld | None = None
+        self._shrunk: Mapping[str, Withheld] = {}
+        self._held: dict[CopyKey, PendingChange] = {}
 
     @property
-    def held(self) -> Mapping[CopyKey, Holding]:
+    def held(self) -> Mapping[CopyKey, PendingChange]:
         """The removals that wait, each since when it was held first."""
         return self._held
 
-    def want(self, policy: PolicyId, copies: Mapping[str, Standing], now: float) -> None:
+    def want(self, policy: PolicyId, copies: Mapping[str, CopyState], now: float) -> None:
         """Take in all copies that are placed of a policy, by cluster; none: forget it."""
         before = self._standing.pop(policy, {})
         if copies:
@@ -130,7 +130,7 @@ class Brakes:
             if key not in self._let or self._let[key][0] < one[0]:
                 self._let[key] = one
 
-    def weigh(self, stale: Iterable[Stale], approved: Collection[str], now: float) -> Weighed:
+    def weigh(self, stale: Iterable[Stale], approved: Collection[str], now: float) -> HoldReport:
         """Weigh all that is not wanted together.
 
         `stale`: each source that is not current, with an age of infinity where it never was;
@@ -148,17 +148,17 @@ class Brakes:
         release = f"{{}}, or approve {offer}"
         self._stale = _not_current(stale, self._limits)
         back = release.format("the clusters are back")
-        self._shrunk = {s: Held("fleet", why, back, approve=offer) for s, why in lost.items()}
+        self._shrunk = {s: Withheld("fleet", why, back, approve=offer) for s, why in lost.items()}
         fewer = release.format("fewer are to be removed")
-        self._mass = Held("mass", mass, fewer, approve=offer) if mass else None
-        return Weighed(tuple(self._holds()), len(self._weighed), copies)
+        self._mass = Withheld("mass", mass, fewer, approve=offer) if mass else None
+        return HoldReport(tuple(self._holds()), len(self._weighed), copies)
 
-    def take(self, key: CopyKey, now: float) -> Held | float:
+    def take(self, key: CopyKey, now: float) -> Withheld | float:
         """Return from when on a copy may be removed (Unix seconds), or what it waits for."""
         begun, step = self._since.get(key), self._weighed.get(key)
         if begun is None or step != self._step(key) or now - self._at > _KEPT_SECONDS:
             until, reason = now + _LOOKS_SECONDS, "not yet weighed together with all others"
-            return self._hold(key, Held("unseen", reason, "the next look at all", until), now)
+            return self._hold(key, Withheld("unseen", reason, "the next look at all", until), now)
         approved = self._approvals.of(key, step) is not None
         standing = self._standing[key.policy][key.cluster]
         held = self._stale or (None if approved else self._too_many(standing.sources))
@@ -176,27 +176,27 @@ class Brakes:
         step = self._weighed.get(key)
         return (self._approvals.of(key, step) or "") if step else ""
 
-    def _hold(self, key: CopyKey, held: Held, now: float) -> Held:
+    def _hold(self, key: CopyKey, held: Withheld, now: float) -> Withheld:
         since = self._held[key].since if key in self._held else now
-        self._held[key] = Holding(held, since)
+        self._held[key] = PendingChange(held, since)
         return held
 
     def _step(self, key: CopyKey) -> Step:
         sources = self._standing[key.policy][key.cluster].sources
         return (" ".join(sorted(sources)), "", self._since[key])
 
-    def _too_many(self, sources: Collection[str]) -> Held | None:
+    def _too_many(self, sources: Collection[str]) -> Withheld | None:
         shrunk = (self._shrunk[source] for source in sorted(sources) if source in self._shrunk)
         return next(shrunk, self._mass)
 
-    def _holds(self) -> Iterator[Held]:
+    def _holds(self) -> Iterator[Withheld]:
         if self._weighed and self._stale is not None:
             yield self._stale
         yield from self._shrunk.values()
         if self._mass is not None:
             yield self._mass
 
-    def _found(self, key: CopyKey) -> Standing | None:
+    def _found(self, key: CopyKey) -> CopyState | None:
         return self._standing.get(key.policy, {}).get(key.cluster)
 
     def _lost(self, waiting: Collection[CopyKey]) -> dict[str, str]:
@@ -240,16 +240,16 @@ def _mass(counted: Collection[CopyKey], copies: int, few: float) -> str:
     return f"{len(counted)} of {copies} copies would be removed"
 
 
-def _not_current(stale: Iterable[Stale], limits: Limits) -> Held | None:
+def _not_current(stale: Iterable[Stale], limits: Limits) -> Withheld | None:
     """Return what is to be current again first: of several, the one that is so for longest."""
     worst = max(stale, key=lambda one: (one.age, one.source), default=None)
     if worst is None:
         return None
     if worst.age == inf:
         reason = f"{worst.source}: not known yet: {worst.reason}"
-        return Held("fleet", reason, f"{worst.source}: known")
+        return Withheld("fleet", reason, f"{worst.source}: known")
     if limits.stale is None or worst.age <= limits.stale:
         return None
     # Without its age: what is told of it stays as it is, and is written once.
     reason = f"{worst.source}: not current for more than {limits.stale:.0f} s: {worst.reason}"
-    return Held("fleet", reason, f"{worst.source}: current again")
+    return Withheld("fleet", reason, f"{worst.source}: current again")

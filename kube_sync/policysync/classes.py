@@ -24,7 +24,7 @@ from kube_sync.policysync.hubstate import GATEWAY_CLASSES, HubState
 from kube_sync.policysync.news import News
 from kube_sync.policysync.object_cache import Body
 from kube_sync.policysync.parameters import Invalid, Parameters
-from kube_sync.policysync.statuses import CONTROLLER, TYPE, Telling
+from kube_sync.policysync.statuses import CONTROLLER, TYPE, HubStatusWriter
 from kube_sync.policysync.validation import Faulty, Undetermined, Verdict
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.controller import Result, work
@@ -114,7 +114,7 @@ class Classes:
     def __init__(
         self,
         state: HubState,
-        telling: Telling,
+        telling: HubStatusWriter,
         held: Callable[[], bool],
         news: News,
         *,

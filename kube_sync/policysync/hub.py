@@ -19,13 +19,13 @@ from typing import Final, NoReturn, Protocol
 import structlog
 
 from kube_sync.errors import Retriable, SyncError
-from kube_sync.guard import Held
+from kube_sync.guard import Withheld
 from kube_sync.kube.fencedwriter import Fenced
 from kube_sync.observability import metrics
 from kube_sync.policysync.brakes import Brakes
 from kube_sync.policysync.copies import PolicyId
 from kube_sync.policysync.hubstate import HubState
-from kube_sync.policysync.looking import Look, unknown
+from kube_sync.policysync.looking import PolicyState, unknown
 from kube_sync.policysync.news import News
 from kube_sync.policysync.placers import Placers, Subject, subject_of
 from kube_sync.policysync.plan import Braked, Remove, Step, braked, plan, standings
@@ -59,7 +59,7 @@ class Leadership(Protocol):
 class Facts:
     """What the hub is asked for anew each time."""
 
-    look: Callable[[Subject], Look]
+    look: Callable[[Subject], PolicyState]
     stale: Callable[[], Iterable[Stale]]
     approved: Callable[[], Collection[str]]  # names of what operators let through
 
@@ -100,7 +100,7 @@ class Hub:
         self._unclean: dict[Subject, PolicyId] = {}  # what is still to be taken off
         self._stirred: set[Subject] = set()  # there may be news since it was looked at
         self._told: dict[Subject, frozenset[PolicyId]] = {}  # to the brakes
-        self._held: dict[Subject, Mapping[str, Held]] = {}
+        self._held: dict[Subject, Mapping[str, Withheld]] = {}
         self._copies: dict[Subject, tuple[int, int]] = {}  # wanted and placed
         self._pace = Pace(clock)
         self._woken = asyncio.Event()
@@ -254,8 +254,8 @@ class Hub:
     async def _tell(
         self,
         subject: Subject,
-        found: Look,
-        held: Mapping[str, Held],
+        found: PolicyState,
+        held: Mapping[str, Withheld],
         troubles: Mapping[str, SyncError],
     ) -> float:
         """Tell the policy how it stands; return the seconds that this has to wait, 0 if it did."""
@@ -264,7 +264,9 @@ class Hub:
             self._pace.told(subject, len(found.placed))
         return wait
 
-    async def _clean(self, subject: Subject, found: Look, steps: Braked) -> dict[str, SyncError]:
+    async def _clean(
+        self, subject: Subject, found: PolicyState, steps: Braked
+    ) -> dict[str, SyncError]:
         """Clean a policy whose copies all go, now or later; they do not wait for it."""
         if not found.vanished:
             self._unclean.pop(subject, None)
@@ -281,7 +283,7 @@ class Hub:
         self._unclean.pop(subject, None)
         return {}
 
-    def _look(self, subject: Subject) -> Look:
+    def _look(self, subject: Subject) -> PolicyState:
         found = self._facts.look(subject)
         if not found.missing:
             self._missing.pop(subject, None)
@@ -289,9 +291,9 @@ class Hub:
         since = self._missing.setdefault(subject, self._clock())
         if self._clock() - since >= _MISSING_SECONDS:
             return found
-        return Look(found.policy, unknown(found.placed), found.placed)
+        return PolicyState(found.policy, unknown(found.placed), found.placed)
 
-    def _stand(self, subject: Subject, found: Look) -> None:
+    def _stand(self, subject: Subject, found: PolicyState) -> None:
         """Tell the brakes how the copies of a policy stand, each in the version it has."""
         stands = standings(
             found.wanted,
@@ -312,7 +314,7 @@ class Hub:
                 known.pop(subject, None)
             self._pace.forget(subject)
 
-    def _hold(self, subject: Subject, held: Mapping[str, Held]) -> None:
+    def _hold(self, subject: Subject, held: Mapping[str, Withheld]) -> None:
         if held:
             self._held[subject] = held
         else:
@@ -328,7 +330,7 @@ class Hub:
             self._stand(subject, self._look(subject))
         now = self._clock()
         said = self._brakes.take(step.key, now)
-        right = not isinstance(said, Held) and said <= now
+        right = not isinstance(said, Withheld) and said <= now
         if not right:
             self._queue.add_after(subject, _LOOKS_SECONDS)
         return right
@@ -364,7 +366,7 @@ def _tell_all(
     note: Callable[[str, str], None],
     copies: Iterable[tuple[int, int]],
     held: int,
-    holds: Iterable[Held],
+    holds: Iterable[Withheld],
 ) -> None:
     """Tell of all policies how many copies are wanted and placed, and what holds removals."""
     wanted, placed = [sum(column) for column in zip(*copies, strict=True)] or [0, 0]
@@ -391,7 +393,7 @@ def _named(subject: Subject) -> dict[str, str]:
     }
 
 
-def _takes_all(steps: Braked, found: Look) -> bool:
+def _takes_all(steps: Braked, found: PolicyState) -> bool:
     removed = {one.key.cluster for one in steps.plan.steps if isinstance(one, Remove)}
     return bool(removed) and removed == found.placed.keys()
 

@@ -26,7 +26,7 @@ from kube_sync.topology.shapes import text_if_any
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PolicyState:
     """One policy as it stands."""
 
     policy: PolicyId
@@ -56,26 +56,26 @@ def look(
     placers: Placers,
     gone: Callable[[Iterable[str]], frozenset[str]],
     downstream: Downstream,
-) -> Look:
+) -> PolicyState:
     """Return how a policy stands; `gone` tells which of some clusters are there no more."""
     placed = placers.placed(subject)
     policy = PolicyId(_version(subject, state, placers), subject.namespace, subject.name)
     wanted = state.wanted(policy.gvr)
     if wanted is None:
-        return Look(policy, unknown(placed), placed)
+        return PolicyState(policy, unknown(placed), placed)
     if not wanted:
-        return Look(policy, None, placed, vanished=f"{policy.gvr} in no GatewayClass")
+        return PolicyState(policy, None, placed, vanished=f"{policy.gvr} in no GatewayClass")
     verdict, source = state.verdict(policy.gvr), state.source(policy)
     if source is None or not isinstance(verdict, Valid):
-        return Look(policy, None, placed)
+        return PolicyState(policy, None, placed)
     if text_if_any(source.body, "metadata", "deletionTimestamp"):
-        return Look(policy, None, placed, body=source.body, kind=verdict)
+        return PolicyState(policy, None, placed, body=source.body, kind=verdict)
     found = state.targets(policy, source.kind, source.body)
     copies = desired(source, found, state.placements(found), placed, downstream)
     clusters = gone(copies.copies.keys() | placed.keys())
     left = _without(copies, clusters)
     managed = clusters | state.managed(placed)
-    return Look(
+    return PolicyState(
         policy, left, placed, clusters, managed, body=source.body, kind=verdict, targets=found
     )
 

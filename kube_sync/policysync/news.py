@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kube_sync.guard import Held
+from kube_sync.guard import Withheld
 from kube_sync.kube.conditions import Condition, message
 from kube_sync.kube.events import Occurrence, Reference, cut
 from kube_sync.objects import GroupVersionResource
-from kube_sync.policysync.looking import Look
+from kube_sync.policysync.looking import PolicyState
 from kube_sync.policysync.object_cache import Body
 from kube_sync.policysync.placers import Subject, subject_of
 from kube_sync.policysync.statuses import HELD, TYPE, is_momentary, removals_held
@@ -52,7 +52,9 @@ class News:
         self._told.clear()
         self._refused.clear()
 
-    def removals(self, found: Look, held: Mapping[str, Held], approved: Mapping[str, str]) -> None:
+    def removals(
+        self, found: PolicyState, held: Mapping[str, Withheld], approved: Mapping[str, str]
+    ) -> None:
         """Tell what of a policy's removals is held, and is approved, both by cluster."""
         if any(map(is_momentary, held.values())):
             return
@@ -84,7 +86,7 @@ class News:
                 self._occurred(what, "")
 
     def _tell(
-        self, found: Look, reason: str, action: str, note: str, *, warns: bool = True
+        self, found: PolicyState, reason: str, action: str, note: str, *, warns: bool = True
     ) -> None:
         gvr, namespace, name = found.policy
         if kind := self._kind_of(gvr):

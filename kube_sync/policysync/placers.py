@@ -42,7 +42,7 @@ def subject_of(policy: PolicyId) -> Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class PlacerRoute:
     """One placer, and which clusters it can reach; None: nobody can tell, so it may be tried."""
 
     placer: Placer
@@ -56,14 +56,14 @@ class Placers:
     def __init__(self, fenced: FencedWriter, clock: Callable[[], float] = time.monotonic) -> None:
         self._fenced = fenced
         self._clock = clock
-        self._ways: list[tuple[Way, asyncio.Semaphore]] = []
+        self._ways: list[tuple[PlacerRoute, asyncio.Semaphore]] = []
         self._turns: dict[str, asyncio.Semaphore] = {}  # by cluster
         self._hanging: set[str] = set()  # clusters that did not answer when last asked
         self._asked: set[str] = set()  # of those, the ones that are asked again now
         self._ids: dict[Subject, set[PolicyId]] = {}
         self._resting: dict[str, float] = {}  # until when, by cluster
 
-    def add(self, way: Way) -> None:
+    def add(self, way: PlacerRoute) -> None:
         """Ask this one after those that there are."""
         self._ways.append((way, asyncio.Semaphore(AT_ONCE)))
 
@@ -169,7 +169,7 @@ class Placers:
         else:
             await self._fenced.send("remove", partial(placer.remove, step.key))
 
-    def _way(self, step: Step) -> tuple[Way, asyncio.Semaphore]:
+    def _way(self, step: Step) -> tuple[PlacerRoute, asyncio.Semaphore]:
         """Return who has the copy, or else the first that reaches the cluster."""
         if len(self._ways) == 1:
             return self._ways[0]

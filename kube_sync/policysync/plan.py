@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final, Protocol
 
-from kube_sync.guard import Held
-from kube_sync.policysync.brakes import Standing
+from kube_sync.guard import Withheld
+from kube_sync.policysync.brakes import CopyState
 from kube_sync.policysync.copies import Copy, CopyKey, Placed
 from kube_sync.policysync.desired import Desired
 
@@ -119,7 +119,7 @@ _NAMELESS: Final = frozenset(["copies that name no Gateway"])
 class Takes(Protocol):
     """Who lets copies go."""
 
-    def take(self, key: CopyKey, now: float) -> Held | float:
+    def take(self, key: CopyKey, now: float) -> Withheld | float:
         """Return from when on a copy may be removed (Unix seconds), or what it waits for."""
         ...
 
@@ -133,7 +133,7 @@ class Braked:
     """The steps that may be done, what waits for what, and when to look again (Unix seconds)."""
 
     plan: Plan
-    held: Mapping[str, Held]  # by cluster
+    held: Mapping[str, Withheld]  # by cluster
     approved: Mapping[str, str]  # likewise, the name that lets a removal through
 
 
@@ -144,7 +144,7 @@ def standings(
     gone: AbstractSet[str] = frozenset(),
     managed: AbstractSet[str] = frozenset(),
     vanished: str = "",
-) -> dict[str, Standing]:
+) -> dict[str, CopyState]:
     """Return how each copy of a policy stands, for what `plan` is given.
 
     `managed`: clusters that the hub tells of, those that are gone included.
@@ -161,7 +161,7 @@ def standings(
             sources = frozenset([vanished]) if vanished else frozenset()
         deleted = wanted is None and not vanished
         at_once = not kept and (deleted or abandoned or cluster in gone)
-        found[cluster] = Standing(sources, kept, at_once, one.leaving)
+        found[cluster] = CopyState(sources, kept, at_once, one.leaving)
     return found
 
 
@@ -169,7 +169,7 @@ def braked(found: Plan, placed: Mapping[str, Placed], brakes: Takes, now: float)
     """Return what of a plan may be done now (Unix seconds); `placed` is what it was made of."""
     steps: list[Step] = []
     times = [] if found.again is None else [found.again]
-    held: dict[str, Held] = {}
+    held: dict[str, Withheld] = {}
     approved: dict[str, str] = {}
     for step in found.steps:
         if isinstance(step, Apply):
@@ -178,7 +178,7 @@ def braked(found: Plan, placed: Mapping[str, Placed], brakes: Takes, now: float)
         said, name = brakes.take(step.key, now), brakes.approval(step.key)
         if name:
             approved[step.key.cluster] = name
-        if isinstance(said, Held):
+        if isinstance(said, Withheld):
             held[step.key.cluster] = said
         elif said <= now:
             steps.append(Remove(step.key))

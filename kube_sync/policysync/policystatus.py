@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from kube_sync.errors import NotFound, Refused, Terminal
-from kube_sync.guard import Held
+from kube_sync.guard import Withheld
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.statuses import decoded
 from kube_sync.kube.wholeobjects import read_object
@@ -27,9 +27,9 @@ from kube_sync.policysync.copies import PLACED, STATUS, PolicyId
 from kube_sync.policysync.desired import Desired
 from kube_sync.policysync.downstream import Downstream
 from kube_sync.policysync.hubstate import HubState
-from kube_sync.policysync.looking import Look
+from kube_sync.policysync.looking import PolicyState
 from kube_sync.policysync.placers import Subject
-from kube_sync.policysync.statuses import Telling, removals_held
+from kube_sync.policysync.statuses import HubStatusWriter, removals_held
 
 _MOST: Final = 64 * 1024  # bytes of the extra status fields; annotations have 256 KiB together
 _MOST_PLACED: Final = 96 * 1024  # bytes of the list of copies
@@ -126,7 +126,7 @@ class PolicyStatus:
     """Writes on policies of the hub."""
 
     def __init__(
-        self, client: KubeClient, state: HubState, telling: Telling, downstream: Downstream
+        self, client: KubeClient, state: HubState, telling: HubStatusWriter, downstream: Downstream
     ) -> None:
         self._client = client
         self._state = state
@@ -134,7 +134,7 @@ class PolicyStatus:
         self._downstream = downstream
 
     async def tell(
-        self, found: Look, held: Mapping[str, Held], troubles: Mapping[str, str]
+        self, found: PolicyState, held: Mapping[str, Withheld], troubles: Mapping[str, str]
     ) -> bool:
         """Bring annotations and status up to date; return whether that took a write.
 

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 
 import structlog
 
-from kube_sync.guard import Held
+from kube_sync.guard import Withheld
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.conditions import Condition, are_right, dated, message
 from kube_sync.kube.fencedwriter import FencedWriter
@@ -83,7 +83,7 @@ def entries(
     return None if result == found else result
 
 
-def removals_held(held: Mapping[str, Held]) -> tuple[Condition, ...]:
+def removals_held(held: Mapping[str, Withheld]) -> tuple[Condition, ...]:
     """Return the condition that copies wait to be removed, by cluster; none where none do."""
     alike: dict[str, list[str]] = {}
     for cluster, one in sorted(held.items()):
@@ -95,7 +95,7 @@ def removals_held(held: Mapping[str, Held]) -> tuple[Condition, ...]:
     return (Condition(HELD, "True", "Held", told),)
 
 
-def is_momentary(held: Held) -> bool:
+def is_momentary(held: Withheld) -> bool:
     """Tell whether a hold is over with the next look at all."""
     return held.kind in _MOMENTARY
 
@@ -122,7 +122,7 @@ def _managed(body: Body) -> Iterable[str]:
                     continue
 
 
-class Telling:
+class HubStatusWriter:
     """Writes on objects of the hub; each of its methods returns the object as it is then."""
 
     def __init__(

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from kube_sync.admission.breaker import probing
-from kube_sync.admission.decision_client import Judge, placement, waits
+from kube_sync.admission.decision_client import DecisionClient, placement, waits
 from kube_sync.admission.denials import CONTROLLER, Denials
 from kube_sync.admission.entry import entry_client
-from kube_sync.admission.fleet import FleetJudge
+from kube_sync.admission.fleet import FleetDecider
 from kube_sync.admission.policygate import PolicyGate, canary_may_exist
 from kube_sync.admission.registration import LEASE, Registration, policy_exists
-from kube_sync.admission.registration_scope import Kept, kept_for_placement
+from kube_sync.admission.registration_scope import WebhookScope, kept_for_placement
 from kube_sync.admission.requested_values import as_remediated, view
 from kube_sync.admission.route import PLACEMENT, nobody, placement_check
 from kube_sync.admission.server import webhook_app
@@ -59,12 +59,12 @@ async def admit(context: Context) -> list[Service]:
     denied = Denials(recorder).denied if settings.admission.events else nobody
     systems = await serve_systems(context, recorder, news.tell)
     fleet, watching = watch_fleet(context)
-    compares = FleetJudge(checking, placements, fleet)
+    compares = FleetDecider(checking, placements, fleet)
     ways = [
         *(way for system in systems for way in system.ways),
         placement_check(compares, policies.may_exist, settings.admission, denied, seals),
     ]
-    decides = FleetJudge(judge, placements, fleet)
+    decides = FleetDecider(judge, placements, fleet)
     app = webhook_app(decides, settings.admission, context.drain, denied, ways, seals)
     registrations = _registrations(context, policies, systems, news)
     await context.stack.enter_async_context(
@@ -135,7 +135,7 @@ class _Policies:
 
 async def _judges(
     context: Context, policies: _Policies, placements: Placements
-) -> tuple[Judge, Judge]:
+) -> tuple[DecisionClient, DecisionClient]:
     """Return who decides on a review, and who checks what the remediator writes."""
     settings, gate = context.settings, policies.gate
     asking = settings.admission.engine
@@ -144,7 +144,7 @@ async def _judges(
     )
     seen = partial(view, remediator=settings.admission.remediator)
     made = partial(
-        Judge,
+        DecisionClient,
         engine,
         gate,
         backoff=waits(asking.backoff_seconds),
@@ -198,7 +198,11 @@ def _registrations(
 
 
 def _registration(
-    context: Context, kept: Kept, exists: Callable[[], bool | None], lease: Lease, news: News
+    context: Context,
+    kept: WebhookScope,
+    exists: Callable[[], bool | None],
+    lease: Lease,
+    news: News,
 ) -> list[Service]:
     """Return what keeps one of them right."""
     kube, own = context.kube, asyncio.Event()

@@ -6,14 +6,14 @@ from functools import partial
 from typing import Final
 
 from kube_sync.admission.exemptions import left_out_of_systems
-from kube_sync.admission.scheduling.standing import StandingJudge
+from kube_sync.admission.scheduling.standing import DaemonSetChecker
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.lease import Lease
 from kube_sync.kube.reflector import Reflector
 from kube_sync.opa.client import OpaClient
-from kube_sync.policykinds.conditionkeeper import ConditionKeeper, Judge
+from kube_sync.policykinds.conditionkeeper import ConditionKeeper, PolicyChecker
 from kube_sync.policykinds.exempt import exemption
-from kube_sync.policykinds.judge import EngineJudge
+from kube_sync.policykinds.judge import OpaPolicyChecker
 from kube_sync.policykinds.kinds import METADATA, SCHEDULING, PolicyKind
 from kube_sync.policykinds.resync import resync
 from kube_sync.processes.context import Context
@@ -57,10 +57,10 @@ def _keeper(context: Context, opa: OpaClient, kind: PolicyKind, lease: Lease) ->
     )
 
 
-def _judge(context: Context, opa: OpaClient, kind: PolicyKind) -> Judge:
-    judge = EngineJudge(kind, opa, context.settings.replicate.root)
+def _judge(context: Context, opa: OpaClient, kind: PolicyKind) -> PolicyChecker:
+    judge = OpaPolicyChecker(kind, opa, context.settings.replicate.root)
     if kind is SCHEDULING:
-        return StandingJudge(judge, opa, left_out_of_systems(context.settings))
+        return DaemonSetChecker(judge, opa, left_out_of_systems(context.settings))
     return judge
 
 

@@ -19,7 +19,7 @@ _LOOK_SECONDS: Final = 30.0
 _SOON_SECONDS: Final = 2.0  # while something is wrong, or nothing known
 
 
-class Door(Protocol):
+class OpaProbe(Protocol):
     """An OPA, as somebody without a token finds it."""
 
     async def answers_strangers(self) -> bool:
@@ -28,7 +28,7 @@ class Door(Protocol):
 
 
 async def watch_door(
-    door: Door,
+    door: OpaProbe,
     url: str,
     readiness: Readiness,
     *,

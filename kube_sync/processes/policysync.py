@@ -42,15 +42,15 @@ from kube_sync.policysync.hubstate import (
     HubState,
     Listeners,
 )
-from kube_sync.policysync.looking import Look, approved_in, look
+from kube_sync.policysync.looking import PolicyState, approved_in, look
 from kube_sync.policysync.news import News
 from kube_sync.policysync.object_cache import Bodies
 from kube_sync.policysync.ocm import OcmPlacer
-from kube_sync.policysync.placers import Placers, Subject, Way
+from kube_sync.policysync.placers import PlacerRoute, Placers, Subject
 from kube_sync.policysync.policystatus import PolicyStatus
 from kube_sync.policysync.spokesecrets import SECRETS
 from kube_sync.policysync.spokesteps import Fields
-from kube_sync.policysync.statuses import CONTROLLER, Telling
+from kube_sync.policysync.statuses import CONTROLLER, HubStatusWriter
 from kube_sync.policysync.window import WINDOW
 from kube_sync.policysync.works import SELECTOR, WORKS
 from kube_sync.processes.context import Context
@@ -97,7 +97,7 @@ class _Parts:
         self.direct: DirectPlacer | None = None
         for name in settings.placers:
             self._add(name)
-        telling = Telling(kube, fenced)
+        telling = HubStatusWriter(kube, fenced)
         reporter = Reporter(CONTROLLER, socket.gethostname())
         self.recorder = EventRecorder(kube, reporter, metrics.policy_sync_events)
         news = News(self.recorder.occurred, self.state.kind)
@@ -181,10 +181,10 @@ class _Parts:
                 self._heard,
                 executor=self._context.settings.policy_sync.executor,
             )
-            self.placers.add(Way(self.ocm, self._is_managed))
+            self.placers.add(PlacerRoute(self.ocm, self._is_managed))
         else:
             self.direct = DirectPlacer(self._heard, self._came)
-            self.placers.add(Way(self.direct, self._has_secret, apart=True))
+            self.placers.add(PlacerRoute(self.direct, self._has_secret, apart=True))
 
     def _reflected(
         self,
@@ -236,7 +236,7 @@ class _Parts:
 
     # Who hears of what; methods, since the hub is made of what calls them.
 
-    def _look(self, subject: Subject) -> Look:
+    def _look(self, subject: Subject) -> PolicyState:
         return look(subject, self.state, self.placers, self._gone, self._downstream)
 
     def _approved(self) -> frozenset[str]:

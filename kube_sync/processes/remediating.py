@@ -30,7 +30,7 @@ from kube_sync.remediation.audit_log import AuditLog
 from kube_sync.remediation.brakes import Brakes
 from kube_sync.remediation.clusters import Clusters, FleetFacts
 from kube_sync.remediation.decision_cache import Key, follow
-from kube_sync.remediation.events import CONTROLLER, Telling
+from kube_sync.remediation.events import CONTROLLER, EventReporter
 from kube_sync.remediation.modes import Modes
 from kube_sync.remediation.placementdecisions import PlacementSink
 from kube_sync.remediation.plan import Amend, Current, Write
@@ -104,7 +104,7 @@ class _Parts:
         self.modes = Modes(settings.remediate)
         self._seals = Seals(settings.placement.key_file)
         patches = _Patches(context.kube)
-        self.telling = Telling(self.recorder, patches.kind_of, lambda: self.fenced.may_write)
+        self.telling = EventReporter(self.recorder, patches.kind_of, lambda: self.fenced.may_write)
         memory = AuditLog(reports, self._approvals.where)
         brakes, rehearsal = self._brakes()
         self.reconciler = Reconciler(

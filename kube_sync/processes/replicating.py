@@ -17,7 +17,7 @@ from kube_sync.kube.events import Reporter
 from kube_sync.observability import metrics
 from kube_sync.opa.client import OpaClient, opa_client
 from kube_sync.opa.scratch import ScratchOpa
-from kube_sync.policies.bundle_server import Shelf
+from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.policies.trial import Trial
 from kube_sync.processes.board import serve_board
 from kube_sync.processes.conditions import keep_conditions
@@ -50,7 +50,7 @@ async def replicate(context: Context, source: Source) -> list[Service]:
     events = EventRecorder(
         context.kube, Reporter(CONTROLLER, socket.gethostname()), metrics.replicator_events
     )
-    shelf = Shelf()
+    shelf = BundleServer()
     replicator = _replicator(context, opa, hub, shelf, ledger, events)
     check_stream(settings.decisions)
     token = TokenFile(settings.decisions.token_file)
@@ -79,7 +79,7 @@ def _replicator(
     context: Context,
     opa: OpaClient,
     hub: DecisionHub,
-    shelf: Shelf,
+    shelf: BundleServer,
     ledger: Opened,
     events: EventRecorder,
 ) -> Replicator:

@@ -8,13 +8,13 @@ from functools import partial
 
 from kube_sync.admission.breaker import Breaker, probing
 from kube_sync.admission.bynamespace import ByNamespace, Places, is_pod, nothing
-from kube_sync.admission.decision_client import Judge, waits
+from kube_sync.admission.decision_client import DecisionClient, waits
 from kube_sync.admission.denials import Denials
 from kube_sync.admission.engine import engine_client
 from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.registration import policy_exists
-from kube_sync.admission.registration_scope import Kept, kept_for
-from kube_sync.admission.route import Way, nobody, ruling, system_ways
+from kube_sync.admission.registration_scope import WebhookScope, kept_for
+from kube_sync.admission.route import Route, nobody, ruling, system_ways
 from kube_sync.admission.target import system_target
 from kube_sync.config import System, chosen
 from kube_sync.kube.collection import KubeCollection
@@ -30,8 +30,8 @@ from kube_sync.runtime.services import Service
 class Served:
     """One system in the webhook."""
 
-    ways: tuple[Way, ...]
-    kept: tuple[Kept, ...]
+    ways: tuple[Route, ...]
+    kept: tuple[WebhookScope, ...]
     exists: Callable[[], bool | None]  # a policy of it does; None: unknown
     services: tuple[Service, ...]
 
@@ -77,9 +77,9 @@ async def _judge(
     gate: PolicyGate,
     decision: str,
     breaker: Breaker | None = None,
-) -> Judge:
+) -> DecisionClient:
     target, asking = system_target(context.settings, decision), context.settings.admission.engine
-    return Judge(
+    return DecisionClient(
         await context.stack.enter_async_context(engine_client(target)),
         gate,
         backoff=waits(asking.backoff_seconds),

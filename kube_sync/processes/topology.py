@@ -25,7 +25,7 @@ from kube_sync.topology.controller.live import LiveTopology
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import gateway_api
 from kube_sync.topology.status.machinery import Machinery
-from kube_sync.topology.status.resync import Looks
+from kube_sync.topology.status.resync import ResyncLoop
 from kube_sync.topology.status.writer import Address, Addresses
 
 LEASE: Final = "kube-sync-topology"
@@ -41,7 +41,7 @@ def topology(context: Context) -> list[Service]:
 
     # The controller, which it wakes, is made of it.
     lease = context.lease(LEASE, lambda: controller.wake())  # noqa: PLW0108
-    looks = Looks()
+    looks = ResyncLoop()
     machinery = _machinery(context, world, followed, lease, looks)
     controller = Controller(
         LiveTopology(world, followed, shape.kinds, shape.links, roots=shape.roots),
@@ -64,7 +64,7 @@ def topology(context: Context) -> list[Service]:
 
 
 def _machinery(
-    context: Context, world: World, followed: FollowedKinds, lease: Lease, looks: Looks
+    context: Context, world: World, followed: FollowedKinds, lease: Lease, looks: ResyncLoop
 ) -> Machinery:
     """Return what writes statuses and the picture."""
     settings = context.settings.topology

@@ -16,13 +16,13 @@ import structlog
 
 from kube_sync.decisions.records import Budget
 from kube_sync.guard import (
+    Allowed,
     Change,
     Fleet,
-    Go,
     Guard,
-    Held,
     Placements,
     Tightening,
+    Withheld,
     compare,
     read_history,
 )
@@ -30,7 +30,7 @@ from kube_sync.guard.history import History
 from kube_sync.observability import metrics
 from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.plan import Current, Write, after, with_history
-from kube_sync.remediation.policy_limits import Easing, InForce
+from kube_sync.remediation.policy_limits import Easing, LimitSource
 from kube_sync.runtime.cooperative import by_turns
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -70,8 +70,8 @@ class Brakes:
         `now` is Unix seconds that never go back, as `safety` has them. `rehearsed`: nothing will be
         written, so nothing that is approved here may count where something is.
         """
-        self.holds: tuple[Held, ...] = ()
-        self.tightened = InForce()
+        self.holds: tuple[Withheld, ...] = ()
+        self.tightened = LimitSource()
         self._by: Tightening | None = None  # in force: what was told, and until lately
         self._easing = Easing()
         self._not_before: dict[str, float] = {}
@@ -168,7 +168,7 @@ class Brakes:
         self.holds = found.holds
         return self._last != before
 
-    def take(self, key: Key, current: Current, step: Write, *, evict: bool) -> Write | Held:
+    def take(self, key: Key, current: Current, step: Write, *, evict: bool) -> Write | Withheld:
         """Return the step as it may be written now, or what it waits for."""
         change = self._change(key, current, step, evict=evict)
         if change is None:
@@ -176,7 +176,7 @@ class Brakes:
         now = self._now()
         name = _id(key, current)
         found = self._guard.take(name, change, self._history(current, now), now)
-        if not isinstance(found, Go):
+        if not isinstance(found, Allowed):
             return found
         if found.warning:
             self._warnings[name] = found.warning
@@ -195,7 +195,7 @@ class Brakes:
         self._guard.refund(name, self._now())
         self._warnings.pop(name, None)
 
-    def seconds_until(self, held: Held) -> float | None:
+    def seconds_until(self, held: Withheld) -> float | None:
         """Return when to ask again, None: when something else differs."""
         return None if held.until is None else max(0.0, held.until - self._now())
 
@@ -233,6 +233,6 @@ def _id(key: Key, current: Current) -> str:
     return f"{key[0]}/{key[1]}/{current.uid}"
 
 
-def _same(held: Held) -> tuple[str, str, str | None]:
+def _same(held: Withheld) -> tuple[str, str, str | None]:
     """Return what tells holds apart: how many seconds or moves it is about does not."""
     return (held.kind, held.release, held.approve)

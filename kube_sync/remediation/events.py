@@ -45,7 +45,7 @@ class _Warning:
 _Subject = Key | Unreadable | _Warning
 
 
-class Telling:
+class EventReporter:
     """The Events of one remediator."""
 
     def __init__(

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import structlog
 
 from kube_sync.decisions.decision import compact
-from kube_sync.guard import Held as Braked
+from kube_sync.guard import Withheld as Braked
 from kube_sync.guard.digests import digest
 from kube_sync.observability import metrics
 from kube_sync.remediation.decision_cache import Key
-from kube_sync.remediation.plan import OWN, Current, Held, Write
+from kube_sync.remediation.plan import OWN, Current, Unusable, Write
 
 _Changes = Mapping[str, tuple[str | None, str | None]]
 
@@ -94,7 +94,7 @@ def name_of(step: Write) -> str:
     return digest([step.uid, compact(step.annotations), compact(step.labels)])
 
 
-def unusable(current: Current, held: Held) -> Wait:
+def unusable(current: Current, held: Unusable) -> Wait:
     """Return the wait of an object without a usable decision."""
     return Wait(current.uid, held.kind, held.reason, "the policy decides otherwise", {})
 

@@ -15,7 +15,7 @@ from kube_sync.decisions.records import Budget
 from kube_sync.remediation.brakes import Brakes
 from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.plan import Current
-from kube_sync.remediation.policy_limits import InForce
+from kube_sync.remediation.policy_limits import LimitSource
 
 Mode = Literal["off", "dry-run", "manual", "enforce"]
 
@@ -59,7 +59,7 @@ class BrakesByMode:
         self._rehearsal = rehearsal
 
     @property
-    def tightened(self) -> InForce:
+    def tightened(self) -> LimitSource:
         """What policies make less of."""
         return self._brakes.tightened
 

@@ -24,7 +24,7 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.remediation.decision_cache import DecisionCache, Key
 from kube_sync.remediation.profiles import Profiles
-from kube_sync.remediation.publication import Held, Placed, Publication, Subject, publish
+from kube_sync.remediation.publication import Placed, Publication, Subject, Unusable, publish
 from kube_sync.remediation.slices import mark, marked
 from kube_sync.remediation.subjects import placed
 from kube_sync.runtime.backoff import Backoff
@@ -74,7 +74,7 @@ class PlacementSink:
         self._mode = mode
         self._fenced = fenced
         self._queue = WorkQueue[Key]("placement_decisions", lambda: Backoff(_RETRY_SECONDS))
-        self._held: dict[Key, Held] = {}
+        self._held: dict[Key, Unusable] = {}
         self._subjects: dict[GroupVersionResource, Cache[Placed]] = {}
         self._slices: dict[tuple[str, str], dict[ObjectKey, Published]] = {}
         self._decisions = decisions
@@ -93,7 +93,7 @@ class PlacementSink:
         return self._profiles.store
 
     @property
-    def held(self) -> Mapping[Key, Held]:
+    def held(self) -> Mapping[Key, Unusable]:
         """The resources whose PlacementDecisions are left as they are, and why."""
         return self._held
 
@@ -194,7 +194,7 @@ class PlacementSink:
         else:
             self._published.put(write.key, written)
 
-    def _tell(self, key: Key, held: Held | None) -> None:
+    def _tell(self, key: Key, held: Unusable | None) -> None:
         before = self._held.get(key)
         if before == held:
             return

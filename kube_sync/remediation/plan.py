@@ -87,7 +87,7 @@ class Amend:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Unusable:
     """Leave the object as it is, although it may not be as it should."""
 
     kind: Literal["failed", "undefined", "errors"]
@@ -100,7 +100,7 @@ class Nothing:
 
 
 Write = Apply | Amend
-Step = Write | Held | Nothing
+Step = Write | Unusable | Nothing
 
 
 def _readable(_annotations: Mapping[str, str]) -> None:
@@ -122,23 +122,23 @@ def plan(
     if wanted is None or current is None or wanted.uid not in ("", current.uid):
         return Nothing()
     if wanted.failure is not None:
-        return Held("failed", f"no usable decision: {wanted.failure}")
+        return Unusable("failed", f"no usable decision: {wanted.failure}")
     if wanted.decision is None:
         # It never means that what an earlier decision wrote should go.
         placed = REQUESTED in current.annotations or current.ours or current.our_labels
-        return Held("undefined", "the decision is undefined") if placed else Nothing()
+        return Unusable("undefined", "the decision is undefined") if placed else Nothing()
     refused = _refused(wanted.decision, unreadable)
     return refused or _step(wanted.decision, current, place, seals)
 
 
-def _refused(decision: Decision, unreadable: Check) -> Held | None:
+def _refused(decision: Decision, unreadable: Check) -> Unusable | None:
     """Return why a decision is not carried out, None: it may be."""
     if decision.errors:
-        return Held("errors", "the policy objects: " + "; ".join(decision.errors))
+        return Unusable("errors", "the policy objects: " + "; ".join(decision.errors))
     if HISTORY in decision.annotations:
-        return Held("errors", f"the policy decides {HISTORY}, which is not its own")
+        return Unusable("errors", f"the policy decides {HISTORY}, which is not its own")
     if (wrong := unreadable(decision.annotations)) is not None:
-        return Held("failed", f"no usable decision: the policy's {wrong}")
+        return Unusable("failed", f"no usable decision: the policy's {wrong}")
     return None
 
 

@@ -18,7 +18,7 @@ _TOGETHER_SECONDS = 1.0  # what ends within so long ends at once: there are a fe
 
 
 @dataclass(frozen=True, slots=True)
-class InForce:
+class LimitSource:
     """What tightens the limits now, and why that is not what was told last.
 
     `by` is None while nobody knows.
@@ -27,17 +27,17 @@ class InForce:
     by: Tightening | None = None
     trouble: str | None = None
 
-    def told(self, budget: Budget | None) -> InForce:
+    def told(self, budget: Budget | None) -> LimitSource:
         """Return what is in force once this was told."""
         if budget is None:
-            return InForce(Tightening())
+            return LimitSource(Tightening())
         if budget.failure is not None and not budget.last_good:
-            return InForce(self.by, budget.failure)
+            return LimitSource(self.by, budget.failure)
         try:
             document = {} if budget.document is None else budget.document
-            return InForce(parse_tightening(document), budget.failure)
+            return LimitSource(parse_tightening(document), budget.failure)
         except Undecided as error:
-            return InForce(self.by, str(error))
+            return LimitSource(self.by, str(error))
 
 
 class Easing:

@@ -56,7 +56,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Unusable:
     """Leave what is published as it is, although it may not be as it should."""
 
     code: str  # one word
@@ -69,7 +69,7 @@ class Publication:
 
     write: tuple[Slice, ...] = ()
     remove: tuple[Published, ...] = ()
-    held: Held | None = None
+    held: Unusable | None = None
 
 
 def publish(
@@ -96,7 +96,7 @@ def _wanted(
     placed: Placed,
     found: Sequence[Published],
     locate: Locate,
-) -> list[Slice] | Held | None:
+) -> list[Slice] | Unusable | None:
     """Return the slices that there should be; None where nothing was decided."""
     if decided is None or decided.uid not in ("", placed.uid):
         return None
@@ -110,9 +110,9 @@ def _wanted(
         if text is None:
             return []
     if text is None or text != placed.placement:
-        return Held("not_applied", "the resource does not have what was decided")
+        return Unusable("not_applied", "the resource does not have what was decided")
     choices = _choices(subject, decided, text, found, locate)
-    return choices if isinstance(choices, Held) else _slices(subject, placed, choices, found)
+    return choices if isinstance(choices, Unusable) else _slices(subject, placed, choices, found)
 
 
 def _own(placed: Placed, found: Sequence[Published]) -> str | None:
@@ -125,29 +125,29 @@ def _is_of(one: Published, placed: Placed) -> bool:
     return placed.uid in {owner.uid for owner in one.owners}
 
 
-def _unusable(decided: Wanted) -> Held | None:
+def _unusable(decided: Wanted) -> Unusable | None:
     if decided.failure is not None:
-        return Held("undecided", f"no usable decision: {decided.failure}")
+        return Unusable("undecided", f"no usable decision: {decided.failure}")
     if decided.decision is not None and decided.decision.errors:
-        return Held("undecided", "the policy objects: " + "; ".join(decided.decision.errors))
+        return Unusable("undecided", "the policy objects: " + "; ".join(decided.decision.errors))
     return None
 
 
 def _choices(
     subject: Subject, decided: Wanted, text: str, found: Sequence[Published], locate: Locate
-) -> dict[str, Choice] | Held:
+) -> dict[str, Choice] | Unusable:
     if not subject.key.namespace:
-        return Held(
+        return Unusable(
             "no_namespace", "the resource is in no namespace; a PlacementDecision has to be"
         )
     if (names := clusters_of(text)) is None:
-        return Held("not_named", "the placement does not name its clusters one by one")
+        return Unusable("not_named", "the placement does not name its clusters one by one")
     before = {choice.cluster: choice for one in found for choice in one.choices}
     choices: dict[str, Choice] = {}
     for name in sorted(names):
         place = locate(name, before[name].namespace if name in before else None)
         if place is None:
-            return Held("no_profile", f"there is no ClusterProfile {name}")
+            return Unusable("no_profile", f"there is no ClusterProfile {name}")
         choices[name] = Choice(name, place, _reason(name, decided, before))
     return choices
 

@@ -20,7 +20,7 @@ import structlog
 from kube_sync.decisions.records import Budget, Record
 from kube_sync.decisions.sealing import Place, Seals
 from kube_sync.errors import Retriable
-from kube_sync.guard import Held as Braked
+from kube_sync.guard import Withheld as Braked
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
 from kube_sync.remediation.attempts import FORBIDDEN_SECONDS, Attempts
@@ -39,8 +39,8 @@ from kube_sync.remediation.holds import (
     unusable,
 )
 from kube_sync.remediation.modes import BrakesByMode, Modes
-from kube_sync.remediation.plan import Check, Current, Held, Step, Wanted, Write, plan
-from kube_sync.remediation.policy_limits import InForce
+from kube_sync.remediation.plan import Check, Current, Step, Unusable, Wanted, Write, plan
+from kube_sync.remediation.policy_limits import LimitSource
 from kube_sync.remediation.targets import Targets
 from kube_sync.remediation.writer import Outcome, Writer
 from kube_sync.runtime.backoff import Backoff
@@ -133,7 +133,7 @@ class Reconciler:
         self._news.set()
 
     @property
-    def tightened(self) -> InForce:
+    def tightened(self) -> LimitSource:
         """What policies make less of."""
         return self._brakes.tightened
 
@@ -252,9 +252,9 @@ class Reconciler:
             return Result()
         wanted, current = self.decisions.get(key), self._current(key)
         step = self._plan(key, wanted, current)
-        if current is None or wanted is None or not isinstance(step, Write | Held):
+        if current is None or wanted is None or not isinstance(step, Write | Unusable):
             self._settled(key, gone=current is None)
-        elif isinstance(step, Held):
+        elif isinstance(step, Unusable):
             self.waiting.put(key, unusable(current, step))
         elif self._modes.of(key[1].namespace) == "off":
             self.waiting.drop(key)

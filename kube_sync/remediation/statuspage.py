@@ -21,7 +21,7 @@ from kube_sync.errors import NO_JSON
 from kube_sync.remediation.arguments import APPLY, JSON, STATUS
 from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.holds import Wait
-from kube_sync.remediation.policy_limits import InForce
+from kube_sync.remediation.policy_limits import LimitSource
 from kube_sync.remediation.reconciler import Reconciler
 from kube_sync.runtime.foreignpages import foreign
 from kube_sync.runtime.tokenfile import TokenFile
@@ -107,7 +107,7 @@ def _json(document: Mapping[str, Any]) -> web.Response:
     return web.Response(body=msgspec.json.encode(document), content_type=JSON)
 
 
-def _limits(tightened: InForce) -> dict[str, Any]:
+def _limits(tightened: LimitSource) -> dict[str, Any]:
     by = tightened.by
     return {
         "known": by is not None,

@@ -25,7 +25,7 @@ HOLDINGS: DataPath = ("kube_sync", "collections")
 FENCE: DataPath = ("kube_sync", "fence")
 
 
-class Holdings:
+class RootIndex:
     """The list of one root."""
 
     def __init__(self, opa: OpaClient, root: str, names: Iterable[str]) -> None:

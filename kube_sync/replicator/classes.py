@@ -110,7 +110,7 @@ Widen = Callable[[Reads], Reads]
 Pupils = Callable[[], Iterable[Replica]]
 
 
-class Lessons:
+class ClassBackfill:
     """Has Mirrors know the classes of their objects, in one epoch."""
 
     def __init__(self, *, few: int = FEW, backoff: Backoff | None = None) -> None:

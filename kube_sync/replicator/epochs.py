@@ -39,7 +39,7 @@ from kube_sync.opa.analysis import analyzer
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.paths import DataPath
 from kube_sync.policies.builtin import built_in, packages
-from kube_sync.policies.bundle_server import Shelf
+from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.policies.delivery import Compiler
 from kube_sync.policies.guard import Guard
 from kube_sync.policies.last_good import LastGood
@@ -94,7 +94,7 @@ class Replicator:
         readiness: Readiness,
         compiler: Compiler,
         *,
-        shelf: Shelf,
+        shelf: BundleServer,
         listeners: Listeners | None = None,
         trial: Trial | None = None,
         topology: TopologyOrigin | None = None,
@@ -157,7 +157,7 @@ class Replicator:
         self,
         opa: OpaClient,
         compiler: Compiler,
-        shelf: Shelf,
+        shelf: BundleServer,
         trial: Trial | None,
         listeners: Listeners,
     ) -> PolicyLoader:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from kube_sync.config import Resource, Settings
-from kube_sync.decisions.evidence import Kept, Witness
+from kube_sync.decisions.evidence import InputReader, Kept
 from kube_sync.objects import GroupVersionResource
 from kube_sync.opa.analysis.reads import Reads
 from kube_sync.replicator.mirror import Mirror
 
 
-def witnessing(settings: Callable[[], Settings], held: Sequence[Mirror]) -> Witness | None:
+def witnessing(settings: Callable[[], Settings], held: Sequence[Mirror]) -> InputReader | None:
     """Return the witness of one epoch, None where nothing of it is recorded.
 
     `settings` are those in force at any moment.
@@ -49,6 +49,6 @@ def witnessing(settings: Callable[[], Settings], held: Sequence[Mirror]) -> Witn
 
     lacks = {"policies": "OPA has some from elsewhere"} if begun.policies.static else {}
     replicate, path = begun.replicate, begun.placement.path
-    return Witness(
+    return InputReader(
         replicate.root, path, targets=targets, kept=kept, held=count, secrets=secrets, lacks=lacks
     )

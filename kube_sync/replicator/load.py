@@ -42,7 +42,7 @@ from kube_sync.policies.status import StatusWriter
 from kube_sync.policies.trial import Sampler
 from kube_sync.replicator import datamaps
 from kube_sync.replicator.audit import Audit
-from kube_sync.replicator.bookkeeping import Holdings
+from kube_sync.replicator.bookkeeping import RootIndex
 from kube_sync.replicator.datamaps import DataMaps
 from kube_sync.replicator.input_recorder import witnessing
 from kube_sync.replicator.placementcheck import PlacementCheck, fleet_names
@@ -199,7 +199,7 @@ class Load:
             mirrors,
             self._lasting.readiness,
             self._written,
-            Holdings(self._opa, root, (mirror.name for mirror in mirrors)),
+            RootIndex(self._opa, root, (mirror.name for mirror in mirrors)),
             documents=self._documents,
             audit=Audit(self._opa, root).check,
             away=self._away,

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from typing import Final, NoReturn
 
 from kube_sync.config import CLUSTERS
-from kube_sync.decisions.changelog import Told
+from kube_sync.decisions.changelog import EncodedVerdict
 from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.reading import Modules, Row, mentions, rows
@@ -96,9 +96,9 @@ class PlacementCheck:
         self._hub.note("placements", note)
         self._warn(_by_module(said))
 
-    async def _told(self) -> Counter[Told]:
+    async def _told(self) -> Counter[EncodedVerdict]:
         """Return what is decided, with the number of objects that it is decided of."""
-        found: dict[int, tuple[Told, int]] = {}
+        found: dict[int, tuple[EncodedVerdict, int]] = {}
         for number, entry in enumerate([*self._hub.log.current.values()], 1):
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
@@ -107,7 +107,7 @@ class PlacementCheck:
         return Counter(dict(found.values()))
 
     def _compared(
-        self, inventory: Inventory, told: Mapping[Told, int]
+        self, inventory: Inventory, told: Mapping[EncodedVerdict, int]
     ) -> tuple[frozenset[str], str | None]:
         """Return the names that no cluster has, and what readers are told of them."""
         names, some, lost = set[str](), 0, 0

@@ -30,7 +30,7 @@ from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.analysis.reads import Reads, withheld
 from kube_sync.policies.required_fields import WHOLE, Extent, Form, Need
-from kube_sync.replicator.classes import Lessons, Widen
+from kube_sync.replicator.classes import ClassBackfill, Widen
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.replica import (
     Currency,
@@ -85,7 +85,7 @@ class Resources:
         )
         self._news = asyncio.Event()
         self._arriving: dict[str, str] = {}  # why each is not in yet
-        self._classes = Lessons()
+        self._classes = ClassBackfill()
         self._grown = grown
         self._shrink = shrink
         self._shrink_at: float | None = None  # on the loop's clock

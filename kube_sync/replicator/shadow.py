@@ -23,7 +23,7 @@ from prometheus_client import Gauge
 from kube_sync.decisions.classes import shares_classes
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.policysets import Asked
+from kube_sync.decisions.policysets import PolicySetEvaluator
 from kube_sync.decisions.records import Target
 from kube_sync.errors import SyncError
 from kube_sync.guard import Inventory, Placements
@@ -79,14 +79,14 @@ class Shadow:
 
     def __init__(
         self,
-        asked: Asked,
+        asked: PolicySetEvaluator,
         hub: DecisionHub,
         targets: Callable[[], Mapping[str, GroupVersionResource]],
         collections: Callable[[], Iterable[Mirror]],
         placements: Placements,
         tell: Callable[[Counted | None], None],
         *,
-        in_force: Asked | None = None,
+        in_force: PolicySetEvaluator | None = None,
         gauge: Gauge = metrics.shadow_differences,
         inventory: Callable[[], Inventory | None] = lambda: None,
         rest: float = _REST_SECONDS,

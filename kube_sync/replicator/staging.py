@@ -18,7 +18,7 @@ from kube_sync.decisions.canary import Canary, CanaryDecider
 from kube_sync.decisions.classes import shares_classes
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.policysets import Asked
+from kube_sync.decisions.policysets import PolicySetEvaluator
 from kube_sync.decisions.reading import DecisionReader
 from kube_sync.decisions.tracker import Tracker
 from kube_sync.guard import Inventory, Placements
@@ -48,7 +48,7 @@ class Core:
     placements: Placements
     targets: Callable[[], Mapping[str, GroupVersionResource]]
     inventory: Callable[[], Inventory | None]
-    evaluator: Asked
+    evaluator: PolicySetEvaluator
     read: DecisionReader
     tracker: Tracker
     check: SelfCheck
@@ -123,7 +123,7 @@ class StagedEvaluation:
         lane: Evaluator,
         tell: Callable[[Counted | None], None],
         *,
-        in_force: Asked | None = None,
+        in_force: PolicySetEvaluator | None = None,
         gauge: Gauge = metrics.shadow_differences,
     ) -> Shadow:
         core = self._core

@@ -31,7 +31,7 @@ from typing import NoReturn
 import msgspec
 import structlog
 
-from kube_sync.decisions.evidence import Witness
+from kube_sync.decisions.evidence import InputReader
 from kube_sync.errors import EpochLost, SyncError
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
@@ -39,7 +39,7 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.opa import paths
 from kube_sync.opa.client import OpaClient, PolicyRejected
 from kube_sync.opa.paths import DataPath
-from kube_sync.replicator.bookkeeping import Fence, Holdings
+from kube_sync.replicator.bookkeeping import Fence, RootIndex
 from kube_sync.replicator.datamaps import DataMaps, Written
 from kube_sync.replicator.firstload import FirstLoad
 from kube_sync.replicator.mirror import Batch, Mirror
@@ -72,14 +72,14 @@ class Writer:
         mirrors: Iterable[Mirror],
         readiness: Readiness,
         written: Written,
-        holdings: Holdings,
+        holdings: RootIndex,
         *,
         documents: DataMaps | None = None,
         backoff: Backoff | None = None,
         heartbeat: float = _HEARTBEAT_SECONDS,
         audit: Audits | None = None,
         away: Callable[[str | None], None] = lambda _: None,
-        witness: Witness | None = None,
+        witness: InputReader | None = None,
     ) -> None:
         """`away` is told why OPA does not take what is written, None when it does."""
         self._away = away

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
 
-from kube_sync.topology.graph import Path, Ways
+from kube_sync.topology.graph import Path, PathIndex
 from kube_sync.topology.identity import GroupKind, Locator
 from kube_sync.topology.merging import Mode, Rules, atomic, patch, settled
 from kube_sync.topology.nodes import Node
@@ -96,7 +96,7 @@ class EffectivePolicy(NamedTuple):
 class EffectivePolicies:
     """The effective policies of one kind, by the node that their paths end at."""
 
-    def __init__(self, kind: PolicyKind, nodes: Mapping[Locator, Node], ways: Ways) -> None:
+    def __init__(self, kind: PolicyKind, nodes: Mapping[Locator, Node], ways: PathIndex) -> None:
         self.kind = kind
         self._name = str(kind.id)
         self._nodes = nodes

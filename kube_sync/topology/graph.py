@@ -159,7 +159,7 @@ def _reach(neighbours: _Neighbours, starts: Iterable[Locator]) -> set[Locator]:
     return found
 
 
-class Ways:
+class PathIndex:
     """Paths by the node that they end at."""
 
     def __init__(self, graph: Graph) -> None:

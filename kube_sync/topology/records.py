@@ -20,7 +20,7 @@ from kube_sync.topology.identity import Locator
 from kube_sync.topology.nodes import Role
 from kube_sync.topology.shapes import same
 from kube_sync.topology.topology import Topology
-from kube_sync.topology.words import Words
+from kube_sync.topology.words import NodeLabels
 
 NODES, EFFECTIVE, MERGED, TARGETABLES = "nodes", "effective", "merged", "targetables"
 _ORDER = (MERGED, EFFECTIVE, TARGETABLES, NODES)
@@ -114,7 +114,7 @@ class Records:
         self._of: dict[Locator, dict[Key, Record]] = {}  # but for the merged ones
         self._merged: dict[str, MergedRecord] = {}
         self._uses: Counter[str] = Counter()  # of merged ones, by effective ones
-        self._words = Words()
+        self._words = NodeLabels()
 
     def all(self) -> Iterator[tuple[Key, Record]]:
         """Yield every record, section by section."""
@@ -129,7 +129,7 @@ class Records:
 
         All of them have to be asked for before the topology changes again.
         """
-        self._words = Words()
+        self._words = NodeLabels()
         yield from self._take(topology, {n.locator for n in topology.nodes()} | self._of.keys())
 
     def follow(self, topology: Topology, touched: Iterable[Locator]) -> Iterator[Changes]:
@@ -201,7 +201,7 @@ class Records:
 class _Step:
     """The records of nodes as one state of a topology has them."""
 
-    def __init__(self, topology: Topology, words: Words) -> None:
+    def __init__(self, topology: Topology, words: NodeLabels) -> None:
         self._topology = topology
         self._words = words
         self._names: dict[Combined, str] = {}

@@ -44,7 +44,7 @@ class _Outcome(NamedTuple):
     lost: Mapping[str, set[Locator]]  # rules that are not in force on some path, and whose are
 
 
-class Standing:
+class PolicyStatuses:
     """What became of the policies of one kind; what has not changed is not told anew."""
 
     def __init__(self, effective: EffectivePolicies) -> None:

@@ -13,13 +13,13 @@ from dataclasses import replace
 from kube_sync.errors import Terminal
 from kube_sync.topology.conditions import Condition
 from kube_sync.topology.effective import Combined, EffectivePolicies, EffectivePolicy
-from kube_sync.topology.graph import Graph, Path, Ways
+from kube_sync.topology.graph import Graph, Path, PathIndex
 from kube_sync.topology.identity import NAMESPACE, GroupKind, Locator
 from kube_sync.topology.linking import Edge, Linker, Rewired
 from kube_sync.topology.links import Link
 from kube_sync.topology.nodes import Body, Kind, Node, Role
 from kube_sync.topology.policies import Policy, PolicyKind, policy_of
-from kube_sync.topology.standing import Conflict, Standing
+from kube_sync.topology.standing import Conflict, PolicyStatuses
 from kube_sync.topology.state import Difference, State
 from kube_sync.topology.targets import Aim, aim
 
@@ -53,12 +53,12 @@ class Topology:
             Role.POLICY: self.policies,
             Role.OBJECT: self.objects,
         }
-        self._ways = Ways(self.targetables)
+        self._ways = PathIndex(self.targetables)
         self._effective = {
             id_: EffectivePolicies(_from(kind, roots), self._state.nodes, self._ways)
             for id_, kind in self.policy_kinds.items()
         }
-        self._standings = {id_: Standing(found) for id_, found in self._effective.items()}
+        self._standings = {id_: PolicyStatuses(found) for id_, found in self._effective.items()}
         self._told = False  # whether the standings are those of now
 
     @classmethod
@@ -168,7 +168,7 @@ class Topology:
         """Return where policies of one target contradict each other."""
         return sorted({c for standing in self._looked() for c in standing.conflicts()})
 
-    def _looked(self) -> Iterable[Standing]:
+    def _looked(self) -> Iterable[PolicyStatuses]:
         if not self._told:
             self._told = True
             for id_, standing in self._standings.items():

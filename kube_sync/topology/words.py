@@ -22,7 +22,7 @@ _NOTHING: _Said = ()
 _ROUTES, _RULES = frozenset(ROUTES), frozenset(RULES)
 
 
-class Words:
+class NodeLabels:
     """The words of nodes, as they were when they were looked at last."""
 
     def __init__(self) -> None:

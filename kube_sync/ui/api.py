@@ -18,7 +18,7 @@ from kube_sync.decisions.history import History
 from kube_sync.decisions.records import Target
 from kube_sync.decisions.stream import PATH as DECISIONS
 from kube_sync.ui.fleet import Fleet
-from kube_sync.ui.held import Held
+from kube_sync.ui.held import RemediatorStatus
 from kube_sync.ui.page import HEADERS
 from kube_sync.ui.replication import Health
 from kube_sync.ui.story import Story
@@ -29,7 +29,7 @@ _MOST: Final = 1_000  # changes in one answer
 _LONGEST: Final = 512  # characters of a name
 
 
-class Teller(Protocol):
+class StoryReader(Protocol):
     """Who tells stories."""
 
     async def tell(self, target: Target) -> Story | None:
@@ -54,9 +54,9 @@ class BoardApi:
         *,
         fleet: Callable[[], Awaitable[Fleet]],
         health: Callable[[], Health],
-        held: Callable[[], Awaitable[Held]],
+        held: Callable[[], Awaitable[RemediatorStatus]],
         history: History,
-        stories: Teller,
+        stories: StoryReader,
         path: str,
         placements: dict[str, str],
     ) -> None:

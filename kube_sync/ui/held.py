@@ -26,14 +26,14 @@ _LONGEST: Final = 16 << 20  # bytes
 _ANYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - an address to ask at, not to listen on
 
 
-class Held(msgspec.Struct, frozen=True):
+class RemediatorStatus(msgspec.Struct, frozen=True):
     """The status of the remediator, or why there is none."""
 
     status: Any = None
     failure: str | None = None
 
 
-class HeldReader:
+class RemediatorClient:
     """Asks the remediator."""
 
     def __init__(
@@ -49,23 +49,25 @@ class HeldReader:
         self._session = session
         self._clock = clock
         self._turn = asyncio.Lock()
-        self._read: tuple[float, Held] | None = None
+        self._read: tuple[float, RemediatorStatus] | None = None
 
-    async def read(self) -> Held:
+    async def read(self) -> RemediatorStatus:
         """Return what it said in the last second: many pages ask no more often than one."""
         async with self._turn:
             if self._read is None or self._clock() - self._read[0] >= _FRESH_SECONDS:
                 self._read = self._clock(), await self._held()
             return self._read[1]
 
-    async def _held(self) -> Held:
+    async def _held(self) -> RemediatorStatus:
         try:
-            return Held(msgspec.json.decode(await self._asked()))
+            return RemediatorStatus(msgspec.json.decode(await self._asked()))
         except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError, RecursionError) as error:
             reason = str(error) or type(error).__name__
-            return Held(failure=f"the remediator does not answer at {self._url}: {reason}")
+            return RemediatorStatus(
+                failure=f"the remediator does not answer at {self._url}: {reason}"
+            )
         except SyncError as error:
-            return Held(failure=str(error))
+            return RemediatorStatus(failure=str(error))
 
     async def _asked(self) -> bytes:
         headers = self._token.headers()
@@ -81,9 +83,9 @@ class HeldReader:
 
 
 @asynccontextmanager
-async def held_reader(settings: Remediate) -> AsyncGenerator[HeldReader]:
+async def held_reader(settings: Remediate) -> AsyncGenerator[RemediatorClient]:
     """Yield one for the configured remediator."""
     timeout = aiohttp.ClientTimeout(total=_SECONDS)
     # Never through a proxy of the environment, which aiohttp does not look at by default.
     async with aiohttp.ClientSession(timeout=timeout) as session:
-        yield HeldReader(settings, session)
+        yield RemediatorClient(settings, session)

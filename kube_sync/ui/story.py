@@ -24,11 +24,11 @@ from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.reads import Reads
 from kube_sync.opa.sides import Side, told
 from kube_sync.ui.fleet import Data
-from kube_sync.ui.held import Held
+from kube_sync.ui.held import RemediatorStatus
 from kube_sync.ui.replication import Replication
 
 
-class Looked(msgspec.Struct, frozen=True):
+class RelatedCollection(msgspec.Struct, frozen=True):
     """A collection that is read beside the object itself."""
 
     collection: str
@@ -52,7 +52,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     canary: OnSide | None = None  # None: what is in force decides on it
     inputs: tuple[Input, ...] = ()
     inputs_failure: str | None = None
-    looked_at: tuple[Looked, ...] = ()
+    looked_at: tuple[RelatedCollection, ...] = ()
     rules: tuple[Rule, ...] = ()
     rules_failure: str | None = None
     decided_otherwise: bool = False  # asked now, OPA does not answer what was decided last
@@ -144,7 +144,7 @@ class Stories:
         return await self._explaining.explain(body, self._replication.policies.in_force)
 
     async def _waiting(self, target: Target) -> tuple[tuple[Any, ...], str | None]:
-        held: Held = await self._held()
+        held: RemediatorStatus = await self._held()
         if held.failure is not None:
             return (), held.failure
         status = held.status if isinstance(held.status, dict) else {}
@@ -175,9 +175,11 @@ def _is(entry: Mapping[str, Any], target: Target) -> bool:
     return found == (str(target.gvr), target.namespace, target.name)
 
 
-def _looked_at(reads: Reads) -> tuple[Looked, ...]:
+def _looked_at(reads: Reads) -> tuple[RelatedCollection, ...]:
     lines = ((n, inputs({}, document)) for n, document in sorted(reads.resources.items()))
-    return tuple(Looked(n, tuple(one.path for one in found)) for n, found in lines if found)
+    return tuple(
+        RelatedCollection(n, tuple(one.path for one in found)) for n, found in lines if found
+    )
 
 
 def _otherwise(record: DecisionRecord | None, body: bytes | None, explanation: Explanation) -> bool:

@@ -16,7 +16,7 @@ import pytest
 from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.records import Source
 from kube_sync.opa.sides import Side
-from kube_sync.ui.held import Held
+from kube_sync.ui.held import RemediatorStatus
 from tests.fakes.board import POLICY, PREFERENCES, Board, served_board
 from tests.fakes.browser import Page, tab
 
@@ -139,7 +139,9 @@ async def test_story_of_a_workload_is_told_by_keyboard_alone(browser_address: st
         "release": "time",
         "changes": change,
     }
-    board.held = Held({"v": 1, "active": True, "held": [], "limits": {}, "waiting": [waiting]})
+    board.held = RemediatorStatus(
+        {"v": 1, "active": True, "held": [], "limits": {}, "waiting": [waiting]}
+    )
     async with _shown(browser_address, board) as page:
         await page.until(_rows(also=".length > 10"))
         await page.press("/", "Escape")

@@ -31,7 +31,7 @@ from kube_sync.opa.client import OpaClient
 from kube_sync.opa.entry import ENTRY_PATH
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.opa.sides import Side
-from kube_sync.policies.bundle_server import Shelf
+from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.replicator import epochs, staging
 from kube_sync.replicator.shadow import Shadow
 from tests.component.test_shadow_counts import EDITS, SETTINGS, settled
@@ -83,7 +83,7 @@ class World:
         parts = SETTINGS, self._kube, self.opa, self.hub, Readiness(), scratch
         self.replicator = replicator = epochs.Replicator(
             *parts,
-            shelf=Shelf(),
+            shelf=BundleServer(),
             listeners=epochs.Listeners(
                 in_force=self.sets.__setitem__,
                 halted=lambda _policy, halt: self.halts.append(halt.why),

@@ -24,7 +24,7 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policies.bundle import digest
-from kube_sync.policies.bundle_server import Shelf
+from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.replicator.epochs import Replicator
 from tests.eventually import eventually
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
@@ -97,7 +97,9 @@ async def world(tmp_path: Path) -> AsyncGenerator[World]:
         file = str(tmp_path / "kubeconfig")
         settings = Settings(kubernetes=Kubernetes(kubeconfig=file), opa=Opa(binary=BINARY))
         hub = DecisionHub("test")
-        replicator = Replicator(settings, kube, opa, hub, Readiness(), scratch, shelf=Shelf())
+        replicator = Replicator(
+            settings, kube, opa, hub, Readiness(), scratch, shelf=BundleServer()
+        )
         task = asyncio.create_task(replicator.run())
         await until(lambda: len(hub.records) == len(WORKLOADS) and not hub.held)
         yield World(api, opa, settings)

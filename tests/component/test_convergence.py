@@ -22,7 +22,7 @@ from kube_sync.config import Settings
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
-from kube_sync.policies.bundle_server import Shelf
+from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.replicator.epochs import Replicator
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
@@ -205,7 +205,7 @@ async def _tell(story: list[Step], last: Step, folder: Path, *, loaded: bool) ->
             DecisionHub("test"),
             Readiness(),
             FakeCompiler(),
-            shelf=Shelf(),
+            shelf=BundleServer(),
         )
         task = asyncio.create_task(replicator.run())
         try:

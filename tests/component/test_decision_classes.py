@@ -14,7 +14,7 @@ from kube_sync.config import Settings
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.observability.readiness import Readiness
 from kube_sync.policies import reading
-from kube_sync.policies.bundle_server import Shelf
+from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.replicator.classes import FEW
 from kube_sync.replicator.epochs import Replicator
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists
@@ -76,7 +76,7 @@ async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerat
         async with kube_of(api, tmp_path) as kube, opa_of(fake) as opa:
             readiness = Readiness()
             replicator = Replicator(
-                Settings(), kube, opa, hub, readiness, FakeCompiler(), shelf=Shelf()
+                Settings(), kube, opa, hub, readiness, FakeCompiler(), shelf=BundleServer()
             )
             task = asyncio.create_task(replicator.run())
             await api.watched(REPLICASETS, CLUSTERS, CONFIGMAPS)

@@ -22,7 +22,7 @@ from kube_sync.decisions.stream import stream_app
 from kube_sync.observability.readiness import Readiness
 from kube_sync.observability.server import observability_app
 from kube_sync.policies import bundle_server
-from kube_sync.policies.bundle_server import Shelf
+from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.remediation import statuspage
 from kube_sync.remediation.arguments import APPLY, STATUS
 from kube_sync.remediation.statuspage import status_app
@@ -71,7 +71,7 @@ def _token(folder: Path) -> TokenFile:
 
 @asynccontextmanager
 async def _stream(folder: Path) -> AsyncGenerator[Port]:
-    app = stream_app(DecisionHub("me"), _token(folder), Shelf().routes())
+    app = stream_app(DecisionHub("me"), _token(folder), BundleServer().routes())
     async with serving(app, ("127.0.0.1", 0), grace=0.05, abandon=True) as port:
         yield Port(port, _get(_STREAM_PATHS[1], SECRET), _STREAM_PATHS, token=SECRET)
 

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, batch_module
-from kube_sync.decisions.evidence import Witness
+from kube_sync.decisions.evidence import InputReader
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import Target
 from kube_sync.ledger.journal import Journal
@@ -72,7 +72,7 @@ class World:
         self.journal = Journal(self.ledger, max_age=1e9, max_size=1 << 40, patience=30)
         recorder = Recorder(self.journal, "me")
         self.hub = DecisionHub("me", recorder=recorder)
-        self.witness = Witness(
+        self.witness = InputReader(
             "kubernetes",
             PATH,
             targets=lambda: {"replicasets": REPLICASETS},

@@ -14,7 +14,7 @@ from kube_sync.config import Placement, Policies, Replicate, Resource, Settings
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.observability.readiness import Readiness
 from kube_sync.observability.server import observability_app
-from kube_sync.policies.bundle_server import Shelf
+from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.replicator.epochs import Replicator
 from kube_sync.runtime.httpserver import serving
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
@@ -87,7 +87,13 @@ async def world(read: Read, tmp_path: Path) -> AsyncGenerator[World]:
             api.put(REPLICASETS, key(name))
         async with kube_of(api, tmp_path) as kube, opa_of(fake) as opa:
             replicator = Replicator(
-                settings, kube, opa, DecisionHub("test"), Readiness(), FakeCompiler(), shelf=Shelf()
+                settings,
+                kube,
+                opa,
+                DecisionHub("test"),
+                Readiness(),
+                FakeCompiler(),
+                shelf=BundleServer(),
             )
             task = asyncio.create_task(replicator.run())
             world = World(api, fake, read)

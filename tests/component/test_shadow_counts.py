@@ -25,7 +25,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.scratch import ScratchOpa
-from kube_sync.policies.bundle_server import Shelf
+from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.replicator import epochs, staging
 from kube_sync.replicator.differences import KINDS
 from kube_sync.replicator.shadow import Shadow
@@ -137,7 +137,7 @@ async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerat
             content = {name: part for name, part in found.items() if name in ("metadata", "data")}
             api.put(kinds[found["kind"]], key, **content)
         replicator = epochs.Replicator(
-            SETTINGS, kube, opa, hub, Readiness(), scratch, shelf=Shelf()
+            SETTINGS, kube, opa, hub, Readiness(), scratch, shelf=BundleServer()
         )
         task = asyncio.create_task(replicator.run())
         await until(lambda: len(hub.records) == 40 and not hub.held)

@@ -16,7 +16,7 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.kube.lease import LEASES
 from kube_sync.kube.policymaps import STATUS
 from kube_sync.observability.readiness import Readiness
-from kube_sync.policies.bundle_server import Shelf
+from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.replicator.epochs import LEASE, Replicator
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CONFIGMAPS, key, kube_of, opa_of
@@ -49,7 +49,13 @@ async def replicating(api: FakeApiServer, folder: Path) -> AsyncGenerator[FakeOp
         kube = await stack.enter_async_context(kube_of(api, folder))
         opa = await stack.enter_async_context(opa_of(fake))
         replicator = Replicator(
-            settings, kube, opa, DecisionHub("test"), Readiness(), FakeCompiler(), shelf=Shelf()
+            settings,
+            kube,
+            opa,
+            DecisionHub("test"),
+            Readiness(),
+            FakeCompiler(),
+            shelf=BundleServer(),
         )
         task = asyncio.create_task(replicator.run())
         try:

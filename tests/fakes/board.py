@@ -28,7 +28,7 @@ from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tokenfile import TokenFile
 from kube_sync.ui.api import BoardApi
 from kube_sync.ui.fleet import FleetReader
-from kube_sync.ui.held import Held
+from kube_sync.ui.held import RemediatorStatus
 from kube_sync.ui.page import page_routes
 from kube_sync.ui.replication import health
 from kube_sync.ui.story import Stories
@@ -79,7 +79,9 @@ class Board:
         self.readiness = Readiness()
         self.policies = FakePolicies()
         self.collections = [FakeCollection("clusters", 0), FakeCollection("replicasets", 0)]
-        self.held = Held({"v": 1, "active": True, "held": [], "limits": {}, "waiting": []})
+        self.held = RemediatorStatus(
+            {"v": 1, "active": True, "held": [], "limits": {}, "waiting": []}
+        )
         self.clusters: dict[str, Any] = {}
         self.objects: dict[DataPath, Any] = {}
         self.explanation: list[str] = []
@@ -139,7 +141,7 @@ class Board:
         raw = msgspec.Raw(json.dumps(self.result).encode()) if self.result else msgspec.Raw()
         return Explained(raw, self.explanation)
 
-    async def read_held(self) -> Held:
+    async def read_held(self) -> RemediatorStatus:
         """Answer as the remediator."""
         return self.held
 

@@ -19,11 +19,11 @@ from kube_sync.policysync.brakes import brakes_of
 from kube_sync.policysync.copies import PolicyId
 from kube_sync.policysync.downstream import Downstream
 from kube_sync.policysync.hub import Facts, Hub
-from kube_sync.policysync.looking import Look, approved_in, look
+from kube_sync.policysync.looking import PolicyState, approved_in, look
 from kube_sync.policysync.news import News
-from kube_sync.policysync.placers import Placers, Subject, Way
+from kube_sync.policysync.placers import PlacerRoute, Placers, Subject
 from kube_sync.policysync.policystatus import PolicyStatus
-from kube_sync.policysync.statuses import Telling
+from kube_sync.policysync.statuses import HubStatusWriter
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.freshness import Stale
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
@@ -61,8 +61,8 @@ class Rig:
         self.fenced = FencedWriter(lambda: self.left if self.leader.held else 0.0)
         self.placers = Placers(self.fenced, lambda: self.now)
         self.placer = MemoryPlacer(lambda policy: self.hub.heard(policy))  # noqa: PLW0108 - later
-        self.placers.add(Way(self.placer))
-        telling = Telling(client, self.fenced)
+        self.placers.add(PlacerRoute(self.placer))
+        telling = HubStatusWriter(client, self.fenced)
         below = Downstream()
         self.hub = Hub(
             self.state,
@@ -87,7 +87,7 @@ class Rig:
         self.weighed += 1
         return self.stale
 
-    def look(self, subject: Subject, below: Downstream) -> Look:
+    def look(self, subject: Subject, below: Downstream) -> PolicyState:
         return look(subject, self.state, self.placers, self.state.gone, below)
 
     def follow(self, gvr: GroupVersionResource = AUTH) -> None:

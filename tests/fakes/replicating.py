@@ -12,7 +12,7 @@ from typing import Any
 from kube_sync.config import Settings
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.observability.readiness import Readiness
-from kube_sync.policies.bundle_server import Shelf
+from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.policies.delivery import Compiler
 from kube_sync.replicator.epochs import Replicator
 from kube_sync.topology.controller.feed import gateway_api_feed
@@ -47,7 +47,7 @@ async def replicator_between(
             hub or DecisionHub("test"),
             readiness or Readiness(),
             compiler or FakeCompiler(),
-            shelf=Shelf(),
+            shelf=BundleServer(),
             topology=partial(gateway_api_feed, kube),
         )
         task = asyncio.create_task(replicator.run())

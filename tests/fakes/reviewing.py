@@ -16,7 +16,7 @@ import aiohttp
 
 from kube_sync.admission.decision_client import Admitted, Verdict
 from kube_sync.admission.review import Review
-from kube_sync.admission.route import Told, Way, nobody
+from kube_sync.admission.route import OnRefusal, Route, nobody
 from kube_sync.admission.server import PATH, webhook_app
 from kube_sync.config import Admission
 from kube_sync.decisions.decision import Decision
@@ -77,8 +77,8 @@ async def webhook(
     judge: Judge,
     settings: Admission | None = None,
     drain: Drain | None = None,
-    denied: Told = nobody,
-    ways: Sequence[Way] = (),
+    denied: OnRefusal = nobody,
+    ways: Sequence[Route] = (),
 ) -> AsyncGenerator[Webhook]:
     """Serve with the certificate in `folder`, as long as the block lasts."""
     settings = settings or Admission()

@@ -26,7 +26,7 @@ from kube_sync.errors import Retriable
 from kube_sync.guard import parse_tightening
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaClient, opa_client
-from kube_sync.remediation.plan import Amend, Apply, Current, Held, Step, Wanted, after, plan
+from kube_sync.remediation.plan import Amend, Apply, Current, Step, Unusable, Wanted, after, plan
 from kube_sync.replicator.classes import classifier
 from tests.analysis.opa import plain_spec
 from tests.fakes.reviews import create, stored, update
@@ -311,7 +311,7 @@ async def test_the_example_as_it_is_objects_until_what_was_asked_for_may_be_used
     await fleet.create("ab")
     fleet.europe("ac")
     step = await fleet.remediate()
-    assert isinstance(step, Held)
+    assert isinstance(step, Unusable)
     assert _INVALID in step.reason
     fleet.europe("bac")
     await fleet.remediate()

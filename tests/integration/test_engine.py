@@ -11,7 +11,13 @@ from typing import Any
 
 import pytest
 
-from kube_sync.admission.decision_client import Admitted, Denied, Judge, Undecidable, Verdict
+from kube_sync.admission.decision_client import (
+    Admitted,
+    DecisionClient,
+    Denied,
+    Undecidable,
+    Verdict,
+)
 from kube_sync.admission.engine import engine_client
 from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.target import Target, target_of
@@ -95,10 +101,10 @@ def _known(modules: dict[str, str]) -> PolicyMaps:
 @asynccontextmanager
 async def _judge(
     target: Target, modules: dict[str, str] | None = None, **judging: Any
-) -> AsyncGenerator[Judge]:
+) -> AsyncGenerator[DecisionClient]:
     async with engine_client(target) as client:
         gate = PolicyGate([_known(modules or {"policies/p/a.rego": PACKAGE})], static=False)
-        yield Judge(client, gate, **judging)
+        yield DecisionClient(client, gate, **judging)
 
 
 def _target(opa: RunningOpa, role: str = "admission", **engine: Any) -> Target:

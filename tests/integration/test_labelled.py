@@ -27,7 +27,7 @@ from kube_sync.kube.client import kube_client
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import opa_client
 from kube_sync.opa.scratch import ScratchOpa
-from kube_sync.policies.bundle_server import Shelf
+from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.replicator.epochs import Replicator
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tls import server_context
@@ -98,7 +98,7 @@ class World:
         )
         readiness = Readiness()
         readiness.waiting("policies", "not begun")
-        hub, shelf, where = DecisionHub("test"), Shelf(), self.opa.replicator
+        hub, shelf, where = DecisionHub("test"), BundleServer(), self.opa.replicator
         app = stream_app(hub, TokenFile(str(where.token_file)), shelf.routes())
         tls = server_context(str(where.cert_file), str(where.key_file))
         async with (

@@ -16,7 +16,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.opa.builtin import builtin_modules
 from kube_sync.opa.client import OpaClient, opa_client
 from kube_sync.policykinds.held import HeldPolicy
-from kube_sync.policykinds.judge import EngineJudge
+from kube_sync.policykinds.judge import OpaPolicyChecker
 from kube_sync.policykinds.kinds import METADATA, SCHEDULING, PolicyKind
 from tests.analysis.opa import plain_spec
 from tools.servers.running import Launcher, ServerSpec, free_port, launch_on_free_port
@@ -47,8 +47,8 @@ def policy(spec: Any, namespace: str = "") -> HeldPolicy:
     return HeldPolicy(ObjectKey(namespace, "it"), "u", 1, (), body)
 
 
-def judge(kind: PolicyKind, opa: OpaClient) -> EngineJudge:
-    return EngineJudge(kind, opa, "kubernetes")
+def judge(kind: PolicyKind, opa: OpaClient) -> OpaPolicyChecker:
+    return OpaPolicyChecker(kind, opa, "kubernetes")
 
 
 @pytest.mark.parametrize("kind", [SCHEDULING, METADATA], ids=lambda kind: kind.system)

@@ -22,7 +22,7 @@ from kube_sync.kube.client import kube_client
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import opa_client
 from kube_sync.opa.scratch import ScratchOpa
-from kube_sync.policies.bundle_server import Shelf
+from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.replicator.epochs import Replicator
 from tests.eventually import eventually
 from tools.servers.binaries import ensure_binary
@@ -46,7 +46,9 @@ async def replicating(
     async with kube_client(settings.kubernetes) as kube, opa_client(settings.opa) as client:
         compiler = ScratchOpa(str(ensure_binary("opa")))
         hub, readiness = DecisionHub("test"), Readiness()
-        replicator = Replicator(settings, kube, client, hub, readiness, compiler, shelf=Shelf())
+        replicator = Replicator(
+            settings, kube, client, hub, readiness, compiler, shelf=BundleServer()
+        )
         task = asyncio.create_task(replicator.run())
         try:
             yield

@@ -19,7 +19,7 @@ from kube_sync.kube.client import kube_client
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient, opa_client
 from kube_sync.opa.scratch import ScratchOpa
-from kube_sync.policies.bundle_server import Shelf
+from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.replicator.audit import AUDIT_MODULE, audit_module
 from kube_sync.replicator.epochs import Replicator
 from kube_sync.topology.controller.feed import gateway_api_feed
@@ -133,7 +133,7 @@ async def replicating(
             hub,
             world.readiness,
             compiler,
-            shelf=Shelf(),
+            shelf=BundleServer(),
             topology=partial(gateway_api_feed, kube),
         )
         task = asyncio.create_task(replicator.run())

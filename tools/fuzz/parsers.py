@@ -15,14 +15,14 @@ import msgspec
 
 from kube_sync.admission.answer import admit
 from kube_sync.admission.conflicts import told
-from kube_sync.admission.decision_client import Judge, Verdict, placement
+from kube_sync.admission.decision_client import DecisionClient, Verdict, placement
 from kube_sync.admission.denials import occurrence
 from kube_sync.admission.dialects import DIALECTS, Answer
 from kube_sync.admission.failures import Evaluation
 from kube_sync.admission.question import question
 from kube_sync.admission.requested_values import view
 from kube_sync.admission.review import Review, parse_review
-from kube_sync.admission.route import Way, placement_way, ruling, system_ways
+from kube_sync.admission.route import Route, placement_route, ruling, system_ways
 from kube_sync.admission.verdict import parse_ruling
 from kube_sync.config import SYSTEMS, Admission, Labelled, Source, effective
 from kube_sync.decisions import streamclient
@@ -44,7 +44,7 @@ from kube_sync.kube.reflector import Store
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.opa.client import OpaError
 from kube_sync.opa.modules import plain_package
-from kube_sync.policies.placementpolicy_status import Outcome, conditions, unreadable
+from kube_sync.policies.placementpolicy_status import PolicyOutcome, conditions, unreadable
 from kube_sync.policysync.feedback import feedback_of
 from kube_sync.policysync.fields import read as read_scalars
 from kube_sync.policysync.parameters import Parameters, parameters, together
@@ -101,15 +101,15 @@ class Gate:
         return {"shop/policies/a.rego": "package a\n\nallow := true\n"}
 
 
-def _judge(answer: bytes, dialect: str = "v1", read: Any = placement) -> Judge:
+def _judge(answer: bytes, dialect: str = "v1", read: Any = placement) -> DecisionClient:
     seen = partial(view, remediator=_ADMISSION.remediator)
-    return Judge(Engine(answer, dialect), Gate(), seen, read=read, attempts=1)
+    return DecisionClient(Engine(answer, dialect), Gate(), seen, read=read, attempts=1)
 
 
 _ANSWER: Final = samples.encoded(*samples.ANSWERS)[0]
 _RULED: Final = samples.encoded({"result": samples.RULINGS[0]})[0]
-_WAYS: Final[Sequence[Way]] = (
-    *(placement_way(_judge(_ANSWER, dialect), _ADMISSION) for dialect in ("v1", "review")),
+_WAYS: Final[Sequence[Route]] = (
+    *(placement_route(_judge(_ANSWER, dialect), _ADMISSION) for dialect in ("v1", "review")),
     *(
         way
         for system in SYSTEMS.values()
@@ -129,7 +129,7 @@ def review(body: bytes) -> None:
         _answered(way, asked, verdict)
 
 
-def _answered(way: Way, asked: Review, verdict: Verdict) -> None:
+def _answered(way: Route, asked: Review, verdict: Verdict) -> None:
     outcome = way.read(asked, verdict)
     _is_answer(asked, outcome.body)
     if outcome.refusal is not None:
@@ -148,7 +148,7 @@ def decision(answer: bytes) -> None:
     for dialect in DIALECTS:
         judge = _judge(answer, dialect)
         verdict = _LOOP.run_until_complete(judge.verdict(_REVIEW, 1.0))
-        _answered(placement_way(judge, _ADMISSION), _REVIEW, verdict)
+        _answered(placement_route(judge, _ADMISSION), _REVIEW, verdict)
 
 
 def batch(answer: bytes) -> None:
@@ -264,7 +264,7 @@ def _taken(item: Item) -> None:
     for store in (Targets(lambda _key: None), policies, objects, *approvals(["shop"], _nothing)):
         cast("Store", store).apply(event)
     for found in (*objects, *objects.staged):
-        outcome = Outcome(unreadable(found)) if found.counts else None
+        outcome = PolicyOutcome(unreadable(found)) if found.counts else None
         msgspec.json.encode(dated(conditions(found, outcome), found.conditions, 1, ""))
     for policy in (*policies, *objects):
         for source in policy.modules.values():

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from kube_sync.commandline import add_several
 from kube_sync.errors import Misconfigured
-from kube_sync.policykinds.arguments import Words, check_sources, declare_check
+from kube_sync.policykinds.arguments import CheckTexts, check_sources, declare_check
 
 WHAT: Final = "tell what MetadataPolicies would do to an object, and by which rule"
 _CHECK: Final = "say whether objects are admitted, and which labels and annotations they get"
@@ -47,7 +47,7 @@ exit status: 0 if every object is admitted; 1 if one is rejected; 2 if it cannot
 command line, the configuration or a file is wrong, or a server or OPA does not answer.
 """
 
-_WORDS: Final = Words(
+_WORDS: Final = CheckTexts(
     _CHECK,
     _DESCRIPTION,
     _EXAMPLES,

@@ -14,7 +14,7 @@ from typing import Final
 
 from kube_sync.commandline import add_several
 from kube_sync.errors import Misconfigured
-from kube_sync.policykinds.arguments import Words, check_sources, declare_check
+from kube_sync.policykinds.arguments import CheckTexts, check_sources, declare_check
 
 WHAT: Final = "tell which scheduling options a pod may use, and why"
 _CHECK: Final = "say whether SchedulingPolicies admit a pod, and why"
@@ -50,7 +50,7 @@ line, the configuration or a file is wrong, or a server or OPA does not answer.
 _ACCOUNT: Final = re.compile(r"system:serviceaccount:(?P<namespace>[^:]+):(?P<name>[^:]+)")
 
 
-_WORDS: Final = Words(
+_WORDS: Final = CheckTexts(
     _CHECK,
     _DESCRIPTION,
     _EXAMPLES,

@@ -38,7 +38,7 @@ class Engine(Protocol):
         ...
 
 
-class Judge(Protocol):
+class PolicyChecker(Protocol):
     """Who knows what to say about a policy by itself."""
 
     async def ready(self, namespace: str, policies: Sequence[HeldPolicy]) -> None:
@@ -50,12 +50,12 @@ class Judge(Protocol):
         ...
 
 
-class StandingJudge:
+class DaemonSetChecker:
     """Judges policies beside the DaemonSets of their cluster."""
 
     def __init__(
         self,
-        judge: Judge,
+        judge: PolicyChecker,
         engine: Engine,
         exempt_namespaces: Sequence[str],
         clock: Callable[[], float] = time.monotonic,

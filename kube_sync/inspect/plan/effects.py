@@ -14,7 +14,7 @@ from kube_sync.decisions.evaluator import Outcome
 from kube_sync.guard import Change, Inventory, Placements, compare
 from kube_sync.guard.nowhere import reason_of, unknown_in
 from kube_sync.objects import ObjectKey
-from kube_sync.remediation.plan import Amend, Apply, Current, Held, Step, Wanted, after, plan
+from kube_sync.remediation.plan import Amend, Apply, Current, Step, Unusable, Wanted, after, plan
 
 Kind = Literal[
     "failed", "refused", "undecided", "nowhere", "moves", "adds", "changes"
@@ -81,7 +81,7 @@ def effect(
     if not isinstance(step, Apply | Amend):
         if (kind := _silence(now, then, step)) is None:
             return None
-        reason = step.reason if isinstance(step, Held) else "nothing is decided any more"
+        reason = step.reason if isinstance(step, Unusable) else "nothing is decided any more"
         return Effect(resource, key, current.uid, kind, has, has, reason)
     annotations, evict = after(step, current), _evicts(then)
     change = compare(placements, key.namespace, current.annotations, annotations, evict=evict)
@@ -152,7 +152,7 @@ def _evicts(outcome: Outcome) -> bool:
 
 def _silence(now: Outcome, then: Outcome, step: Step) -> Kind | None:
     """Tell what it means that nothing is written, None where that is nothing new."""
-    if isinstance(step, Held):
+    if isinstance(step, Unusable):
         kind = _STEPS[step.kind]
     elif then.decision is None and now.decision is not None:
         kind = "undecided"

@@ -17,13 +17,13 @@ import msgspec
 
 from kube_sync.guard import (
     HISTORY,
+    Allowed,
     Change,
     Fleet,
-    Go,
     Guard,
-    Held,
     Limits,
     Tightening,
+    Withheld,
     parse_tightening,
     read_history,
 )
@@ -52,8 +52,8 @@ class Forecast:
     """After how many seconds each move goes, what holds the others, and what wants an approval."""
 
     seconds: Mapping[str, float]
-    held: Mapping[str, Held]
-    holds: tuple[Held, ...] = ()
+    held: Mapping[str, Withheld]
+    holds: tuple[Withheld, ...] = ()
 
     @property
     def lasts(self) -> float:
@@ -113,12 +113,12 @@ class _Simulation:
         self._fleet = fleet
         self._numbers = numbers
         self._given: set[str] = set()
-        self._holds: list[Held] = []
+        self._holds: list[Withheld] = []
 
     def run(self, begun: float) -> Forecast:
         """Let everything go that ever goes."""
         self._weigh(begun)
-        seconds, held = dict[str, float](), dict[str, Held]()
+        seconds, held = dict[str, float](), dict[str, Withheld]()
         due: list[tuple[float, int, str]] = [
             (begun, n, k) for n, k in enumerate(sorted(self._wanted))
         ]
@@ -127,7 +127,7 @@ class _Simulation:
             asked -= 1
             now, number, key = heapq.heappop(due)
             found = self._guard.take(key, *self._wanted[key], now)
-            if isinstance(found, Go):
+            if isinstance(found, Allowed):
                 self._guard.moved(key)
                 del self._wanted[key]
                 seconds[key] = now - begun

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from kube_sync.guard import Held
+from kube_sync.guard import Withheld
 from kube_sync.inspect.plan.candidates import Staged
 from kube_sync.inspect.plan.causes import Cause, Way, way
 from kube_sync.inspect.plan.effects import KINDS, Effect
@@ -56,7 +56,7 @@ class Plan:
         """Return after how many seconds it goes, None where it does not, or waits for nothing."""
         return self.forecast.seconds.get(identity(effect))
 
-    def held(self, effect: Effect) -> Held | None:
+    def held(self, effect: Effect) -> Withheld | None:
         """Return what holds it for good."""
         return self.forecast.held.get(identity(effect))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from kube_sync.guard import Held
+from kube_sync.guard import Withheld
 from kube_sync.inspect.plan.candidates import Staged
 from kube_sync.inspect.plan.causes import Cause
 from kube_sync.inspect.plan.effects import KINDS, Effect
@@ -199,10 +199,10 @@ def _document(plan: Plan, effect: Effect) -> dict[str, Any]:
     }
 
 
-def _hold(held: Held) -> dict[str, str]:
+def _hold(held: Withheld) -> dict[str, str]:
     return {"kind": held.kind, "reason": held.reason, "release": _release(held)}
 
 
-def _release(held: Held) -> str:
+def _release(held: Withheld) -> str:
     # The name of an approval is that of moves that are asked for, which these are not yet.
     return held.release if held.approve is None else "waits for an approval"

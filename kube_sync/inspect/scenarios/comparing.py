@@ -18,7 +18,7 @@ from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import NO_JSON
 from kube_sync.guard import Placements
 from kube_sync.inspect.scenarios.placed import Placed, placed, shown
-from kube_sync.inspect.scenarios.scenario import Expectation, Said
+from kube_sync.inspect.scenarios.scenario import Expectation, ExpectedMessage
 
 What = Literal["decision", "cluster", "annotation", "label", "error", "reason", "evict"]
 
@@ -157,7 +157,7 @@ def _reasons(wanted: Expectation, decision: Decision) -> Iterator[Difference]:
             yield Difference("reason", cluster, str(said or _ABSENT), got or _ABSENT)
 
 
-def _is_said(said: Said | None, got: str | None) -> bool:
+def _is_said(said: ExpectedMessage | None, got: str | None) -> bool:
     return got is None if said is None else got is not None and said.fits(got)
 
 

@@ -23,7 +23,7 @@ _SHOWN: Final = 5  # names of what there is
 Place = tuple[str, ObjectKey]  # a collection's name, and an object of it
 
 
-class Given:
+class CaseReader:
     """Reads one case's changes."""
 
     def __init__(self, base: Base, checking: Checking) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from kube_sync.inspect.scenarios.report import decided, told
-from kube_sync.inspect.scenarios.results import FileResult, Run, Tried
+from kube_sync.inspect.scenarios.results import CaseResult, FileResult, Run
 
 # XML 1.0, section 2.2: what no document may hold, however it is escaped.
 _FORBIDDEN: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -43,7 +43,7 @@ def _suite(tested: FileResult) -> Iterator[str]:
         yield from _test(tested.file, tried.case.name, tried.seconds, [*_came(tried, tested.file)])
 
 
-def _came(tried: Tried, file: str) -> Iterator[str]:
+def _came(tried: CaseResult, file: str) -> Iterator[str]:
     where = f"{file}:{tried.case.row}: {tried.case.name} ({tried.case.key})"
     text = "\n".join([where, *told(tried)])
     match tried.verdict:
@@ -57,7 +57,7 @@ def _came(tried: Tried, file: str) -> Iterator[str]:
             return
 
 
-def _briefly(tried: Tried) -> str:
+def _briefly(tried: CaseResult) -> str:
     first = tried.differences[0]
     name = " ".join(filter(None, [first.what, first.name]))
     more = len(tried.differences) - 1

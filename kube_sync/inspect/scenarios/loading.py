@@ -12,7 +12,7 @@ from typing import Final
 from kube_sync.errors import Terminal
 from kube_sync.inspect.scenarios.base import Base, beside
 from kube_sync.inspect.scenarios.checking import Checking, Invalid, Problem
-from kube_sync.inspect.scenarios.given import Given
+from kube_sync.inspect.scenarios.given import CaseReader
 from kube_sync.inspect.scenarios.scenario import Case, Scenario
 from kube_sync.inspect.scenarios.stored import Collections
 from kube_sync.inspect.scenarios.wishes import wished
@@ -95,7 +95,7 @@ def _cases(node: Node, checking: Checking, base: Base) -> tuple[Case, ...]:
 
 def _case(node: Node, members: Mapping[str, Node], checking: Checking, base: Base) -> Case | None:
     before = len(checking.problems)
-    given = Given(base, checking)
+    given = CaseReader(base, checking)
     target = given.target(members["object"]) if "object" in members else None
     if "given" in members:
         given.change(members["given"], target)

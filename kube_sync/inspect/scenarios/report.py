@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from kube_sync.inspect.scenarios.comparing import Difference, summary
 from kube_sync.inspect.scenarios.placed import shown
-from kube_sync.inspect.scenarios.results import VERDICTS, FileResult, Run, Tried, Verdict
+from kube_sync.inspect.scenarios.results import VERDICTS, CaseResult, FileResult, Run, Verdict
 from kube_sync.policykinds.printing import indented, plain
 
 _RED, _GREEN, _YELLOW, _DIM = "31", "32", "33", "2"
@@ -54,12 +54,12 @@ def as_text(run: Run, paint: Paint, *, verbose: bool = False) -> str:
     return "\n".join([*lines, *([""] if lines else []), _summary(run, paint)])
 
 
-def told(tried: Tried) -> Iterator[str]:
+def told(tried: CaseResult) -> Iterator[str]:
     """Yield how one case differs, and the rules that it went through, without colours."""
     yield from _told(tried, Paint())
 
 
-def decided(tried: Tried) -> str:
+def decided(tried: CaseResult) -> str:
     """Return in a few words what was decided."""
     if tried.outcome is None:
         return tried.why
@@ -84,7 +84,7 @@ def _file(tested: FileResult, paint: Paint, *, verbose: bool) -> Iterator[str]:
                 yield f"{_INDENT}{paint(_DIM, _plain(decided(tried)))}"
 
 
-def _told(tried: Tried, paint: Paint) -> Iterator[str]:
+def _told(tried: CaseResult, paint: Paint) -> Iterator[str]:
     if tried.why:
         yield f"{_INDENT}{_plain(tried.why)}"
     for difference in tried.differences:
@@ -156,7 +156,7 @@ def _file_document(tested: FileResult) -> dict[str, Any]:
     }
 
 
-def _case_document(tried: Tried) -> dict[str, Any]:
+def _case_document(tried: CaseResult) -> dict[str, Any]:
     case = tried.case
     return {
         "name": case.name,
@@ -173,7 +173,7 @@ def _case_document(tried: Tried) -> dict[str, Any]:
     }
 
 
-def _got(tried: Tried) -> dict[str, Any]:
+def _got(tried: CaseResult) -> dict[str, Any]:
     outcome = tried.outcome
     placed = tried.placed
     return {

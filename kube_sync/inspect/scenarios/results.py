@@ -30,7 +30,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class CaseResult:
     """What came of one case; `seconds` were measured, and are 0 of one that was not run."""
 
     case: Case
@@ -49,7 +49,7 @@ class FileResult:
 
     file: str
     problems: tuple[Problem, ...] = ()
-    cases: tuple[Tried, ...] = ()
+    cases: tuple[CaseResult, ...] = ()
 
     @property
     def seconds(self) -> float:

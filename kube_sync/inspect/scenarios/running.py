@@ -26,7 +26,7 @@ from kube_sync.inspect.plan.snapshot import Bodies, Snapshot, projected
 from kube_sync.inspect.scenarios.comparing import differences
 from kube_sync.inspect.scenarios.placed import Placed, placed
 from kube_sync.inspect.scenarios.policies import PolicySet
-from kube_sync.inspect.scenarios.results import Rule, Tried
+from kube_sync.inspect.scenarios.results import CaseResult, Rule
 from kube_sync.inspect.scenarios.scenario import Case, Scenario
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.analyzer import Collection
@@ -70,12 +70,12 @@ class Runner:
         self._placements = Placements(settings.remediate.guard.placements)
         self._held: dict[str, Mapping[ObjectKey, bytes]] = {}
 
-    async def run(self, scenario: Scenario, cases: Iterable[Case]) -> tuple[Tried, ...]:
+    async def run(self, scenario: Scenario, cases: Iterable[Case]) -> tuple[CaseResult, ...]:
         """Return what came of these cases of a scenario. Raises Terminal for no objects."""
         base = self._projected(scenario.objects)
         return tuple([await self._run(case, base) for case in cases])
 
-    async def _run(self, case: Case, base: Bodies) -> Tried:
+    async def _run(self, case: Case, base: Bodies) -> CaseResult:
         if self._pace.ends:
             return skipped([case])[0]
         begun = self._pace.clock()
@@ -83,26 +83,26 @@ class Runner:
             tried = await self._decided(case, base, begun)
         except SyncError as error:
             self._held.clear()  # nobody knows what was written
-            tried = Tried(case, "broken", self._pace.clock() - begun, why=str(error))
+            tried = CaseResult(case, "broken", self._pace.clock() - begun, why=str(error))
         self._pace.failed |= tried.verdict != "passed"
         self._pace.reached()
         return tried
 
-    async def _decided(self, case: Case, base: Bodies, begun: float) -> Tried:
+    async def _decided(self, case: Case, base: Bodies, begun: float) -> CaseResult:
         bodies = self._world(case, base)
         await self._hold(bodies)
         outcomes = await self._opa.evaluate(case.resource, [case.key])
         seconds = self._pace.clock() - begun
         if (outcome := outcomes.get(case.key)) is None:
-            return Tried(case, "broken", seconds, why=f"OPA does not hold {case.key}")
+            return CaseResult(case, "broken", seconds, why=f"OPA does not hold {case.key}")
         if outcome.failure is not None:
             outcome = replace(outcome, failure=self._policies.told(outcome.failure))
         found = differences(case.expected, outcome, self._placements, case.fleet)
         where = self._placed(case, outcome)
         if not found:
-            return Tried(case, "passed", seconds, outcome, where)
+            return CaseResult(case, "passed", seconds, outcome, where)
         rules = await self._rules(bodies[case.resource][case.key])
-        return Tried(case, "failed", seconds, outcome, where, found, rules)
+        return CaseResult(case, "failed", seconds, outcome, where, found, rules)
 
     def _placed(self, case: Case, outcome: Outcome) -> Placed | None:
         decision = outcome.decision
@@ -145,9 +145,11 @@ class Runner:
         return projected(self._settings, Snapshot(self._places, objects))
 
 
-def skipped(cases: Iterable[Case]) -> tuple[Tried, ...]:
+def skipped(cases: Iterable[Case]) -> tuple[CaseResult, ...]:
     """Return cases that are not run any more."""
-    return tuple(Tried(case, "skipped", why="another did not pass (--fail-fast)") for case in cases)
+    return tuple(
+        CaseResult(case, "skipped", why="another did not pass (--fail-fast)") for case in cases
+    )
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ Changes = Mapping[str, Mapping[ObjectKey, Item | None]]  # None: it is not there
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ExpectedMessage:
     """What a message is to be: one of `parts` within it or, where it is exact, all of it."""
 
     text: str
@@ -43,11 +43,11 @@ class Expectation:
     placement: str | None = None  # which annotation, where the policy writes several
     annotations: Mapping[str, Any] = field(default_factory=dict)
     labels: Mapping[str, str | None] = field(default_factory=dict)
-    reasons: Mapping[str, Said | None] = field(default_factory=dict)
+    reasons: Mapping[str, ExpectedMessage | None] = field(default_factory=dict)
     evict: bool | None = None
-    errors: tuple[Said, ...] | None = None
+    errors: tuple[ExpectedMessage, ...] | None = None
     complete: bool = True  # there are no errors but these
-    fails: Said | None = None
+    fails: ExpectedMessage | None = None
     undecided: bool = False
     unchanged: bool = False
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kube_sync.inspect.scenarios.checking import Checking
 from kube_sync.inspect.scenarios.placed import FIELDS
-from kube_sync.inspect.scenarios.scenario import Expectation, Said
+from kube_sync.inspect.scenarios.scenario import Expectation, ExpectedMessage
 from kube_sync.yamlnodes import Node, plain
 
 KEYS: Final = (
@@ -104,7 +104,7 @@ class _Clusters:
         rows = {item.value: item for item in self._checking.items(node)}
         return tuple(name for name in names if self._is(rows[name], name, also))
 
-    def reasons(self, node: Node) -> dict[str, Said | None]:
+    def reasons(self, node: Node) -> dict[str, ExpectedMessage | None]:
         """Return what is said of clusters."""
         entries = self._checking.entries(node)
         return {
@@ -163,21 +163,21 @@ def _some(node: Node, checking: Checking) -> dict[str, Node]:
     return found
 
 
-def _errors(node: Node, checking: Checking) -> tuple[tuple[Said, ...], bool]:
+def _errors(node: Node, checking: Checking) -> tuple[tuple[ExpectedMessage, ...], bool]:
     """Return the errors that are expected, and whether there are to be no others."""
     if isinstance(node.value, dict):
         found = checking.members(node, ("contains",), ("contains",))
         parts = checking.one_or_more(found["contains"]) if "contains" in found else ()
-        return tuple(Said(part, exact=False) for part in parts), False
-    return tuple(map(Said, checking.texts(node))), True
+        return tuple(ExpectedMessage(part, exact=False) for part in parts), False
+    return tuple(map(ExpectedMessage, checking.texts(node))), True
 
 
-def _said(node: Node, checking: Checking, *, exact: bool) -> Said:
+def _said(node: Node, checking: Checking, *, exact: bool) -> ExpectedMessage:
     if isinstance(node.value, dict):
         found = checking.members(node, ("contains",), ("contains",))
         part = checking.text(found["contains"]) if "contains" in found else ""
-        return Said(part, exact=False)
-    return Said(checking.text(node), exact=exact)
+        return ExpectedMessage(part, exact=False)
+    return ExpectedMessage(checking.text(node), exact=exact)
 
 
 def _true(node: Node, checking: Checking) -> bool:

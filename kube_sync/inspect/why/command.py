@@ -27,7 +27,7 @@ from kube_sync.inspect.why.recalled import Recalled
 from kube_sync.inspect.why.report import as_json, as_text
 from kube_sync.inspect.why.search import search
 from kube_sync.inspect.why.subject import cluster, subject
-from kube_sync.inspect.why.telling import Told, told
+from kube_sync.inspect.why.telling import WhyReport, told
 from kube_sync.inspect.why.weighing import weighed
 from kube_sync.ledger.reading import reading
 from kube_sync.opa.paths import object_path
@@ -59,7 +59,7 @@ async def run_past(asked: Recalled, settings: Settings) -> Answer:
 
 async def answered(
     question: Question, settings: Settings, snapshot: Snapshot, progress: Progress
-) -> Told:
+) -> WhyReport:
     """Return the answer over a snapshot. Raises SyncError."""
     scratch = ScratchOpa.of(settings)
     # What was misspelt is said at once, before anything is compiled.

@@ -17,7 +17,7 @@ ANYBODY = ""  # whoever it was that reached a point
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedValue:
     """A value that an expression saw, as JSON text; None: nothing was there."""
 
     term: str
@@ -33,17 +33,17 @@ class Against:
     rule: str
     text: str
     holds: bool
-    saw: tuple[Seen, ...] = ()
+    saw: tuple[ObservedValue, ...] = ()
 
 
 @dataclass(slots=True)
-class Ways:
+class EvaluationPaths:
     """Which cluster reached which points, and what the next expression saw then."""
 
     reached: dict[int, dict[str, list[str | None]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, notes: Iterable[Note]) -> Ways:
+    def of(cls, notes: Iterable[Note]) -> EvaluationPaths:
         """Return the ways that notes tell of; of several clusters at a point the first counts."""
         found = cls()
         for note in notes:
@@ -58,7 +58,11 @@ class Ways:
 
 
 def against(
-    cluster: str, ways: Ways, others: Ways, chosen: Collection[str], probed: Probed
+    cluster: str,
+    ways: EvaluationPaths,
+    others: EvaluationPaths,
+    chosen: Collection[str],
+    probed: Probed,
 ) -> tuple[Against, ...]:
     """Return what speaks against a cluster, compared with the `chosen` on the ways of `others`."""
     found: dict[tuple[str, int, str, bool], Against] = {}
@@ -69,24 +73,26 @@ def against(
     return tuple(sorted(found.values(), key=lambda a: (not a.saw, a.holds)))
 
 
-def failing(cluster: str, ways: Ways, probed: Probed) -> tuple[Against, ...]:
+def failing(cluster: str, ways: EvaluationPaths, probed: Probed) -> tuple[Against, ...]:
     """Return the expressions at which the bodies end that look at a cluster by itself."""
     return tuple(dict.fromkeys(_ends(cluster, ways, probed, probed.watched)))
 
 
-def by_name(name: str, ways: Ways, probed: Probed) -> tuple[Against, ...]:
+def by_name(name: str, ways: EvaluationPaths, probed: Probed) -> tuple[Against, ...]:
     """Return the expressions at which rules end, for whomever, that name a cluster."""
     naming = [watched for watched in probed.watched if name in watched.body.texts]
     return tuple(dict.fromkeys(_ends(ANYBODY, ways, probed, naming)))
 
 
-def gates(ways: Ways, probed: Probed) -> tuple[Against, ...]:
+def gates(ways: EvaluationPaths, probed: Probed) -> tuple[Against, ...]:
     """Return the expressions at which rules end, whichever the cluster, that would place."""
     placing = [w for w in probed.watched if w.body.alone and w.body.rule.startswith("annotations")]
     return tuple(dict.fromkeys(_ends(ANYBODY, ways, probed, placing)))
 
 
-def _ends(who: str, ways: Ways, probed: Probed, bodies: Iterable[Watched]) -> Iterator[Against]:
+def _ends(
+    who: str, ways: EvaluationPaths, probed: Probed, bodies: Iterable[Watched]
+) -> Iterator[Against]:
     for watched in bodies:
         last = _last(who, ways, watched)
         if last is not None and last < len(watched.body.expressions):
@@ -95,8 +101,8 @@ def _ends(who: str, ways: Ways, probed: Probed, bodies: Iterable[Watched]) -> It
 
 def _diverging(
     cluster: str,
-    ways: Ways,
-    others: Ways,
+    ways: EvaluationPaths,
+    others: EvaluationPaths,
     chosen: Collection[str],
     watched: Watched,
     probed: Probed,
@@ -113,7 +119,7 @@ def _diverging(
         yield _against(cluster, ways, watched, max(theirs), probed, holds=True)
 
 
-def _last(cluster: str, ways: Ways, watched: Watched) -> int | None:
+def _last(cluster: str, ways: EvaluationPaths, watched: Watched) -> int | None:
     """Return how many expressions of a body held in a row, at best, None: it was not entered."""
     found = None
     for number in range(len(watched.body.expressions) + 1):
@@ -123,10 +129,16 @@ def _last(cluster: str, ways: Ways, watched: Watched) -> int | None:
 
 
 def _against(
-    cluster: str, ways: Ways, watched: Watched, number: int, probed: Probed, *, holds: bool
+    cluster: str,
+    ways: EvaluationPaths,
+    watched: Watched,
+    number: int,
+    probed: Probed,
+    *,
+    holds: bool,
 ) -> Against:
     place = watched.body.expressions[number].place
     terms = shown(watched.body, number, probed.visible)
     values = ways.at(watched.first + number).get(cluster, [])
-    saw = tuple(Seen(t, v) for t, v in zip(terms, values, strict=False))
+    saw = tuple(ObservedValue(t, v) for t, v in zip(terms, values, strict=False))
     return Against(watched.file, place.row, watched.body.rule, place.text, holds, saw)

@@ -18,7 +18,7 @@ from kube_sync.inspect.why.pastdata import Ground, ground
 from kube_sync.inspect.why.recalled import Recalled
 from kube_sync.ledger.entries import GapNote, Row, standing_since
 from kube_sync.ledger.printing import moment
-from kube_sync.ledger.reading import Object, Reading, Standing
+from kube_sync.ledger.reading import DecisionAt, Object, Reading
 
 UNKNOWN: Final = "unknown"
 WRITES: Final = 20  # of one decision that are told, the newest
@@ -98,7 +98,7 @@ def _found(ledger: Reading, asked: Recalled) -> Object:
         raise NotFound(msg) from error
 
 
-def _standing(ledger: Reading, of: Object, time: float, found: Standing, begin: float) -> Past:
+def _standing(ledger: Reading, of: Object, time: float, found: DecisionAt, begin: float) -> Past:
     if found.row is not None:
         after = ledger.following(of, time)
         return _said(ledger, of, time, found.row, None if after is None else after.seconds)
@@ -176,7 +176,7 @@ def _write(ledger: Reading, row: Row, begun: float, answer: Row | None) -> Writt
     )
 
 
-def _notes(found: Standing, time: float, end: float) -> Iterator[str]:
+def _notes(found: DecisionAt, time: float, end: float) -> Iterator[str]:
     for gap in found.gaps:
         yield f"a gap in the ledger, so it may have been otherwise: {_gap(gap.entry.note)}"
     if time > end:

@@ -14,8 +14,8 @@ from kube_sync.decisions.inputs import Input
 from kube_sync.inspect.plan.beside import InEffect
 from kube_sync.inspect.why.change import as_option
 from kube_sync.inspect.why.contrast import Against
-from kube_sync.inspect.why.search import Search, Turn
-from kube_sync.inspect.why.telling import Standing, Told
+from kube_sync.inspect.why.search import Search, TurningChange
+from kube_sync.inspect.why.telling import ClusterResult, WhyReport
 from kube_sync.policykinds.printing import indented, plain
 
 _RULES, _INPUTS, _CLUSTERS, _AGAINST = 6, 20, 40, 4
@@ -23,7 +23,7 @@ _GAP: Final = "  "
 NOTHING: Final = "no rule was found that speaks of this cluster on its own"
 
 
-def as_text(told: Told, width: int) -> str:
+def as_text(told: WhyReport, width: int) -> str:
     """Return it for people whose terminal has so many columns."""
     asked = [_short(_standings(told), width), _search(told)]
     why = [
@@ -40,7 +40,7 @@ def laid_out(blocks: Iterable[Iterable[str]], notes: Iterable[str], width: int) 
     return _joined((_short(block, width) for block in blocks), notes)
 
 
-def as_json(told: Told) -> str:
+def as_json(told: WhyReport) -> str:
     """Return all of it for programs."""
     whole = {
         "v": 1,
@@ -67,7 +67,7 @@ def as_json(told: Told) -> str:
     return indented(whole)
 
 
-def _decision(told: Told) -> Iterator[str]:
+def _decision(told: WhyReport) -> Iterator[str]:
     yield f"{told.resource} {told.key}"
     decision = told.outcome.decision
     if told.outcome.failure is not None:
@@ -117,7 +117,7 @@ def inputs_of(inputs: Sequence[Input], failure: str | None) -> Iterator[str]:
         yield from more(inputs, _INPUTS, "inputs")
 
 
-def _standings(told: Told) -> Iterator[str]:
+def _standings(told: WhyReport) -> Iterator[str]:
     if not told.standings:
         return
     yield "clusters"
@@ -148,7 +148,7 @@ def _against(against: Against) -> Iterator[str]:
         yield f"    {_one_line(seen.term)} {is_there}"
 
 
-def _search(told: Told) -> Iterator[str]:
+def _search(told: WhyReport) -> Iterator[str]:
     if told.search is None:
         return
     (standing,) = told.standings
@@ -165,18 +165,18 @@ def _search(told: Told) -> Iterator[str]:
         yield from (f"    {line}" for line in _effect(standing, turn))
 
 
-def _effect(standing: Standing, turn: Turn) -> Iterator[str]:
+def _effect(standing: ClusterResult, turn: TurningChange) -> Iterator[str]:
     yield f"then decided: {_names(turn.decided)}"
     if (option := _option(standing, turn)) is not None:
         yield f"what else it moves: kube-sync what-if {option}"
 
 
-def _option(standing: Standing, turn: Turn) -> str | None:
+def _option(standing: ClusterResult, turn: TurningChange) -> str | None:
     of_cluster = turn.change.of == "cluster"
     return as_option(turn.change, standing.cluster.name) if of_cluster else None
 
 
-def _whose(told: Told, standing: Standing, turn: Turn) -> str:
+def _whose(told: WhyReport, standing: ClusterResult, turn: TurningChange) -> str:
     if turn.change.of == "cluster":
         return f"cluster {standing.cluster}"
     return f"{told.resource} {told.key}"
@@ -188,7 +188,7 @@ def _tried(search: Search) -> str:
     return f"{tried}, {left} more are beyond --tries" if left else f"{tried}, all there are"
 
 
-def _searched(told: Told, search: Search) -> dict[str, Any]:
+def _searched(told: WhyReport, search: Search) -> dict[str, Any]:
     (standing,) = told.standings
     return {
         "tried": search.tried,
@@ -204,7 +204,7 @@ def _searched(told: Told, search: Search) -> dict[str, Any]:
     }
 
 
-def _standing(standing: Standing) -> dict[str, Any]:
+def _standing(standing: ClusterResult) -> dict[str, Any]:
     return {
         "namespace": standing.cluster.namespace,
         "name": standing.cluster.name,

@@ -36,7 +36,7 @@ _OTHERS: Final = 100  # clusters, and objects, whose values are tried
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurningChange:
     """A change that turns the decision, the object that has it, and what is decided then."""
 
     change: Change
@@ -48,13 +48,13 @@ class Turn:
 class Search:
     """What was found: changes that turn the decision, the smallest first, of how many tries."""
 
-    found: tuple[Turn, ...]
+    found: tuple[TurningChange, ...]
     tried: int
     possible: int
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TriedChange:
     """A change, the object that has it, and what is decided then."""
 
     change: Change
@@ -71,7 +71,7 @@ async def search(
     """
     reader = Reader.of(case.settings)
     every = [*changes(_sides(case, cluster, reader), constants(trees))]
-    trying = Trying(case, cluster)
+    trying = ChangeTrial(case, cluster)
     tried = await trying.outcomes(every[:limit], progress)
     name = cluster.key.name
     turning = [one for one in tried if reader.chooses(one.outcome, name)]
@@ -80,23 +80,23 @@ async def search(
 
 
 async def _verified(
-    trying: Trying, turning: Iterable[Tried], reader: Reader, name: str
-) -> tuple[Turn, ...]:
-    found: dict[object, Turn] = {}
+    trying: ChangeTrial, turning: Iterable[TriedChange], reader: Reader, name: str
+) -> tuple[TurningChange, ...]:
+    found: dict[object, TurningChange] = {}
     for one in islice(turning, _DOUBTED):
         spot = (one.change.of, one.change.spot)
         if spot not in found and len(found) < _SHOWN:
             outcome = await trying.verified(one)
             if reader.chooses(outcome, name):
-                found[spot] = Turn(one.change, one.item, reader.decided(outcome))
+                found[spot] = TurningChange(one.change, one.item, reader.decided(outcome))
     return tuple(found.values())
 
 
-def _size(reader: Reader, now: Outcome, name: str) -> Callable[[Tried], tuple[object, ...]]:
+def _size(reader: Reader, now: Outcome, name: str) -> Callable[[TriedChange], tuple[object, ...]]:
     """Return what orders changes: first those that do nothing else to the placement."""
     before = set(reader.decided(now))
 
-    def size(tried: Tried) -> tuple[object, ...]:
+    def size(tried: TriedChange) -> tuple[object, ...]:
         change, after = tried.change, set(reader.decided(tried.outcome))
         kind = 2 if change.after is ABSENT else 1 if change.before is ABSENT else 0
         whole = isinstance(change.after, dict | list)
@@ -147,7 +147,7 @@ def _body(item: Item) -> dict[str, Any]:
     return msgspec.json.decode(item.body, type=dict[str, Any])
 
 
-class Trying:
+class ChangeTrial:
     """Tries changes of the object of a case, and of one cluster."""
 
     def __init__(
@@ -159,21 +159,23 @@ class Trying:
         self._names = {"object": case.subject.resource.name, "cluster": CLUSTERS}
         self._reduce = {of: reducing(case.resource(name)) for of, name in self._names.items()}
 
-    async def outcomes(self, changes: Iterable[Change], progress: Progress) -> list[Tried]:
+    async def outcomes(self, changes: Iterable[Change], progress: Progress) -> list[TriedChange]:
         """Return what each change would make of the decision. Raises SyncError."""
         made = ((c, item) for c in changes if (item := applied(c, self._items[c.of])) is not None)
-        found: list[Tried] = []
+        found: list[TriedChange] = []
         room = 1
         while part := list(islice(made, room)):
             begun = self._clock()
             outcomes = await self._case.opa.evaluate_inputs([self._question(*one) for one in part])
             each = (self._clock() - begun) / len(part)
             room = max(1, min(_MOST, int(_SECONDS / max(each, _SECONDS / _MOST))))
-            found += [Tried(*one, outcome) for one, outcome in zip(part, outcomes, strict=True)]
+            found += [
+                TriedChange(*one, outcome) for one, outcome in zip(part, outcomes, strict=True)
+            ]
             progress.reached(f"{len(found)} changes tried …")
         return found
 
-    async def verified(self, tried: Tried) -> Outcome:
+    async def verified(self, tried: TriedChange) -> Outcome:
         """Return what is decided once OPA's data has the change. Raises SyncError."""
         return await self._case.with_item(self._names[tried.change.of], tried.item)
 

@@ -22,11 +22,11 @@ from kube_sync.inspect.why.contrast import Against
 from kube_sync.inspect.why.search import Search
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.reads import Reads
-from kube_sync.remediation.plan import Current, Held, Nothing, Wanted, plan
+from kube_sync.remediation.plan import Current, Nothing, Unusable, Wanted, plan
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ClusterResult:
     """How one cluster fares: chosen or not, what the policy says of it, and what was derived."""
 
     cluster: ObjectKey
@@ -36,7 +36,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class WhyReport:
     """The decision on one object, how it came about, and how clusters fare."""
 
     resource: str
@@ -49,14 +49,14 @@ class Told:
     rules_failure: str | None = None
     inputs: tuple[Input, ...] = ()
     inputs_failure: str | None = None
-    standings: tuple[Standing, ...] = ()
+    standings: tuple[ClusterResult, ...] = ()
     compared: str = ""  # what the reasons that were derived are derived from, or why there are none
     search: Search | None = None
     canary: InEffect | None = None  # that decides on it; None: what is in force does
     notes: tuple[str, ...] = field(default=())
 
 
-async def told(case: Case) -> Told:
+async def told(case: Case) -> WhyReport:
     """Return all that is known of the decision but what speaks against clusters.
 
     Raises SyncError.
@@ -66,7 +66,7 @@ async def told(case: Case) -> Told:
     explanation = await case.opa.explain(body)
     current = (await currents({subject.key: subject.item}))[subject.key]
     read, failure = inputs_read(body, case.reads)
-    return Told(
+    return WhyReport(
         subject.resource.name,
         subject.key,
         case.outcome,
@@ -89,17 +89,17 @@ def pending(outcome: Outcome, current: Current) -> str:
     match step:
         case Nothing():
             return ""
-        case Held():
+        case Unusable():
             return f"nothing is written: {step.reason}"
     return "would be written: " + ", ".join(sorted({*step.annotations, *step.labels}))
 
 
-def standings(case: Case, reader: Reader) -> tuple[Standing, ...]:
+def standings(case: Case, reader: Reader) -> tuple[ClusterResult, ...]:
     """Return who is chosen, and what the policy says of each."""
     decision = case.outcome.decision
     reasons: Mapping[str, str] = decision.reasons if decision else {}
     return tuple(
-        Standing(
+        ClusterResult(
             key,
             reader.chooses(case.outcome, key.name),
             reasons.get(str(key)) or reasons.get(key.name, ""),

@@ -23,7 +23,14 @@ from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import SyncError
 from kube_sync.inspect.plan.offline import OfflineOpa, serving_world
 from kube_sync.inspect.why.case import Case
-from kube_sync.inspect.why.contrast import Against, Ways, against, by_name, failing, gates
+from kube_sync.inspect.why.contrast import (
+    Against,
+    EvaluationPaths,
+    against,
+    by_name,
+    failing,
+    gates,
+)
 from kube_sync.inspect.why.probes import (
     ASKED,
     BUILTINS,
@@ -36,8 +43,8 @@ from kube_sync.inspect.why.probes import (
     module,
     probed,
 )
-from kube_sync.inspect.why.search import Turn
-from kube_sync.inspect.why.telling import Standing, Told
+from kube_sync.inspect.why.search import TurningChange
+from kube_sync.inspect.why.telling import ClusterResult, WhyReport
 from kube_sync.kube.collection import Item
 from kube_sync.opa.modules import file_of
 from kube_sync.opa.scratch import ScratchOpa
@@ -51,8 +58,12 @@ _notes = msgspec.json.Decoder(Note)
 
 
 async def weighed(
-    case: Case, told: Told, trees: Mapping[str, Any], scratch: ScratchOpa, about: Item | None = None
-) -> Told:
+    case: Case,
+    told: WhyReport,
+    trees: Mapping[str, Any],
+    scratch: ScratchOpa,
+    about: Item | None = None,
+) -> WhyReport:
     """Return the answer with what speaks against clusters: all, or one that it is about.
 
     `trees` are those of the policies as they were parsed, by id.
@@ -72,7 +83,7 @@ async def weighed(
 
 
 async def _derived(
-    watched: Watching, told: Told, silent: Iterable[Standing]
+    watched: Watching, told: WhyReport, silent: Iterable[ClusterResult]
 ) -> tuple[list[tuple[Against, ...]], str]:
     """Return what speaks against each, and what it was compared with."""
     probed = watched.probed
@@ -95,14 +106,17 @@ async def _derived(
 
 
 def _with_named(
-    found: Iterable[tuple[Against, ...]], silent: Iterable[Standing], now: Ways, watched: Watching
+    found: Iterable[tuple[Against, ...]],
+    silent: Iterable[ClusterResult],
+    now: EvaluationPaths,
+    watched: Watching,
 ) -> list[tuple[Against, ...]]:
     """Return what was found and, where that is nothing, the rules that name a cluster."""
     pairs = zip(found, silent, strict=True)
     return [one or by_name(s.cluster.name, now, watched.probed) for one, s in pairs]
 
 
-def _changed(told: Told, turn: Turn) -> tuple[str, Item]:
+def _changed(told: WhyReport, turn: TurningChange) -> tuple[str, Item]:
     return (CLUSTERS if turn.change.of == "cluster" else told.resource, turn.item)
 
 
@@ -118,7 +132,7 @@ class Watching:
         self._opa = opa
         self.probed = probed
 
-    async def ways(self, change: tuple[str, Item] | None = None) -> Ways:
+    async def ways(self, change: tuple[str, Item] | None = None) -> EvaluationPaths:
         """Return the ways of all clusters, with a changed object of a collection for good.
 
         Raises SyncError.
@@ -132,7 +146,7 @@ class Watching:
             body = reduced if (of, item.key) == (name, key) else body
         question = b'{"input":' + as_asked(body) + b"}"
         found = await self._opa.client.explain(ASKED, question, LONGEST, _SECONDS, what="notes")
-        return Ways.of(_said(found.explanation))
+        return EvaluationPaths.of(_said(found.explanation))
 
 
 @asynccontextmanager

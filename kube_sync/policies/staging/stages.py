@@ -19,7 +19,7 @@ from kube_sync.opa.analysis.reads import Reads, joined
 from kube_sync.opa.scratch import Modules
 from kube_sync.policies.bundle import digest
 from kube_sync.policies.configmap_status import not_put
-from kube_sync.policies.delivery import Compiler, Way
+from kube_sync.policies.delivery import Compiler, Delivery
 from kube_sync.policies.epoch import Epoch
 from kube_sync.policies.loaded import Failures
 from kube_sync.policies.placementpolicy_status import Policy
@@ -103,7 +103,7 @@ class Stages:
         self._canaries.count(counted)
         self._news.set()
 
-    async def offer(self, way: Way, epoch: Epoch, beside: Beside, wanted: Modules) -> Staged:
+    async def offer(self, way: Delivery, epoch: Epoch, beside: Beside, wanted: Modules) -> Staged:
         """Return what OPA is to hold now: what is made, and whose data is there.
 
         That it holds no lane yet delays nothing: it is delivered after what is in force.
@@ -171,7 +171,7 @@ class Stages:
             self._again = asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._try_again)
 
     async def _lane(
-        self, way: Way, epoch: Epoch, beside: Beside, wanted: Modules
+        self, way: Delivery, epoch: Epoch, beside: Beside, wanted: Modules
     ) -> tuple[Modules, Need | None]:
         made = self._lanes.made(epoch.beside, beside)
         if made is None or not made.modules:

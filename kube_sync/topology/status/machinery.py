@@ -32,7 +32,7 @@ from kube_sync.topology.status.ancestors import stands
 from kube_sync.topology.status.ownmaps import KEY, LABELS, LIMIT, NAME, OwnMaps, PathStore
 from kube_sync.topology.status.pathmaps import PLACES, PathMaps
 from kube_sync.topology.status.plan import Planner, Step
-from kube_sync.topology.status.resync import Looks
+from kube_sync.topology.status.resync import ResyncLoop
 from kube_sync.topology.status.targets import affects
 from kube_sync.topology.status.write_cache import Latest, matter
 from kube_sync.topology.status.writer import Addresses, Trouble, Writer
@@ -57,7 +57,7 @@ class Machinery:
         note: Callable[[str], None],
         *,
         unseen: Callable[[], Collection[GroupKind]] = tuple,
-        looks: Looks | None = None,
+        looks: ResyncLoop | None = None,
         ours: Collection[str] = (),
         paths: bool = True,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -81,7 +81,7 @@ class Machinery:
         self._ours = frozenset(ours)
         self._note = note
         self._unseen = unseen
-        self._looks = looks or Looks(clock=clock)
+        self._looks = looks or ResyncLoop(clock=clock)
         self._now = now
         self._complaints: Mapping[str, str] = {}
 

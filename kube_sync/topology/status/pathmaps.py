@@ -32,7 +32,7 @@ _ByKind = dict[GroupKind, Ids]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class MapLocation:
     """Where the map of an object is kept."""
 
     place: str
@@ -49,7 +49,7 @@ class PathMaps:
         self._whole: dict[Locator, _ByKind] = {}
         self._through: dict[Locator, dict[Locator, _ByKind]] = {}  # of routes: by what is before
         self._names: dict[Locator, str] = {}
-        self._kept: dict[Locator, Kept] = {}
+        self._kept: dict[Locator, MapLocation] = {}
         self._texts: dict[str, dict[str, str]] = {place: {} for place in PLACES}
         self._sizes = dict.fromkeys(PLACES, 0)
         self._looking = self._look()
@@ -119,7 +119,7 @@ class PathMaps:
         size = self._sizes[name] + len(key) + len(text.encode())
         if size <= self._limit:
             self._texts[name][key], self._sizes[name] = text, size
-            self._kept[place] = Kept(name, key)
+            self._kept[place] = MapLocation(name, key)
 
     def _said(self, place: Locator, by_kind: _ByKind) -> tuple[Condition, ...]:
         """Return a condition for each type; kinds of one name in two groups share theirs."""

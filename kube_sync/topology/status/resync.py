@@ -15,7 +15,7 @@ _EVERY: Final = 300.0  # seconds
 _LEAST: Final = 1.0  # seconds
 
 
-class Looks:
+class ResyncLoop:
     """One look after the other."""
 
     def __init__(

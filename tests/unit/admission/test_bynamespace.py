@@ -8,14 +8,20 @@ import pytest
 from structlog.testing import capture_logs
 
 from kube_sync.admission.bynamespace import ByNamespace, Places, is_pod, nothing
-from kube_sync.admission.decision_client import Admitted, Asked, Denied, Undecidable, Verdict
+from kube_sync.admission.decision_client import (
+    Admitted,
+    DecisionReference,
+    Denied,
+    Undecidable,
+    Verdict,
+)
 from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import Decision
 from tests.fakes.engine import review
 
 POD = {"group": "", "version": "v1", "kind": "Pod"}
 DENIED = Denied(("no",))
-NO_ANSWER = Undecidable("nobody is there", "unreachable", Asked("r1"))
+NO_ANSWER = Undecidable("nobody is there", "unreachable", DecisionReference("r1"))
 
 
 @dataclass
@@ -52,7 +58,7 @@ async def test_where_there_is_a_policy_it_decides(world: World) -> None:
 
 async def test_where_there_is_none_nobody_is_asked(world: World) -> None:
     found = await world.judge.verdict(review(namespace="other"), 3.0)
-    assert found == Admitted(Decision(), Asked("r1"))
+    assert found == Admitted(Decision(), DecisionReference("r1"))
     assert world.seconds == []
 
 
@@ -79,7 +85,7 @@ async def test_a_pod_that_nobodys_policy_is_about_is_not_refused_for_want_of_an_
     world.answer = NO_ANSWER
     with capture_logs() as logs:
         found = await world.judge.verdict(review(namespace="other", kind=POD), 3.0)
-    assert found == Admitted(Decision(), Asked("r1"))
+    assert found == Admitted(Decision(), DecisionReference("r1"))
     (line,) = logs
     assert (line["event"], line["why"]) == ("admitted_undecided", "unreachable")
 

@@ -13,7 +13,14 @@ import msgspec
 import pytest
 
 from kube_sync.admission import breaker
-from kube_sync.admission.decision_client import Admitted, Asked, Denied, Judge, Undecidable, waits
+from kube_sync.admission.decision_client import (
+    Admitted,
+    DecisionClient,
+    DecisionReference,
+    Denied,
+    Undecidable,
+    waits,
+)
 from kube_sync.admission.engine import engine_client
 from kube_sync.admission.failures import NoAnswer
 from kube_sync.admission.policygate import PolicyGate
@@ -28,7 +35,7 @@ from tests.fakes.http import Handler, answer, hang, lose_answer
 from tests.fakes.listing import Listing, listed
 from tests.unit.async_tools import PATIENCE, Waits
 
-ASKED = Asked("r1")
+ASKED = DecisionReference("r1")
 
 
 def _policies(*modules: str) -> PolicyMaps:
@@ -51,7 +58,7 @@ def _policies(*modules: str) -> PolicyMaps:
 class World:
     """A judge, the stand-in that it asks, and the waits between attempts."""
 
-    judge: Judge
+    judge: DecisionClient
     engine: StandIn
     waits: Waits
 
@@ -71,7 +78,7 @@ async def _world(
         engine_client(engine.target(timeout_seconds=0.2)) as client,
     ):
         gate = PolicyGate([_policies(*modules)], static=policies)
-        judge = Judge(client, gate, **{"backoff": clock.backoff} | judging)
+        judge = DecisionClient(client, gate, **{"backoff": clock.backoff} | judging)
         yield World(judge, engine, clock)
 
 
@@ -120,7 +127,7 @@ async def test_the_engines_decision_id_and_policies_are_told() -> None:
     async with _world() as world:
         world.next(answer(200, json.dumps(body).encode()))
         verdict = await world.judge.verdict(review(), 5.0)
-        assert verdict == Admitted(Decision(), Asked("d1", "kube-sync=0a1b"))
+        assert verdict == Admitted(Decision(), DecisionReference("d1", "kube-sync=0a1b"))
         body["result"] = 7
         world.next(answer(200, json.dumps(body).encode()))
         assert (await world.judge.verdict(review(), 5.0)).asked.decision_id == "d1"

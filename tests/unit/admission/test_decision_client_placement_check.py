@@ -13,7 +13,7 @@ from kube_sync.admission.decision_client import Admitted, Denied, Undecidable
 from kube_sync.admission.outcome import Outcome
 from kube_sync.admission.requested_values import proven
 from kube_sync.admission.review import Review, parse_review
-from kube_sync.admission.route import Way, placement_check, placement_way
+from kube_sync.admission.route import Route, placement_check, placement_route
 from kube_sync.config import Admission
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision
 from kube_sync.decisions.sealing import Seals
@@ -53,7 +53,7 @@ async def check(
     return await _through(way, review), len(judge.asked)
 
 
-async def _through(way: Way, review: Review) -> Outcome:
+async def _through(way: Route, review: Review) -> Outcome:
     review = way.taken(review)
     assert not way.passes(review)
     return way.read(review, await way.judge.verdict(review, 1.0))
@@ -140,7 +140,7 @@ async def test_a_status_write_is_judged_as_the_update_that_is_left_of_it(
     review = status_write(resource(FORGED | {"a": "2"}, {"l": "2"}), resource({"b": "1"}))
     judge = Judge(Admitted(DECISION))
     if path == "admit":
-        outcome = await _through(placement_way(judge, Admission(), seals=seals), review)
+        outcome = await _through(placement_route(judge, Admission(), seals=seals), review)
         kept = patched(resource(FORGED | {"a": "2"}), operations(response(outcome.body)))
         assert kept == resource({"a": "2"})
     else:
@@ -156,7 +156,7 @@ async def test_a_status_write_that_the_policy_refuses_is_refused(seals: Seals) -
     """Else an owner could make an object one that nobody decides on, and that stays for ever."""
     review = status_write(resource({"danger": "true"}), resource({}))
     for verdict, code in ((Undecidable("down", "unreachable"), 503), (Denied(("no",)), 403)):
-        way = placement_way(Judge(verdict), Admission(), seals=seals)
+        way = placement_route(Judge(verdict), Admission(), seals=seals)
         outcome = await _through(way, review)
         assert response(outcome.body)["status"]["code"] == code
 
@@ -166,7 +166,7 @@ async def test_a_status_write_without_its_object_is_refused(seals: Seals, old: o
     raw = msgspec.Raw(msgspec.json.encode(old))
     review = msgspec.structs.replace(status_write(resource({}), resource({})), old_object=raw)
     judge = Judge(Admitted(DECISION))
-    outcome = await _through(placement_way(judge, Admission(), seals=seals), review)
+    outcome = await _through(placement_route(judge, Admission(), seals=seals), review)
     assert (outcome.name, judge.asked) == ("undecidable", [])
 
 

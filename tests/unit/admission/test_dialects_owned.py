@@ -8,7 +8,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from kube_sync.admission.decision_client import Judge
+from kube_sync.admission.decision_client import DecisionClient
 from kube_sync.admission.dialects import Answer
 from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.requested_values import view
@@ -42,7 +42,7 @@ class Engine:
 
 async def _answer(settings: Admission, engine: Engine, user: str = "developer") -> bytes:
     seen = partial(view, remediator=settings.remediator)
-    judge = Judge(engine, PolicyGate((), static=True), seen)
+    judge = DecisionClient(engine, PolicyGate((), static=True), seen)
     review = body(SENT, operation="UPDATE", oldObject=HELD, userInfo={"username": user})
     async with (
         serving(webhook_app(judge, settings), ("127.0.0.1", 0)) as port,

@@ -6,7 +6,7 @@ import pytest
 
 from kube_sync.admission.answer import allow
 from kube_sync.admission.decision_client import Admitted, Denied, Verdict, placement
-from kube_sync.admission.fleet import FleetJudge
+from kube_sync.admission.fleet import FleetDecider
 from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.decisions.reading import DecisionReader
@@ -31,7 +31,7 @@ def on(*clusters: str, evict: bool = False) -> Decision:
 
 
 async def ask(review: Review, decision: Decision, fleet: Inventory | None = FLEET) -> Decision:
-    judge = FleetJudge(Judge(Admitted(decision)), PLACEMENTS, lambda: fleet)
+    judge = FleetDecider(Judge(Admitted(decision)), PLACEMENTS, lambda: fleet)
     verdict = await judge.verdict(review, 1.0)
     assert isinstance(verdict, Admitted)
     return verdict.decision
@@ -106,7 +106,7 @@ async def test_placement_that_an_object_has_already_is_not_warned_of_again() -> 
 
 @pytest.mark.parametrize("verdict", [Denied(("no",)), Admitted(on("c003"), ruled=True)])
 async def test_other_verdicts_pass(verdict: Verdict) -> None:
-    judge = FleetJudge(Judge(verdict), PLACEMENTS, lambda: FLEET)
+    judge = FleetDecider(Judge(verdict), PLACEMENTS, lambda: FLEET)
     assert await judge.verdict(UPDATED, 1.0) is verdict
 
 

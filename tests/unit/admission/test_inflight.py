@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from kube_sync.admission.decision_client import Admitted, Asked, Undecidable, Verdict
+from kube_sync.admission.decision_client import Admitted, DecisionReference, Undecidable, Verdict
 from kube_sync.admission.inflight import InFlight
 from kube_sync.admission.review import Review, parse_review
 from kube_sync.decisions.decision import Decision
 from tests.fakes.reviews import body
 
 POD = {"group": "", "version": "v1", "kind": "Pod"}
-GOOD = Admitted(Decision(), Asked("one"), ruled=True)
+GOOD = Admitted(Decision(), DecisionReference("one"), ruled=True)
 NONE = Undecidable("OPA is away", "unreachable")
 
 
@@ -117,7 +117,7 @@ async def test_who_joined_waits_no_longer_than_it_may(judge: Judge) -> None:
     (first,) = await _asking(asked, _review("a"))
     late = await asked.verdict(_review("b"), 0.0)
     assert isinstance(late, Undecidable)
-    assert (late.why, late.asked) == ("timeout", Asked("r1"))
+    assert (late.why, late.asked) == ("timeout", DecisionReference("r1"))
     judge.answers.put_nowait(GOOD)
     assert await first == GOOD
 

@@ -13,7 +13,7 @@ from kube_sync.admission.exemptions import (
     SAME_METADATA,
     SAME_SPEC,
 )
-from kube_sync.admission.registration_scope import Kept, kept_for, kept_for_placement
+from kube_sync.admission.registration_scope import WebhookScope, kept_for, kept_for_placement
 from kube_sync.config import SYSTEMS, Admission, Coordination, Settings, System
 from kube_sync.config.model import Registration
 from kube_sync.kube.webhooks import CONFIGURATIONS, VALIDATING, Wish, made_right, ours
@@ -38,7 +38,7 @@ def _manifest(file: str, system: System = SYSTEM) -> Any:
         for file, kept in zip(FILES, kept_for(system, Settings()), strict=True)
     ],
 )
-def test_the_manifests_are_right_already(system: System, file: str, kept: Kept) -> None:
+def test_the_manifests_are_right_already(system: System, file: str, kept: WebhookScope) -> None:
     manifest = _manifest(file, system)
     wish = Wish(kept.path, None, None, kept.namespaces, kept.conditions)
     assert made_right(manifest, wish) == manifest

@@ -15,11 +15,11 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from kube_sync.admission.decision_client import Judge
+from kube_sync.admission.decision_client import DecisionClient
 from kube_sync.admission.dialects import REQUEST
 from kube_sync.admission.engine import engine_client
 from kube_sync.admission.review import Review
-from kube_sync.admission.route import Way, nobody, ruling, system_ways
+from kube_sync.admission.route import Route, nobody, ruling, system_ways
 from kube_sync.admission.target import Target, system_target
 from kube_sync.config import SYSTEMS, Engine, Opa, Settings, System
 from kube_sync.config.model import Admission
@@ -78,7 +78,9 @@ async def _world(certificates: Path, system: System = SYSTEM) -> AsyncGenerator[
     async with stand_in() as opa:
         target = Target(opa.http.url + PATH, REQUEST, timeout_seconds=2.0)
         async with engine_client(target) as engine:
-            judge = Judge(engine, gate, attempts=1, read=partial(ruling, explains=system.explains))
+            judge = DecisionClient(
+                engine, gate, attempts=1, read=partial(ruling, explains=system.explains)
+            )
             ways = system_ways(system, judge, told)
             async with _served(certificates, ways) as server:
                 yield World(opa, server, gate, denied)
@@ -91,7 +93,7 @@ async def _metadata_world(certificates: Path) -> AsyncGenerator[World]:
 
 
 @asynccontextmanager
-async def _served(certificates: Path, ways: tuple[Way, ...]) -> AsyncGenerator[Webhook]:
+async def _served(certificates: Path, ways: tuple[Route, ...]) -> AsyncGenerator[Webhook]:
     async with webhook(certificates, PlacementJudge(), ways=ways) as server:
         yield server
 
@@ -255,7 +257,7 @@ def test_opa_itself_is_asked_whatever_decides_on_placement() -> None:
 
 
 def test_nobody_is_told_unless_somebody_is() -> None:
-    ways = system_ways(SYSTEM, Judge(_NoEngine(), Gate(), read=ruling))
+    ways = system_ways(SYSTEM, DecisionClient(_NoEngine(), Gate(), read=ruling))
     assert [way.path for way in ways] == [ADMIT, VALIDATE]
     assert all(way.denied is nobody for way in ways)
 

@@ -9,7 +9,13 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from kube_sync.admission.decision_client import Admitted, Asked, Denied, Undecidable, Verdict
+from kube_sync.admission.decision_client import (
+    Admitted,
+    DecisionReference,
+    Denied,
+    Undecidable,
+    Verdict,
+)
 from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import Decision
 from tests.fakes.reviewing import RESOURCE, Judge, webhook
@@ -108,7 +114,7 @@ def _observed(outcome: str) -> float:
     return REGISTRY.get_sample_value("kube_sync_admission_seconds_count", {"outcome": outcome}) or 0
 
 
-_ASKED = Asked("d-1", "p-1")
+_ASKED = DecisionReference("d-1", "p-1")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from kube_sync.admission.decision_client import Judge
+from kube_sync.admission.decision_client import DecisionClient
 from kube_sync.admission.engine import engine_client
 from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.server import PATH, webhook_app
@@ -77,7 +77,9 @@ async def _plugin(decision: object, maps: PolicyMaps | None = None) -> AsyncGene
         asyncio.timeout(PATIENCE),
         stand_in(lambda _: decision) as engine,
         engine_client(engine.target()) as asked,
-        TestClient(TestServer(webhook_app(Judge(asked, gate, backoff=waits.backoff)))) as client,
+        TestClient(
+            TestServer(webhook_app(DecisionClient(asked, gate, backoff=waits.backoff)))
+        ) as client,
     ):
         yield Plugin(client, engine, waits)
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube_sync.decisions.evaluator import Evaluator, Outcome
-from kube_sync.decisions.evidence import MOST_BYTES, MOST_OBJECTS, Witness
+from kube_sync.decisions.evidence import MOST_BYTES, MOST_OBJECTS, InputReader
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
 from tests.fakes.untimed import Untimed
@@ -61,7 +61,7 @@ class Opa(Untimed):
 class World:
     def __init__(self, reads: Reads = READS, held: int = 1) -> None:
         self.opa = Opa()
-        self.witness = Witness(
+        self.witness = InputReader(
             "kubernetes",
             "p/q",
             targets=lambda: {"replicasets": REPLICASETS},

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_sync.guard import Assessment, Change, Fleet, Go, Guard, Held, Limits, Tightening
+from kube_sync.guard import Allowed, Assessment, Change, Fleet, Guard, Limits, Tightening, Withheld
 from kube_sync.guard.assessment import allowed, is_mass_of_several, namespaces_over
 from kube_sync.guard.history import Entry
 from kube_sync.guard.limits import Rate
@@ -49,11 +49,13 @@ class Tenants:
         verdicts = {key: self.guard.take(key, change, (), NOW) for key, change in wanted.items()}
         for key in wanted:
             self.guard.refund(key, NOW)
-        return Counter(wanted[key].namespace for key, v in verdicts.items() if isinstance(v, Go))
+        return Counter(
+            wanted[key].namespace for key, v in verdicts.items() if isinstance(v, Allowed)
+        )
 
-    def held(self, wanted: Mapping[str, Change], key: str) -> Held:
+    def held(self, wanted: Mapping[str, Change], key: str) -> Withheld:
         found = self.guard.take(key, wanted[key], (), NOW)
-        assert isinstance(found, Held)
+        assert isinstance(found, Withheld)
         return found
 
 
@@ -297,7 +299,7 @@ def test_workloads_without_replicas_take_no_move_from_others_and_wait_for_each_o
     tenants.consider(wanted)
     assert tenants.goes(wanted) == {"a": 5, "b": 3, "c": 2}
     *_, held = [tenants.guard.take(f"a/{n}", idle[f"a/{n}"], (), NOW) for n in range(6)]
-    assert isinstance(held, Held)
+    assert isinstance(held, Withheld)
     assert held.reason == "enough moves of workloads without replicas for now"
 
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from kube_sync.guard import (
     HISTORY,
+    Allowed,
     Assessment,
     Change,
     Fleet,
-    Go,
     Guard,
-    Held,
     Limits,
     Tightening,
+    Withheld,
     approvals,
     read_history,
 )
@@ -60,19 +60,19 @@ class Bench:
         numbers = {"n": number} if isinstance(number, int) else number
         return self.guard.consider(both, fleet, numbers, approved, now)
 
-    def take(self, key: str, change: Change, now: float = NOW) -> Go | Held:
+    def take(self, key: str, change: Change, now: float = NOW) -> Allowed | Withheld:
         return self.guard.take(key, change, self.histories.get(key, ()), now)
 
-    def write(self, key: str, change: Change, now: float = NOW) -> Go | Held:
+    def write(self, key: str, change: Change, now: float = NOW) -> Allowed | Withheld:
         verdict = self.take(key, change, now)
-        if isinstance(verdict, Go):
+        if isinstance(verdict, Allowed):
             self.histories[key] = read_history({HISTORY: verdict.history}, now)
             self.guard.moved(key)
         return verdict
 
-    def held(self, key: str, change: Change, now: float = NOW) -> Held:
+    def held(self, key: str, change: Change, now: float = NOW) -> Withheld:
         verdict = self.take(key, change, now)
-        assert isinstance(verdict, Held)
+        assert isinstance(verdict, Withheld)
         return verdict
 
     def restart(self, now: float = NOW) -> None:
@@ -83,7 +83,9 @@ class Bench:
         """Return which would go if an operator gave this approval now; nothing is changed."""
         fork = copy.deepcopy(self)
         fork.consider(wanted, approved=[approval or ""])
-        return [key for key, change in wanted.items() if isinstance(fork.take(key, change), Go)]
+        return [
+            key for key, change in wanted.items() if isinstance(fork.take(key, change), Allowed)
+        ]
 
 
 @pytest.fixture
@@ -97,7 +99,7 @@ def _masses(number: int, **kwargs: str) -> dict[str, Change]:
 
 def test_a_move_goes_with_its_history(bench: Bench) -> None:
     bench.consider({"o": move()})
-    assert bench.take("o", move()) == Go('[[0,"a"],[1000,"b",["a"]]]')
+    assert bench.take("o", move()) == Allowed('[[0,"a"],[1000,"b",["a"]]]')
     assert bench.guard.held == {}
 
 
@@ -112,7 +114,7 @@ def test_what_takes_nothing_away_waits_for_nothing() -> None:
     bench = Bench(Limits(Rate(1, 1), dwell=99, cooldown=99))
     bench.consider({}, Fleet(None, 0, 0, epoch_matches=False))
     for number in range(5):
-        assert isinstance(bench.take(f"o{number}", grow()), Go)
+        assert isinstance(bench.take(f"o{number}", grow()), Allowed)
 
 
 def test_nothing_is_emptied_that_the_policy_did_not_evict(bench: Bench) -> None:
@@ -122,7 +124,7 @@ def test_nothing_is_emptied_that_the_policy_did_not_evict(bench: Bench) -> None:
     assert (held.kind, held.until, held.release) == ("empty", None, "the policy says `evict: true`")
     change = replace(change, evict=True)
     bench.consider({"o": change})
-    assert isinstance(bench.take("o", change), Go)
+    assert isinstance(bench.take("o", change), Allowed)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +154,7 @@ def test_a_fleet_that_is_not_to_be_trusted_holds_all_moves(
     assert held.release.startswith(release)
     well = replace(WELL, clusters=7, age=60, stale=Stale("clusters", 60.0, "503"))
     assert not bench.consider({"o": move()}, well).holds
-    assert isinstance(bench.take("o", move()), Go)
+    assert isinstance(bench.take("o", move()), Allowed)
 
 
 def test_a_fleet_without_an_age_limit_may_be_old(bench: Bench) -> None:
@@ -176,7 +178,7 @@ def test_an_approval_of_moves_on_a_smaller_fleet_accepts_its_size() -> None:
     bench = Bench(_FLEET)
     name = _approve_on(bench, SHRUNK, {"o": move()})
     assert bench.consider({"o": move()}, SHRUNK, [name]) == Assessment((), 1, 100, accepted=True)
-    assert isinstance(bench.take("o", move()), Go)
+    assert isinstance(bench.take("o", move()), Allowed)
     assert not bench.consider({}, replace(SHRUNK, best=6), [name]).accepted
 
 
@@ -217,7 +219,7 @@ def test_an_approval_on_a_smaller_fleet_covers_the_mass_and_survives_a_restart()
     assert not bench.consider(wanted, SHRUNK, [fleet.approve]).holds
     for number in range(10):
         key = f"o{number}"
-        assert isinstance(bench.write(key, wanted.pop(key)), Go)
+        assert isinstance(bench.write(key, wanted.pop(key)), Allowed)
     for _ in range(2):
         bench.restart()
         again = bench.consider(wanted, SHRUNK, [fleet.approve])
@@ -264,7 +266,7 @@ def test_a_mass_of_moves_is_held_until_it_is_approved() -> None:
     assert bench.held("o3", wanted["o3"]) == held
     assert held.approve is not None
     assert not bench.consider(wanted, approved=[held.approve]).holds
-    assert isinstance(bench.take("o3", wanted["o3"]), Go)
+    assert isinstance(bench.take("o3", wanted["o3"]), Allowed)
 
 
 def test_a_few_moves_are_no_mass_in_a_small_fleet(bench: Bench) -> None:
@@ -303,11 +305,11 @@ def test_an_approval_lets_each_move_through_once() -> None:
     there, back = _masses(30), _masses(30, before="b", after="a")
     name = _approve(bench, there)
     for key, change in there.items():
-        assert isinstance(bench.write(key, change), Go)
+        assert isinstance(bench.write(key, change), Allowed)
     other = _approve(bench, back, NOW + 20)
     bench.consider(back, approved=[name, other], now=NOW + 20)
     for key, change in back.items():
-        assert isinstance(bench.write(key, change, NOW + 20), Go)
+        assert isinstance(bench.write(key, change, NOW + 20), Allowed)
     (held,) = bench.consider(there, approved=[name, other], now=NOW + 40).holds
     assert held.approve not in (name, other)
 
@@ -334,7 +336,7 @@ def test_an_approval_holds_while_its_moves_go_one_by_one_and_across_a_restart() 
     name = _approve(bench, wanted)
     for number in range(10):
         key = f"o{number}"
-        assert isinstance(bench.write(key, wanted.pop(key)), Go)
+        assert isinstance(bench.write(key, wanted.pop(key)), Allowed)
         assert not bench.consider(wanted, approved=[name]).holds
     bench.restart()
     assert not bench.consider(wanted, approved=[name]).holds
@@ -360,7 +362,7 @@ def test_what_is_approved_goes_although_others_wait() -> None:
     (held,) = bench.consider({**wanted, "new": move()}, approved=[name]).holds
     assert held.reason == "1 of 100 workloads of namespace n would move"
     assert bench.held("new", move()) == held
-    assert all(isinstance(bench.take(key, change), Go) for key, change in wanted.items())
+    assert all(isinstance(bench.take(key, change), Allowed) for key, change in wanted.items())
 
 
 def test_what_is_approved_is_no_other_move_of_the_same_object() -> None:
@@ -383,7 +385,11 @@ def test_an_answer_to_what_was_asked_a_moment_ago_lets_through_what_that_was() -
         assert last.approve != first.approve
     assert first.approve is not None
     bench.consider(wanted, approved=[first.approve])
-    assert [key for key in wanted if isinstance(bench.take(key, move()), Go)] == ["o0", "o1", "o2"]
+    assert [key for key in wanted if isinstance(bench.take(key, move()), Allowed)] == [
+        "o0",
+        "o1",
+        "o2",
+    ]
 
 
 def test_what_was_asked_for_long_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,7 +435,7 @@ def test_moves_approved_on_a_smaller_fleet_go_although_others_wait() -> None:
     assert [held.kind for held in assessment.holds] == ["fleet", "mass"]
     assert not assessment.accepted, "others are wanted too"
     assert bench.held("new", move()).kind == "fleet"
-    assert isinstance(bench.take("o1", wanted["o1"]), Go)
+    assert isinstance(bench.take("o1", wanted["o1"]), Allowed)
     bench.consider(more, replace(SHRUNK, clusters=5), [first.approve])
     assert bench.held("o2", wanted["o2"]).kind == "fleet", "one more is gone"
     bench.consider(more, replace(SHRUNK, age=None), [first.approve])
@@ -451,7 +457,7 @@ def test_a_move_waits_for_dwell_and_cooldown() -> None:
     bench.consider({"o": back})
     held = bench.held("o", back, NOW + 11)
     assert (held.kind, held.until, held.release) == ("dwell", NOW + 30, "in 19 s")
-    assert isinstance(bench.write("o", back, NOW + 30), Go)
+    assert isinstance(bench.write("o", back, NOW + 30), Allowed)
     again = move("a", "c")
     bench.consider({"o": again})
     held = bench.held("o", again, NOW + 31)
@@ -459,7 +465,7 @@ def test_a_move_waits_for_dwell_and_cooldown() -> None:
     bench.restart(NOW + 129)
     bench.consider({"o": again})
     assert bench.held("o", again, NOW + 129.9).kind == "cooldown"
-    assert isinstance(bench.take("o", again, NOW + 130), Go)
+    assert isinstance(bench.take("o", again, NOW + 130), Allowed)
 
 
 def test_a_policy_can_let_one_object_wait() -> None:
@@ -468,11 +474,11 @@ def test_a_policy_can_let_one_object_wait() -> None:
     bench.consider({"o": move(), "p": move()})
     held = bench.held("o", move())
     assert (held.kind, held.until) == ("not_before", NOW + 50)
-    assert isinstance(bench.take("p", move()), Go)
+    assert isinstance(bench.take("p", move()), Allowed)
     assert bench.guard.limits.cooldown == 10
     bench.guard.tighten(Tightening(), {}, NOW)
     bench.consider({"o": move()})
-    assert isinstance(bench.take("o", move()), Go)
+    assert isinstance(bench.take("o", move()), Allowed)
 
 
 def test_what_waits_for_its_time_is_no_part_of_a_mass_before() -> None:
@@ -481,7 +487,7 @@ def test_what_waits_for_its_time_is_no_part_of_a_mass_before() -> None:
     bench.guard.tighten(Tightening(), dict.fromkeys(wanted, NOW + 5), NOW)
     wanted["other"] = move()
     assert bench.consider(wanted) == Assessment((), 1, 100)
-    assert isinstance(bench.take("other", move()), Go)
+    assert isinstance(bench.take("other", move()), Allowed)
     assert bench.held("o1", move()).kind == "not_before"
     assert bench.held("o1", move(), NOW + 5).kind == "unseen", "it is weighed before it goes"
     (held,) = bench.consider(wanted, now=NOW + 5).holds
@@ -492,7 +498,7 @@ def test_what_waits_for_its_time_is_no_part_of_a_mass_before() -> None:
 def test_a_policy_can_lower_a_budget_while_moves_are_under_way() -> None:
     bench = Bench(Limits(Rate(60, 9), mass_floor=9))
     bench.consider({"o": move(), "p": move()})
-    assert isinstance(bench.take("o", move()), Go)
+    assert isinstance(bench.take("o", move()), Allowed)
     bench.guard.tighten(Tightening(moves_burst=1), {}, NOW)
     bench.guard.refund("o", NOW)
     bench.consider({"p": move()})
@@ -503,10 +509,10 @@ def test_what_was_weighed_by_other_limits_is_weighed_again_before_it_goes() -> N
     """Few may have become a mass; what takes nothing away waits for nobody."""
     bench = Bench(Limits(mass_share=0.5))
     bench.consider(_masses(10))
-    assert isinstance(bench.take("o1", move()), Go)
+    assert isinstance(bench.take("o1", move()), Allowed)
     bench.guard.tighten(Tightening(mass_share=0), {}, NOW)
     assert bench.held("o2", move()).kind == "unseen"
-    assert isinstance(bench.take("o3", grow()), Go)
+    assert isinstance(bench.take("o3", grow()), Allowed)
     bench.consider(_masses(10))
     assert bench.held("o2", move()).kind == "mass"
 
@@ -517,16 +523,16 @@ def test_nothing_moves_while_it_is_not_known_what_policies_limit() -> None:
     bench.consider({"o": move(), "p": grow()})
     held = bench.held("o", move())
     assert (held.kind, held.reason, held.until) == ("limits", "it cannot be read", None)
-    assert isinstance(bench.take("p", grow()), Go)
+    assert isinstance(bench.take("p", grow()), Allowed)
     bench.guard.tighten(Tightening(), {}, NOW)
     bench.consider({"o": move()})
-    assert isinstance(bench.take("o", move()), Go)
+    assert isinstance(bench.take("o", move()), Allowed)
 
 
 def _back_and_forth(bench: Bench) -> None:
     for at, (before, after) in enumerate([("a", "b"), ("b", "a")]):
         bench.consider({"o": move(before, after)}, now=NOW + 20 * at)
-        assert isinstance(bench.write("o", move(before, after), NOW + 20 * at), Go)
+        assert isinstance(bench.write("o", move(before, after), NOW + 20 * at), Allowed)
 
 
 def test_an_object_that_goes_back_and_forth_freezes_until_the_window_has_passed() -> None:
@@ -539,7 +545,7 @@ def test_an_object_that_goes_back_and_forth_freezes_until_the_window_has_passed(
     bench.restart(NOW + 99)
     bench.consider({"o": move()}, now=NOW + 99)
     assert bench.held("o", move(), NOW + 99).kind == "oscillation"
-    assert isinstance(bench.take("o", move(), NOW + 100), Go)
+    assert isinstance(bench.take("o", move(), NOW + 100), Allowed)
 
 
 def test_a_frozen_object_is_released_by_an_approval_once() -> None:
@@ -548,7 +554,7 @@ def test_a_frozen_object_is_released_by_an_approval_once() -> None:
     name = bench.held("o", move(), NOW + 40).approve
     assert name is not None
     bench.consider({"o": move()}, approved=[name], now=NOW + 40)
-    assert isinstance(bench.write("o", move(), NOW + 40), Go)
+    assert isinstance(bench.write("o", move(), NOW + 40), Allowed)
     bench.consider({"o": move("b", "a")}, approved=[name], now=NOW + 60)
     assert bench.held("o", move("b", "a"), NOW + 60).kind == "oscillation"
 
@@ -557,12 +563,12 @@ def test_another_placement_than_the_two_is_no_oscillation() -> None:
     bench = Bench(Limits(oscillation=100, mass_floor=9))
     _back_and_forth(bench)
     bench.consider({"o": move("a", "c")}, now=NOW + 40)
-    assert isinstance(bench.take("o", move("a", "c"), NOW + 40), Go)
+    assert isinstance(bench.take("o", move("a", "c"), NOW + 40), Allowed)
 
 
 def test_a_fight_over_an_addition_freezes_too(bench: Bench) -> None:
     bench.guard = Guard(Limits(oscillation=100))
-    assert isinstance(bench.write("o", grow()), Go)
+    assert isinstance(bench.write("o", grow()), Allowed)
     assert bench.held("o", grow(), NOW + 20).kind == "oscillation"
 
 
@@ -570,12 +576,12 @@ def test_a_watch_that_lags_behind_our_own_write_is_waited_for(bench: Bench) -> N
     """What it tells is how the object was: else that would be a fight, and another charge."""
     bench.consider({"o": move()})
     verdict = bench.take("o", move())
-    assert isinstance(verdict, Go)
+    assert isinstance(verdict, Allowed)
     bench.guard.moved("o")
     assert bench.consider({"o": move()}, now=NOW + 1).moves == 0
     assert bench.held("o", move(), NOW + 1).kind == "unseen"
     assert bench.consider({"o": move()}, now=NOW + 11).moves == 1, "somebody put it back"
-    assert isinstance(bench.take("o", move(), NOW + 11), Go)
+    assert isinstance(bench.take("o", move(), NOW + 11), Allowed)
 
 
 def test_a_history_that_somebody_took_away_is_remembered() -> None:
@@ -596,7 +602,7 @@ def test_a_guard_that_begins_again_waits_for_nobody_from_before() -> None:
     bench.guard.recall({}, NOW)
     assert bench.guard.held == {}
     bench.consider({"q": move()})
-    assert isinstance(bench.take("q", move(), NOW + 5), Go)
+    assert isinstance(bench.take("q", move(), NOW + 5), Allowed)
 
 
 def test_what_another_process_wrote_since_is_what_counts(bench: Bench) -> None:
@@ -619,9 +625,9 @@ def test_what_another_process_wrote_since_is_what_counts(bench: Bench) -> None:
 def test_moves_wait_for_the_budget(limits: Limits, reason: str) -> None:
     bench = Bench(replace(limits, mass_floor=9))
     bench.consider({"o": move(), "p": move()})
-    assert isinstance(bench.take("o", move()), Go)
-    assert bench.held("p", move()) == Held("budget", reason, "in 10 s", NOW + 10)
-    assert isinstance(bench.take("p", move(), NOW + 10), Go)
+    assert isinstance(bench.take("o", move()), Allowed)
+    assert bench.held("p", move()) == Withheld("budget", reason, "in 10 s", NOW + 10)
+    assert isinstance(bench.take("p", move(), NOW + 10), Allowed)
 
 
 def test_nobody_waits_for_one_that_something_else_holds() -> None:
@@ -632,16 +638,16 @@ def test_nobody_waits_for_one_that_something_else_holds() -> None:
     bench.guard.tighten(Tightening(), {"p": NOW + 99}, NOW)
     bench.consider({"p": move(), "q": move()}, now=NOW + 10)
     assert bench.held("p", move(), NOW + 10).kind == "not_before"
-    assert isinstance(bench.take("q", move(), NOW + 10), Go)
+    assert isinstance(bench.take("q", move(), NOW + 10), Allowed)
 
 
 def test_a_refund_lets_another_go() -> None:
     bench = Bench(Limits(Rate(6, 1), mass_floor=9))
     bench.consider({"o": move(), "p": move()})
-    assert isinstance(bench.take("o", move()), Go)
+    assert isinstance(bench.take("o", move()), Allowed)
     bench.guard.refund("o", NOW)
     bench.guard.refund("o", NOW)
-    assert isinstance(bench.take("p", move()), Go)
+    assert isinstance(bench.take("p", move()), Allowed)
     bench.guard.moved("o")
     assert bench.held("o", move()).kind == "budget"
 
@@ -654,7 +660,7 @@ def test_a_restart_gives_no_new_budget() -> None:
     bench.restart()
     bench.consider({"q": move(), "r": move("x", "y")})
     assert bench.held("q", move()).reason == "enough moves away from a for now"
-    assert isinstance(bench.take("r", move("x", "y")), Go)
+    assert isinstance(bench.take("r", move("x", "y")), Allowed)
 
 
 @pytest.mark.parametrize("entries", [1, LENGTH], ids=["known", "more than is known"])
@@ -668,7 +674,7 @@ def test_a_restart_under_lower_limits_gives_no_new_budget_when_they_end(entries:
     bench.guard.tighten(Tightening(), {}, NOW + 1)
     wanted = {f"p{number}": move() for number in range(20)}
     bench.consider(wanted, now=NOW + 1)
-    gone = [key for key in wanted if isinstance(bench.take(key, move(), NOW + 1), Go)]
+    gone = [key for key in wanted if isinstance(bench.take(key, move(), NOW + 1), Allowed)]
     assert len(gone) == 1, "what came back in a second at the configured rate"
 
 
@@ -703,7 +709,7 @@ def test_a_history_that_hides_more_counts_by_the_limits_that_come_back() -> None
     assert bench.held("p0", wanted["p0"], NOW + 5).kind == "budget", "as if it had no lower burst"
     bench.guard.tighten(Tightening(), {}, NOW + 5)
     bench.consider(wanted, now=NOW + 5)
-    gone = [key for key, m in wanted.items() if isinstance(bench.take(key, m, NOW + 5), Go)]
+    gone = [key for key, m in wanted.items() if isinstance(bench.take(key, m, NOW + 5), Allowed)]
     assert len(gone) == 5
 
 
@@ -714,7 +720,7 @@ def test_after_a_restart_only_what_did_not_come_back_is_spent() -> None:
     bench.histories["s"] = (Entry(900, "a", ("x",)),)
     bench.restart()
     bench.consider({"q": move(), "r": move()})
-    assert isinstance(bench.take("q", move()), Go)
+    assert isinstance(bench.take("q", move()), Allowed)
     assert bench.held("r", move()).kind == "budget"
 
 
@@ -724,7 +730,7 @@ def test_after_a_restart_a_clock_that_was_ahead_costs_no_more_than_now() -> None
     bench.restart()
     bench.consider({"q": move()})
     assert bench.held("q", move()).until == NOW + 10
-    assert isinstance(bench.take("q", move(), NOW + 10), Go)
+    assert isinstance(bench.take("q", move(), NOW + 10), Allowed)
 
 
 def test_after_a_restart_a_full_history_may_hide_more() -> None:
@@ -747,7 +753,7 @@ def test_after_a_restart_a_history_that_names_too_many_clusters_is_not_followed(
     assert not any(one[:1] in replayed for one in remembered(bench.guard, tuple))
     bench.consider({"q": move()})
     assert bench.held("q", move()).until == NOW + 1
-    assert isinstance(bench.take("q", move(), NOW + 1), Go)
+    assert isinstance(bench.take("q", move(), NOW + 1), Allowed)
 
 
 FORGED = st.lists(
@@ -782,7 +788,7 @@ def test_forged_histories_let_nothing_more_move_after_a_restart(
         bench.histories |= dict(told)
         bench.restart()
         bench.consider({"p": wanted}, now=NOW + later)
-        verdicts.append(isinstance(bench.take("p", wanted, NOW + later), Go))
+        verdicts.append(isinstance(bench.take("p", wanted, NOW + later), Allowed))
     honest, with_forged = verdicts
     assert honest or not with_forged
     fills_within = max((rate.burst / rate.per_second for rate in rates if rate), default=0)

@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from kube_sync.guard import (
     HISTORY,
+    Allowed,
     Change,
     Fleet,
-    Go,
     Guard,
     Inventory,
     Limits,
@@ -144,7 +144,7 @@ class Fleetwide(RuleBasedStateMachine):
         history = read_history(known.annotations, self.now)
         one, other = (guard.take(name, change, history, self.now) for guard in self.guards)
         assert one == other
-        if not isinstance(one, Go):
+        if not isinstance(one, Allowed):
             assert one.until is None or one.until > self.now
             return
         if not written:
@@ -205,10 +205,10 @@ def test_what_a_tightened_guard_lets_go_the_other_would_have_too(
             guard.consider({key: (change, ())}, WELL, {"n": 1}, (), now)
             verdicts.append(guard.take(key, change, (), now))
         free, held = verdicts
-        assert isinstance(free, Go) or not isinstance(held, Go)
+        assert isinstance(free, Allowed) or not isinstance(held, Allowed)
         for guard, verdict in zip((loose, tight), verdicts, strict=True):
-            if isinstance(verdict, Go) and isinstance(held, Go):
+            if isinstance(verdict, Allowed) and isinstance(held, Allowed):
                 guard.moved(key)
                 guard.forget(key)
-            elif isinstance(verdict, Go):
+            elif isinstance(verdict, Allowed):
                 guard.refund(key, now)

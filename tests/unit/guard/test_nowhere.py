@@ -9,14 +9,14 @@ from difflib import SequenceMatcher
 import pytest
 
 from kube_sync.guard import (
+    Allowed,
     Change,
     Fleet,
-    Go,
     Guard,
-    Held,
     Inventory,
     Limits,
     Placements,
+    Withheld,
     compare,
 )
 from kube_sync.guard.nowhere import GRACE_SECONDS
@@ -57,7 +57,7 @@ class World:
         assert found.moves == (wanted.is_move and not found.nowhere)
         return found.nowhere
 
-    def take(self, wanted: Change, fleet: Fleet = WELL, now: float = LATER) -> Go | Held:
+    def take(self, wanted: Change, fleet: Fleet = WELL, now: float = LATER) -> Allowed | Withheld:
         """Take it once it has been wanted for a moment."""
         self.consider(wanted, fleet, now - GRACE_SECONDS)
         self.consider(wanted, fleet, now)
@@ -65,7 +65,7 @@ class World:
 
     def kind(self, wanted: Change, fleet: Fleet = WELL) -> str:
         found = self.take(wanted, fleet)
-        return found.kind if isinstance(found, Held) else "goes"
+        return found.kind if isinstance(found, Withheld) else "goes"
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def world() -> World:
 
 def test_placement_on_unknown_clusters_alone_is_held_with_the_nearest_names(world: World) -> None:
     found = world.take(change(on("c0001", "c00l")))
-    assert isinstance(found, Held)
+    assert isinstance(found, Withheld)
     assert (found.kind, found.until, found.approve) == ("nowhere", None, None)
     assert found.reason == (
         "it would run on no cluster: the fleet has no cluster 'c0001' (nearest: c001, c002, c003),"
@@ -121,7 +121,7 @@ def test_placement_that_some_cluster_fits_goes(world: World, after: dict[str, st
 
 def test_eviction_lets_a_placement_on_unknown_clusters_go_with_a_warning(world: World) -> None:
     found = world.take(change(on("atlantis"), evict=True))
-    assert isinstance(found, Go)
+    assert isinstance(found, Allowed)
     assert "'atlantis'" in found.warning
 
 
@@ -129,14 +129,14 @@ def test_placement_on_some_unknown_clusters_goes_and_names_them(world: World) ->
     both = change(on("c002", "atlantis"), on("c001", "c002"))
     assert both.left == frozenset(["c001"])
     found = world.take(both)
-    assert isinstance(found, Go)
+    assert isinstance(found, Allowed)
     assert found.warning == "the fleet has no cluster 'atlantis' (nearest: c001, c002, c003)"
 
 
 def test_clusters_may_be_named_with_their_namespace(world: World) -> None:
     fleet = replace(WELL, inventory=Inventory(NAMES, LABELS, frozenset(["fleet/c001"])))
     found = world.take(change({"names": "fleet/c001"}, {"names": "c002"}), fleet)
-    assert isinstance(found, Go)
+    assert isinstance(found, Allowed)
     assert found.warning == ""
 
 
@@ -169,11 +169,11 @@ def test_name_is_unknown_only_once_it_has_been_so_for_a_moment(world: World) -> 
     new = change(on("c004"))
     world.consider(new)
     found = world.guard.take("o", new, (), NOW)
-    assert isinstance(found, Held)
+    assert isinstance(found, Withheld)
     assert (found.kind, found.until) == ("unseen", LATER)
     grown = replace(WELL, clusters=4, best=4, inventory=Inventory(NAMES | {"c004"}, LABELS))
     assert world.consider(new, grown, NOW + 1) == frozenset()
-    assert isinstance(world.guard.take("o", new, (), NOW + 1), Go)
+    assert isinstance(world.guard.take("o", new, (), NOW + 1), Allowed)
 
 
 def test_what_was_found_to_be_nowhere_stays_held_while_the_fleet_is_not_current(
@@ -184,11 +184,11 @@ def test_what_was_found_to_be_nowhere_stays_held_while_the_fleet_is_not_current(
     assert world.kind(first) == "nowhere"
     assert world.consider(first, STALE, LATER + 1) == {"o"}
     held = world.guard.take("o", first, (), LATER + 1)
-    assert isinstance(held, Held)
+    assert isinstance(held, Withheld)
     assert held.kind == "nowhere"
     other = change(on("c002"), {})
     world.consider(other, STALE, LATER + 2)
-    assert isinstance(world.guard.take("o", other, (), LATER + 2), Go)
+    assert isinstance(world.guard.take("o", other, (), LATER + 2), Allowed)
 
 
 def test_object_that_is_gone_is_forgotten(world: World) -> None:
@@ -196,7 +196,7 @@ def test_object_that_is_gone_is_forgotten(world: World) -> None:
     assert world.kind(first) == "nowhere"
     world.guard.forget("o")
     again = world.guard.take("o", first, (), LATER)
-    assert isinstance(again, Held)
+    assert isinstance(again, Withheld)
     assert again.kind == "unseen", "another object of that name is compared anew"
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kube_sync.guard.budget import Budget, Scope, scopes
 from kube_sync.guard.limits import Limits, Rate
-from kube_sync.guard.turns import Turns
+from kube_sync.guard.turns import TokenQueue
 from tests.memory import remembered
 
 MOVES: list[Scope] = [("moves", "")]
@@ -20,19 +20,19 @@ def _empty(limits: Limits) -> Budget:
 
 
 def test_who_finds_a_token_goes_at_once() -> None:
-    assert Turns().take(Budget(Limits(Rate(60, 1))), "a", MOVES, 0) is None
+    assert TokenQueue().take(Budget(Limits(Rate(60, 1))), "a", MOVES, 0) is None
 
 
 def test_those_that_wait_are_told_one_after_another() -> None:
     """Else all would come back at once, for one token."""
-    budget, turns = _empty(Limits(Rate(60, 1))), Turns()
+    budget, turns = _empty(Limits(Rate(60, 1))), TokenQueue()
     told = [turns.take(budget, key, MOVES, 0) for key in "abc"]
     assert told == [(1, MOVES[0]), (2, MOVES[0]), (3, MOVES[0])]
     assert [turns.take(budget, key, MOVES, at) for at, key in enumerate("abc", 1)] == [None] * 3
 
 
 def test_nobody_overtakes_the_one_that_has_waited_longest() -> None:
-    budget, turns = _empty(Limits(Rate(60, 1))), Turns()
+    budget, turns = _empty(Limits(Rate(60, 1))), TokenQueue()
     turns.take(budget, "a", MOVES, 0)
     assert turns.take(budget, "b", MOVES, 1) == (2, MOVES[0])
     assert turns.take(budget, "a", MOVES, 1) is None
@@ -40,7 +40,7 @@ def test_nobody_overtakes_the_one_that_has_waited_longest() -> None:
 
 
 def test_many_of_one_namespace_cost_another_no_more_than_one() -> None:
-    budget, turns = _empty(Limits(Rate(60, 1))), Turns()
+    budget, turns = _empty(Limits(Rate(60, 1))), TokenQueue()
     due = [(0.0, number, "n") for number in range(100)] + [(0.5, 100, "m"), (0.5, 101, "m")]
     gone: list[tuple[float, str]] = []
     while len(gone) < 6:
@@ -55,7 +55,7 @@ def test_many_of_one_namespace_cost_another_no_more_than_one() -> None:
 
 def test_who_takes_nothing_that_the_first_needs_goes() -> None:
     """Its token is back before the first one has its turn."""
-    budget, turns = Budget(Limits(Rate(60, 1), Rate(6, 1))), Turns()
+    budget, turns = Budget(Limits(Rate(60, 1), Rate(6, 1))), TokenQueue()
     assert turns.take(budget, "a", scopes("n", []), 0) is None
     assert turns.take(budget, "b", scopes("n", []), 2) == (10, ("namespace", "n"))
     assert turns.take(budget, "c", scopes("m", []), 2) is None
@@ -64,7 +64,7 @@ def test_who_takes_nothing_that_the_first_needs_goes() -> None:
 
 
 def test_the_first_that_is_late_stops_nobody_that_leaves_it_enough() -> None:
-    budget, turns = Budget(Limits(Rate(60, 1), Rate(6, 1))), Turns()
+    budget, turns = Budget(Limits(Rate(60, 1), Rate(6, 1))), TokenQueue()
     assert turns.take(budget, "a", scopes("n", []), 0) is None
     assert turns.take(budget, "b", scopes("n", []), 2) == (10, ("namespace", "n"))
     budget.spend([("namespace", "n")], 10)
@@ -72,7 +72,7 @@ def test_the_first_that_is_late_stops_nobody_that_leaves_it_enough() -> None:
 
 
 def test_the_first_is_told_again_when_another_was_faster() -> None:
-    budget, turns = _empty(Limits(Rate(60, 1))), Turns()
+    budget, turns = _empty(Limits(Rate(60, 1))), TokenQueue()
     assert turns.take(budget, "a", MOVES, 0) == (1, MOVES[0])
     budget.spend(MOVES, 1)
     assert turns.take(budget, "a", MOVES, 1) == (2, MOVES[0])
@@ -80,14 +80,14 @@ def test_the_first_is_told_again_when_another_was_faster() -> None:
 
 
 def test_who_does_not_come_is_not_waited_for() -> None:
-    budget, turns = _empty(Limits(Rate(60, 1))), Turns()
+    budget, turns = _empty(Limits(Rate(60, 1))), TokenQueue()
     turns.take(budget, "a", MOVES, 0)
     assert turns.take(budget, "b", MOVES, 61) == (62, MOVES[0])
     assert turns.take(budget, "b", MOVES, 62) is None
 
 
 def test_who_leaves_is_not_waited_for() -> None:
-    budget, turns = _empty(Limits(Rate(60, 1))), Turns()
+    budget, turns = _empty(Limits(Rate(60, 1))), TokenQueue()
     turns.take(budget, "a", MOVES, 0)
     turns.leave("a")
     turns.leave("a")
@@ -106,7 +106,7 @@ def test_everybody_goes_in_the_end_however_many_come_after_them(
     chance: st.DataObject,
 ) -> None:
     """While one more comes for each that goes, those that were there first still all go."""
-    budget, turns = Budget(Limits(*rates)), Turns()
+    budget, turns = Budget(Limits(*rates)), TokenQueue()
     due = [(0.0, chance.random(), number) for number in range(len(waiting))]  # type: ignore[attr-defined]
     heapq.heapify(due)
     wanted = dict(enumerate(waiting))

@@ -19,7 +19,7 @@ import pytest
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
-from kube_sync.decisions.evidence import Basis, Evidence
+from kube_sync.decisions.evidence import Basis, RecordedInput
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import Source, Target
 from kube_sync.ledger import ahead as writing_ahead
@@ -55,7 +55,7 @@ class World:
         self.hub = DecisionHub("me", recorder=Recorder(self.journal, "me"))
 
     def decide(self, name: str, on: str | None, basis: Basis | None = None) -> None:
-        evidence = None if basis is None else Evidence(f'{{"name":"{name}"}}'.encode(), basis)
+        evidence = None if basis is None else RecordedInput(f'{{"name":"{name}"}}'.encode(), basis)
         decision = None if on is None else Decision({"place": on})
         outcome = Outcome("u", decision, evidence=evidence)
         source = Source("clusters", "fleet/c2", 3)

@@ -9,7 +9,7 @@ import pytest
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
-from kube_sync.decisions.evidence import Basis, Evidence
+from kube_sync.decisions.evidence import Basis, RecordedInput
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import DecisionRecord, Source, Target, decode
 from kube_sync.decisions.stream import PATH, stream_app
@@ -40,7 +40,7 @@ class World:
         on: str | None,
         cause: str = "data",
         uid: str = "u",
-        evidence: Evidence | None = None,
+        evidence: RecordedInput | None = None,
     ) -> None:
         decision = None if on is None else Decision({"place": on})
         source = Source("clusters", "fleet/c2", 3)
@@ -97,7 +97,7 @@ def _basis(clusters: bytes) -> Basis:
 async def test_what_a_decision_was_made_on_is_recorded_with_it(path: Path) -> None:
     world, basis = World(path), _basis(b'{"c1":{"metadata":{"name":"c1"}}}')
     body = b'{"kind":"ReplicaSet"}'
-    kept, let_go = Evidence(body, basis), Evidence(body, basis)
+    kept, let_go = RecordedInput(body, basis), RecordedInput(body, basis)
     async with running(world.journal.run()):
         world.decide("web", "c1", evidence=kept)
         kept.input = None  # of later ones it is not known any more; this one was taken in
@@ -105,7 +105,7 @@ async def test_what_a_decision_was_made_on_is_recorded_with_it(path: Path) -> No
         let_go.input = None
         world.decide("third", "c1", evidence=let_go)
         world.decide("fourth", "c1")
-        world.decide("fifth", "c1", evidence=Evidence(body, _basis(b"[]")))
+        world.decide("fifth", "c1", evidence=RecordedInput(body, _basis(b"[]")))
         first, *others = await world.entries()
     assert [(entry.input, entry.data) for entry in others] == [("", "")] * 4
     with reading(path) as ledger:
@@ -117,7 +117,7 @@ async def test_what_a_decision_was_made_on_is_recorded_with_it(path: Path) -> No
 async def test_what_waits_for_a_file_that_cannot_be_written_keeps_no_data(tmp_path: Path) -> None:
     """Ten thousand states of a fleet would be too much."""
     world = World(tmp_path / "later" / "ledger.db")
-    evidence = Evidence(b"{}", _basis(b"{}"))
+    evidence = RecordedInput(b"{}", _basis(b"{}"))
     async with running(world.journal.run()):
         await until(lambda: world.journal.failing)
         world.decide("web", "c1", evidence=evidence)

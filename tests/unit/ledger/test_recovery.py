@@ -10,7 +10,7 @@ from kube_sync.ledger.ahead import Ahead
 from kube_sync.ledger.entries import Entry, GapNote
 from kube_sync.ledger.entry_queue import Said
 from kube_sync.ledger.recovery import Recovery
-from kube_sync.ledger.store import Store, Taken
+from kube_sync.ledger.store import IngestPosition, Store
 from tests.fakes.ledgers import START
 
 
@@ -39,7 +39,7 @@ class World:
         return ((Entry(kind="start", name=name), ()),)
 
     def had(self, number: int, *, others: bool = False) -> None:
-        self.recovery.opened(Taken(self.ahead.generation, number, others))
+        self.recovery.opened(IngestPosition(self.ahead.generation, number, others))
 
     def said(self) -> list[Entry]:
         return [entry for late, _ in self.queued for entry, _ in late(self.store)]
@@ -100,5 +100,5 @@ def test_without_recall_there_is_nothing_to_recover(world: World) -> None:
     world.had(0, others=True)
     recovery = Recovery(Ahead(None), None, lambda: START)
     assert [*recovery.entries()] == []
-    recovery.opened(Taken(1, 1, others=True))
+    recovery.opened(IngestPosition(1, 1, others=True))
     assert not recovery.is_doubtful([])

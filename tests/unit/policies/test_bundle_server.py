@@ -12,7 +12,7 @@ from aiohttp import web
 
 from kube_sync.errors import EpochLost
 from kube_sync.policies.bundle import Bundle
-from kube_sync.policies.bundle_server import RESOURCE, Shelf
+from kube_sync.policies.bundle_server import RESOURCE, BundleServer
 from kube_sync.runtime.httpserver import serving
 from tests.unit.async_tools import Waits, until
 
@@ -24,7 +24,7 @@ Asked = asyncio.Task[tuple[int, str | None, bytes]]
 class Bench:
     """A shelf that is served, and an OPA that asks."""
 
-    def __init__(self, port: int, session: aiohttp.ClientSession, shelf: Shelf) -> None:
+    def __init__(self, port: int, session: aiohttp.ClientSession, shelf: BundleServer) -> None:
         self.url = f"http://127.0.0.1:{port}/{RESOURCE}"
         self.session = session
         self.shelf = shelf
@@ -80,7 +80,7 @@ async def bench(waits: Waits) -> AsyncGenerator[Bench]:
         found[0].pauses.append(seconds)
         found[0].now += seconds
 
-    shelf = Shelf(waits.backoff(), clock=lambda: found[0].now, pause=pause)
+    shelf = BundleServer(waits.backoff(), clock=lambda: found[0].now, pause=pause)
     app = web.Application()
     app.router.add_routes(shelf.routes())
     async with (

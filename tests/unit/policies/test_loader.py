@@ -24,14 +24,14 @@ from kube_sync.opa.analysis.reads import Reads
 from kube_sync.opa.builtins import refusal
 from kube_sync.opa.client import OpaClient
 from kube_sync.policies.bundle import Bundle
-from kube_sync.policies.bundle_server import RESOURCE, Shelf, Stands
+from kube_sync.policies.bundle_server import RESOURCE, BundleServer, Stands
 from kube_sync.policies.bundle_server import Refused as Unpublished
 from kube_sync.policies.choice import Versions
 from kube_sync.policies.epoch import Epoch
 from kube_sync.policies.guard import Guard
 from kube_sync.policies.loader import PolicyLoader, policy_loader
 from kube_sync.policies.marker import State
-from kube_sync.policies.placementpolicy_status import Outcome, Told, Tried
+from kube_sync.policies.placementpolicy_status import CandidateOutcome, PolicyOutcome, Told
 from kube_sync.policies.quarantine import Quarantine
 from kube_sync.policies.reading import Reading
 from kube_sync.policies.reporter import Reporter
@@ -89,7 +89,7 @@ class Noting(Readiness):
         self._met()
 
 
-class Watched(Shelf):
+class Watched(BundleServer):
     """A Shelf that remembers what was given out."""
 
     def __init__(self) -> None:
@@ -150,7 +150,7 @@ class Bench:
         listed(self.maps, Listing([], ResourceVersion("1")))
         self.objects = PlacementPolicies(NAMESPACE, self.wake)
         listed(self.objects, Listing([], ResourceVersion("1")))
-        self.told: dict[str, Outcome | Tried | None] = {}  # by name
+        self.told: dict[str, PolicyOutcome | CandidateOutcome | None] = {}  # by name
         self.tellings: list[list[str]] = []  # the names of all that was told of at once
         self.loaded = asyncio.Event()
         self.loaded.set()
@@ -959,7 +959,7 @@ async def test_candidate_at_fault_touches_nothing_and_says_why(bench: Bench) -> 
         (cause,) = error_of(bench, "q")["errors"]
         assert cause["location"] == {"file": f"{NAMESPACE}/q/a.rego", "row": 2, "col": 1}
         outcome = bench.told["q"]
-        assert isinstance(outcome, Tried)
+        assert isinstance(outcome, CandidateOutcome)
         assert json.loads(outcome.said)["error"]["code"] == "forbidden"
         assert bench.faults[-1] is None
         assert "policies" not in bench.readiness.reasons
@@ -969,7 +969,7 @@ async def test_candidate_that_cannot_be_read_says_so(bench: Bench) -> None:
     bench.put_spec("p", {"modules": "package b", "stage": "candidate"})
     async with bench.applied_once():
         outcome = bench.told["p"]
-        assert isinstance(outcome, Tried)
+        assert isinstance(outcome, CandidateOutcome)
         assert "unreadable" in outcome.said
 
 
@@ -1074,7 +1074,7 @@ async def test_placementpolicy_is_loaded_beside_a_configmap_of_its_name(bench: B
     async with bench.applied_once():
         assert bench.modules == {"p/a.rego": "package a", "p.PlacementPolicy/a.rego": "package b"}
         assert bench.status == {"p": OK}
-        assert bench.told == {"p": Outcome(held=True)}
+        assert bench.told == {"p": PolicyOutcome(held=True)}
 
 
 class Late(Kept):
@@ -1104,7 +1104,7 @@ async def test_placementpolicy_that_comes_while_others_are_loaded_says_nothing_u
     async with bench.applied_once():
         assert [name for told in bench.tellings for name in told] == ["p", "p", "q"]
         outcome = bench.told["q"]
-        assert isinstance(outcome, Outcome)
+        assert isinstance(outcome, PolicyOutcome)
         assert outcome.causes
 
 
@@ -1144,12 +1144,12 @@ async def test_staged_policies_of_either_kind_are_one_lane_and_counted_together(
             ),
             "kube_sync_stage/shadow/batch": "package batch.shadow",
         }
-        assert bench.told["p"] == Outcome(held=True)
+        assert bench.told["p"] == PolicyOutcome(held=True)
         bench.idle.clear()
         bench.loader.count(Counted(3, {"moves": 2}))
         await bench.until_idle()
         outcome = bench.told["p-candidate"]
-        assert isinstance(outcome, Tried)
+        assert isinstance(outcome, CandidateOutcome)
         said, annotation = (
             json.loads(outcome.said),
             json.loads(bench.status["p-candidate"] or ""),
@@ -1173,7 +1173,7 @@ async def test_staged_placementpolicy_of_another_shape_is_no_empty_one(bench: Be
     async with bench.applied_once():
         assert bench.lanes == {}
         outcome = bench.told["p-candidate"]
-        assert isinstance(outcome, Tried)
+        assert isinstance(outcome, CandidateOutcome)
         assert "unreadable" in outcome.said
 
 
@@ -1186,7 +1186,7 @@ async def test_placementpolicy_that_does_not_compile_keeps_its_last_good_version
         await bench.until_idle()
         assert bench.modules == {"p.PlacementPolicy/a.rego": "package a"}
         outcome = bench.told["p"]
-        assert isinstance(outcome, Outcome)
+        assert isinstance(outcome, PolicyOutcome)
         assert outcome.held
         assert outcome.causes[0]["location"]["file"] == "policies/p.PlacementPolicy/a.rego"
         assert "policy PlacementPolicy policies/p: not in force" in (bench.faults[-1] or "")
@@ -1200,7 +1200,7 @@ async def test_last_good_version_of_what_cannot_be_read_outlives_the_process(ben
     async with bench.applied_once():
         assert bench.modules == {"p.PlacementPolicy/a.rego": "package a"}
         outcome = bench.told["p"]
-        assert isinstance(outcome, Outcome)
+        assert isinstance(outcome, PolicyOutcome)
         assert outcome.held
         assert [cause["code"] for cause in outcome.causes] == ["unreadable"]
 

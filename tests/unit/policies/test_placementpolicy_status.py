@@ -16,9 +16,9 @@ from kube_sync.opa.scratch import Cause
 from kube_sync.policies.bundle import digest
 from kube_sync.policies.configmap_status import account
 from kube_sync.policies.placementpolicy_status import (
-    Outcome,
+    CandidateOutcome,
     Outcomes,
-    Tried,
+    PolicyOutcome,
     as_annotation,
     conditions,
     unreadable,
@@ -32,11 +32,11 @@ BROKEN: Cause = {
     "message": "unexpected }",
     "location": {"file": f"{KEY}/a.rego", "row": 3},
 }
-FINE = Outcome()
+FINE = PolicyOutcome()
 
 
 def said(
-    outcome: Outcome | Tried | None, policy: PlacementPolicy = POLICY
+    outcome: PolicyOutcome | CandidateOutcome | None, policy: PlacementPolicy = POLICY
 ) -> dict[str, tuple[str, ...]]:
     """Return status, reason and message of each condition."""
     found = conditions(policy, outcome)
@@ -54,7 +54,7 @@ def test_policy_that_decides_is_compiled_active_and_in_nobodys_way() -> None:
 def test_compiler_errors_are_told_with_file_and_row() -> None:
     elsewhere = BROKEN | {"location": {"file": "ns/lib/b.rego", "row": 7}}
     nowhere: Cause = {"code": "timeout", "message": "took too long"}
-    status, reason, message = said(Outcome([BROKEN, elsewhere, nowhere]))["Compiled"]
+    status, reason, message = said(PolicyOutcome([BROKEN, elsewhere, nowhere]))["Compiled"]
     assert (status, reason) == ("False", "CompileError")
     assert message.splitlines() == [
         "a.rego:3: rego_parse_error: unexpected }",
@@ -64,18 +64,18 @@ def test_compiler_errors_are_told_with_file_and_row() -> None:
 
 
 def test_it_says_what_is_in_force_instead() -> None:
-    assert said(Outcome([BROKEN], held=True))["Active"] == (
+    assert said(PolicyOutcome([BROKEN], held=True))["Active"] == (
         "False",
         "LastGood",
         "its last good version is in force instead",
     )
-    assert said(Outcome([BROKEN]))["Active"][:2] == ("False", "NotInForce")
+    assert said(PolicyOutcome([BROKEN]))["Active"][:2] == ("False", "NotInForce")
 
 
 def test_rivals_of_either_kind_are_named() -> None:
     other = ObjectKey("ns", "other")
     rivals = frozenset({other, policy_key(other)})
-    assert said(Outcome(rivals=rivals))["Conflicting"] == (
+    assert said(PolicyOutcome(rivals=rivals))["Conflicting"] == (
         "True",
         "Conflict",
         "conflicts with ConfigMap ns/other\nconflicts with PlacementPolicy ns/other",
@@ -83,7 +83,7 @@ def test_rivals_of_either_kind_are_named() -> None:
 
 
 def test_what_no_policy_may_say_is_a_reason_of_its_own() -> None:
-    found = said(Outcome([forbidden(f"{KEY}/a.rego", Finding("package system is reserved"))]))
+    found = said(PolicyOutcome([forbidden(f"{KEY}/a.rego", Finding("package system is reserved"))]))
     assert found["Compiled"] == (
         "False",
         "Forbidden",
@@ -100,21 +100,21 @@ def test_what_no_policy_may_say_is_a_reason_of_its_own() -> None:
     ],
 )
 def test_what_took_too_much_or_ended_opa_is_a_reason_of_its_own(code: str, reason: str) -> None:
-    found = said(Outcome([{"code": code, "message": "of memory"}], held=True))
+    found = said(PolicyOutcome([{"code": code, "message": "of memory"}], held=True))
     assert found["Compiled"] == ("False", reason, f"{code}: of memory")
     assert found["Active"][1] == "LastGood"
 
 
 def test_what_cannot_be_read_is_a_reason_of_its_own() -> None:
     policy = replace(POLICY, modules={}, unreadable="spec: Expected `object`")
-    found = said(Outcome(unreadable(policy), held=True), policy)
+    found = said(PolicyOutcome(unreadable(policy), held=True), policy)
     assert found["Compiled"][:2] == ("False", "Unreadable")
     assert "Expected `object`" in found["Compiled"][2]
     assert found["Active"][1] == "LastGood"
 
 
 def test_what_opa_does_not_take_compiles_and_is_not_active() -> None:
-    found = said(Outcome(refused=[{"code": "unauthorized", "message": "403"}]))
+    found = said(PolicyOutcome(refused=[{"code": "unauthorized", "message": "403"}]))
     assert found["Compiled"][0] == "True"
     assert found["Active"] == (
         "False",
@@ -154,7 +154,9 @@ class Bench:
         self.time += timedelta(hours=1)
         return self.time
 
-    def tell(self, policy: PlacementPolicy, outcome: Outcome | Tried | None) -> list[str]:
+    def tell(
+        self, policy: PlacementPolicy, outcome: PolicyOutcome | CandidateOutcome | None
+    ) -> list[str]:
         """Return the times of what was wanted last."""
         self.outcomes.tell([(policy, outcome)])
         return [one["lastTransitionTime"][11:13] for one in self.wanted[-1]]
@@ -180,7 +182,7 @@ def test_what_is_right_already_is_not_wanted() -> None:
 def test_only_what_changes_gets_another_time() -> None:
     bench = Bench()
     assert bench.tell(POLICY, FINE) == ["01", "01", "01"]
-    assert bench.tell(bench.as_written(), Outcome([BROKEN])) == ["02", "02", "01"]
+    assert bench.tell(bench.as_written(), PolicyOutcome([BROKEN])) == ["02", "02", "01"]
 
 
 def test_what_is_told_again_before_its_write_was_seen_is_the_same_write() -> None:
@@ -206,7 +208,7 @@ def test_what_was_written_and_removed_by_somebody_is_written_again() -> None:
 
 SHADOW = replace(POLICY, stage="shadow", stands_for=policy_key(ObjectKey("ns", "other")))
 TOO_MUCH: Cause = {"code": "too_expensive", "message": "too expensive to compile (1 s)"}
-COUNTED = Tried(status_of(SHADOW, (), Counted(7, {"moves": 2}), [SHADOW]))
+COUNTED = CandidateOutcome(status_of(SHADOW, (), Counted(7, {"moves": 2}), [SHADOW]))
 
 
 def test_staged_policy_has_no_effect_and_says_so() -> None:
@@ -218,7 +220,7 @@ def test_staged_policy_has_no_effect_and_says_so() -> None:
 
 
 def test_staged_policy_at_fault_says_why_with_file_and_row() -> None:
-    found = said(Tried(account([BROKEN], (), in_force=False)), SHADOW)
+    found = said(CandidateOutcome(account([BROKEN], (), in_force=False)), SHADOW)
     assert found["Compiled"] == (
         "False",
         "CompileError",
@@ -226,7 +228,7 @@ def test_staged_policy_at_fault_says_why_with_file_and_row() -> None:
     )
     assert found["Active"][:2] == ("False", "NotStaged")
     unmovable: Cause = {"code": "stage", "message": "leads to both sets"}
-    found = said(Tried(account([unmovable], (), in_force=False)), SHADOW)
+    found = said(CandidateOutcome(account([unmovable], (), in_force=False)), SHADOW)
     assert found["Compiled"] == ("False", "NotStaged", "stage: leads to both sets")
 
 
@@ -245,7 +247,7 @@ def test_what_was_counted_is_a_field_of_the_status_and_goes_with_the_stage() -> 
     written = bench.as_written()
     bench.tell(replace(written, stage="shadow"), COUNTED)
     assert len(bench.wanted) == 1
-    more = Tried(status_of(SHADOW, (), Counted(8, {"moves": 2}), ()))
+    more = CandidateOutcome(status_of(SHADOW, (), Counted(8, {"moves": 2}), ()))
     assert bench.tell(replace(written, stage="shadow"), more) == ["01", "01", "01"]
     assert bench.staged[-1]["objects"] == 8
     bench.tell(written, FINE)
@@ -274,7 +276,7 @@ def test_status_says_what_the_annotation_of_a_configmap_would() -> None:
     written = replace(bench.as_written(), stage="shadow")
     assert json.loads(as_annotation(written) or "") == json.loads(COUNTED.said)
     assert as_annotation(replace(written, generation=5)) is None
-    bench.tell(SHADOW, Tried(account([BROKEN], (), in_force=False)))
+    bench.tell(SHADOW, CandidateOutcome(account([BROKEN], (), in_force=False)))
     found = json.loads(as_annotation(bench.as_written()) or "")
     assert (found["status"], "unexpected }" in found["error"]["message"]) == ("error", True)
 
@@ -284,8 +286,10 @@ EFFECT = {"share": "0.25", "namespaces": ["shop"]}
 HALTED = {"why": ["1 would be failed, at most 0 may"], "counts": {"objects": 8}}
 
 
-def canary_says(status: str = "ok", **more: Any) -> Tried:
-    return Tried(json.dumps({"status": status, "stage": "canary", "effect": None, **more}))
+def canary_says(status: str = "ok", **more: Any) -> CandidateOutcome:
+    return CandidateOutcome(
+        json.dumps({"status": status, "stage": "canary", "effect": None, **more})
+    )
 
 
 @pytest.mark.parametrize(
@@ -306,7 +310,7 @@ def canary_says(status: str = "ok", **more: Any) -> Tried:
     ],
 )
 def test_canary_does_not_decide_on_all_and_says_on_what(
-    outcome: Tried | None, reason: str, why: str
+    outcome: CandidateOutcome | None, reason: str, why: str
 ) -> None:
     assert said(outcome, CANARY)["Active"] == ("False", reason, why)
 
@@ -324,7 +328,7 @@ def test_what_is_said_of_a_canary_has_no_field_that_is_null() -> None:
     "outcome",
     [canary_says(), canary_says(effect=EFFECT), canary_says("halted", halted=HALTED)],
 )
-def test_what_a_canary_says_stands_until_this_process_knows_more(outcome: Tried) -> None:
+def test_what_a_canary_says_stands_until_this_process_knows_more(outcome: CandidateOutcome) -> None:
     bench = Bench()
     bench.tell(CANARY, outcome)
     written = replace(bench.as_written(), stage="canary")
@@ -342,7 +346,7 @@ def test_canary_that_was_halted_says_so_as_a_configmap_does() -> None:
 
 
 CANDIDATE = replace(POLICY, stage="candidate", stands_for=policy_key(ObjectKey("ns", "other")))
-COMPILED = Tried(status_of(CANDIDATE, (), None, ()))
+COMPILED = CandidateOutcome(status_of(CANDIDATE, (), None, ()))
 
 
 def test_candidate_that_compiles_says_so_and_how_to_plan_with_it() -> None:
@@ -365,14 +369,14 @@ def test_candidate_that_compiles_says_so_and_how_to_plan_with_it() -> None:
 
 
 def test_candidate_at_fault_says_why_with_file_and_row() -> None:
-    found = said(Tried(account([BROKEN], (), in_force=False)), CANDIDATE)
+    found = said(CandidateOutcome(account([BROKEN], (), in_force=False)), CANDIDATE)
     assert found["Compiled"] == (
         "False",
         "CompileError",
         "a.rego:3: rego_parse_error: unexpected }",
     )
     assert found["Active"][:2] == ("False", "Candidate")
-    found = said(Tried(account([TOO_MUCH], (), in_force=False)), CANDIDATE)
+    found = said(CandidateOutcome(account([TOO_MUCH], (), in_force=False)), CANDIDATE)
     assert found["Compiled"][:2] == ("False", "TooExpensive")
 
 
@@ -388,7 +392,7 @@ def test_what_another_process_said_of_a_candidate_stands_until_this_one_knows() 
 
 def test_policy_of_a_stage_that_nobody_knows_says_no_more_than_that() -> None:
     unmovable: Cause = {"code": "stage", "message": "nobody knows the stage"}
-    tried = Tried(account([unmovable], (), in_force=False))
+    tried = CandidateOutcome(account([unmovable], (), in_force=False))
     found = said(tried, replace(CANDIDATE, stage="later"))
     assert {name: one[:2] for name, one in found.items()} == {
         "Compiled": ("Unknown", "NotTried"),
@@ -398,6 +402,8 @@ def test_policy_of_a_stage_that_nobody_knows_says_no_more_than_that() -> None:
 
 
 def test_what_a_policy_in_force_cannot_read_is_told_beside_that_it_decides() -> None:
-    status, reason, message = said(Outcome(warnings=("data.a of secrets is undefined",)))["Active"]
+    status, reason, message = said(PolicyOutcome(warnings=("data.a of secrets is undefined",)))[
+        "Active"
+    ]
     assert (status, reason) == ("True", "InForce")
     assert message.splitlines() == ["decisions are made by it", "data.a of secrets is undefined"]

@@ -10,7 +10,7 @@ import pytest
 from kube_sync.errors import Retriable, Undecided
 from kube_sync.objects import ObjectKey
 from kube_sync.policykinds.held import HeldPolicy
-from kube_sync.policykinds.judge import EngineJudge
+from kube_sync.policykinds.judge import OpaPolicyChecker
 from kube_sync.policykinds.kinds import METADATA
 from kube_sync.policykinds.reports import Report
 
@@ -40,8 +40,8 @@ def policy(name: str, spec: Any = None) -> HeldPolicy:
     return HeldPolicy(ObjectKey("shop", name), "u", 1, (), json.dumps(body).encode())
 
 
-def judge(engine: Engine) -> EngineJudge:
-    return EngineJudge(METADATA, engine, "kubernetes")
+def judge(engine: Engine) -> OpaPolicyChecker:
+    return OpaPolicyChecker(METADATA, engine, "kubernetes")
 
 
 @pytest.mark.parametrize(

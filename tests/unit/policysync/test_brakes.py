@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.config import PolicySync, SyncBrakes
-from kube_sync.guard import Held, Limits
+from kube_sync.guard import Limits, Withheld
 from kube_sync.objects import GroupVersionResource
-from kube_sync.policysync.brakes import Brakes, Standing, Weighed, brakes_of
+from kube_sync.policysync.brakes import Brakes, CopyState, HoldReport, brakes_of
 from kube_sync.policysync.copies import CopyKey, PolicyId
 from kube_sync.policysync.window import read, written
 from kube_sync.runtime.freshness import Stale
@@ -30,15 +30,15 @@ def policy(name: str) -> PolicyId:
     return PolicyId(GVR, "shop", name)
 
 
-def kept(*sources: str) -> Standing:
-    return Standing(frozenset(sources or [EDGE]))
+def kept(*sources: str) -> CopyState:
+    return CopyState(frozenset(sources or [EDGE]))
 
 
-def lost(*sources: str, at_once: bool = False, leaving: float | None = None) -> Standing:
-    return Standing(frozenset(sources or [EDGE]), wanted=False, at_once=at_once, leaving=leaving)
+def lost(*sources: str, at_once: bool = False, leaving: float | None = None) -> CopyState:
+    return CopyState(frozenset(sources or [EDGE]), wanted=False, at_once=at_once, leaving=leaving)
 
 
-DELETED = Standing(wanted=False, at_once=True)
+DELETED = CopyState(wanted=False, at_once=True)
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Hub:
     grace: float = GRACE
     now: float = NOW
     approved: frozenset[str] = frozenset()
-    copies: dict[str, dict[str, Standing]] = field(default_factory=dict)
+    copies: dict[str, dict[str, CopyState]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.begin()
@@ -74,7 +74,7 @@ class Hub:
             self.copies[name] = dict.fromkeys(clusters, kept(*sources))
             self.tell(name)
 
-    def change(self, name: str, clusters: Iterable[str], to: Standing | None) -> None:
+    def change(self, name: str, clusters: Iterable[str], to: CopyState | None) -> None:
         for cluster in clusters:
             if to is None:
                 del self.copies[name][cluster]
@@ -82,13 +82,13 @@ class Hub:
                 self.copies[name][cluster] = to
         self.tell(name)
 
-    def weigh(self, *stale: Stale) -> Weighed:
+    def weigh(self, *stale: Stale) -> HoldReport:
         return self.brakes.weigh(stale, self.approved, self.now)
 
-    def take(self, name: str, cluster: str) -> Held | float:
+    def take(self, name: str, cluster: str) -> Withheld | float:
         return self.brakes.take(CopyKey(policy(name), cluster), self.now)
 
-    def taken(self, *stale: Stale) -> dict[tuple[str, str], Held | float]:
+    def taken(self, *stale: Stale) -> dict[tuple[str, str], Withheld | float]:
         """Weigh, and take all that is not wanted."""
         self.weigh(*stale)
         return {
@@ -110,14 +110,14 @@ def clusters(number: int) -> list[str]:
     return [f"c{n:03}" for n in range(number)]
 
 
-def reasons(taken: Mapping[tuple[str, str], Held | float]) -> set[str]:
+def reasons(taken: Mapping[tuple[str, str], Withheld | float]) -> set[str]:
     assert taken
-    assert all(isinstance(one, Held) for one in taken.values())
-    return {one.reason for one in taken.values() if isinstance(one, Held)}
+    assert all(isinstance(one, Withheld) for one in taken.values())
+    return {one.reason for one in taken.values() if isinstance(one, Withheld)}
 
 
-def gone(taken: Mapping[tuple[str, str], Held | float]) -> set[tuple[str, str]]:
-    return {key for key, one in taken.items() if not isinstance(one, Held)}
+def gone(taken: Mapping[tuple[str, str], Withheld | float]) -> set[tuple[str, str]]:
+    return {key for key, one in taken.items() if not isinstance(one, Withheld)}
 
 
 def fleet(policies: int = 5, spokes: int = 10, **more: float) -> Hub:
@@ -237,7 +237,7 @@ def test_small_steps_come_to_one_mass() -> None:
     for name in [*hub.copies][:5]:
         hub.change(name, clusters(10), DELETED)
         went += len(gone(hub.taken()))
-        if not isinstance(hub.take(name, "c000"), Held):
+        if not isinstance(hub.take(name, "c000"), Withheld):
             hub.change(name, clusters(10), None)
         hub.now += 60
     assert went == 20
@@ -342,7 +342,7 @@ def test_what_was_approved_and_marked_goes_after_a_restart_too() -> None:
         hub.change(name, clusters(10), lost())
     hub.approve()
     for (name, cluster), at in hub.taken().items():
-        assert not isinstance(at, Held)
+        assert not isinstance(at, Withheld)
         hub.copies[name][cluster] = lost(leaving=at)
     hub.now += GRACE + 1
     hub.begin()
@@ -410,19 +410,19 @@ def test_a_store_that_is_not_current_for_a_moment_holds_nothing() -> None:
 
 
 def test_a_store_that_is_not_current_holds_nothing_where_nothing_is_to_go() -> None:
-    assert fleet().weigh(Stale("gateways", inf, "not listed")) == Weighed((), 0, 50)
+    assert fleet().weigh(Stale("gateways", inf, "not listed")) == HoldReport((), 0, 50)
 
 
 def test_nothing_goes_before_it_was_weighed_with_all_others() -> None:
     hub = fleet()
     hub.change("p0", ["c000"], lost())
     held = hub.take("p0", "c000")
-    assert isinstance(held, Held)
+    assert isinstance(held, Withheld)
     assert (held.kind, held.until) == ("unseen", NOW + 1)
     hub.weigh()
     hub.change("p1", ["c001"], lost())
-    assert isinstance(hub.take("p1", "c001"), Held)
-    assert not isinstance(hub.take("p0", "c000"), Held)
+    assert isinstance(hub.take("p1", "c001"), Withheld)
+    assert not isinstance(hub.take("p0", "c000"), Withheld)
 
 
 def test_what_was_weighed_a_while_ago_is_weighed_again() -> None:
@@ -430,14 +430,14 @@ def test_what_was_weighed_a_while_ago_is_weighed_again() -> None:
     hub.change("p0", ["c000"], lost())
     hub.weigh()
     hub.now += 6
-    assert isinstance(hub.take("p0", "c000"), Held)
+    assert isinstance(hub.take("p0", "c000"), Withheld)
 
 
 def test_what_is_wanted_is_not_let_go() -> None:
     hub = fleet()
     hub.weigh()
-    assert isinstance(hub.take("p0", "c000"), Held)
-    assert isinstance(hub.take("p9", "c000"), Held)
+    assert isinstance(hub.take("p0", "c000"), Withheld)
+    assert isinstance(hub.take("p9", "c000"), Withheld)
 
 
 def test_what_is_gone_or_wanted_again_is_held_no_more() -> None:
@@ -485,9 +485,9 @@ _change = st.tuples(_names, _clusters, _to)
 
 @given(st.lists(_change, max_size=60), st.randoms(use_true_random=False))
 def test_what_is_held_does_not_depend_on_the_order(
-    changes: list[tuple[str, str, Standing | None]], rng: random.Random
+    changes: list[tuple[str, str, CopyState | None]], rng: random.Random
 ) -> None:
-    world: dict[str, dict[str, Standing]] = {}
+    world: dict[str, dict[str, CopyState]] = {}
     for name, cluster, to in changes:
         if to is not None:
             world.setdefault(name, {})[cluster] = to
@@ -511,7 +511,7 @@ def test_what_is_held_does_not_depend_on_the_order(
     st.integers(0, 4),
 )
 def test_no_small_steps_within_the_window_remove_more_than_the_limit(
-    steps: list[tuple[list[tuple[str, str, Standing | None]], int]], share: float, floor: int
+    steps: list[tuple[list[tuple[str, str, CopyState | None]], int]], share: float, floor: int
 ) -> None:
     """But for what is of one policy, or of one cluster, and so one removal."""
     hub = Hub(limits=Limits(shrink=0.3, mass_share=share, mass_floor=floor))

@@ -14,7 +14,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.policysync.classes import Classes
 from kube_sync.policysync.hubstate import GATEWAY_CLASSES
 from kube_sync.policysync.news import News
-from kube_sync.policysync.statuses import CONTROLLER, Telling
+from kube_sync.policysync.statuses import CONTROLLER, HubStatusWriter
 from kube_sync.policysync.validation import VERBS
 from kube_sync.runtime.backoff import Backoff
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
@@ -29,7 +29,9 @@ TYPE = "kube-sync.io/PolicySync"
 
 
 class Rig:
-    def __init__(self, api: FakeApiServer, telling: Telling, *, allowed: bool = True) -> None:
+    def __init__(
+        self, api: FakeApiServer, telling: HubStatusWriter, *, allowed: bool = True
+    ) -> None:
         self.api = api
         self.now = 0.0
         self.world = World(allowed=allowed)
@@ -69,7 +71,7 @@ async def rig_of(tmp_path: Path, *, allowed: bool = True) -> AsyncGenerator[Rig]
         api.define(GATEWAY_CLASSES, "GatewayClass", builtin=False, namespaced=False)
         found = Rig(
             api,
-            Telling(client, FencedWriter(lambda: 10.0)),
+            HubStatusWriter(client, FencedWriter(lambda: 10.0)),
             allowed=allowed,
         )
         async with running(found.classes.run()):

@@ -23,7 +23,7 @@ from kube_sync.policysync.copies import MANAGED, MANAGER, PolicyId
 from kube_sync.policysync.direct import DirectPlacer, spoke_kinds
 from kube_sync.policysync.downstream import Downstream
 from kube_sync.policysync.fields import FIELDS
-from kube_sync.policysync.placers import AT_ONCE, Placers, Way
+from kube_sync.policysync.placers import AT_ONCE, PlacerRoute, Placers
 from kube_sync.policysync.plan import Apply
 from kube_sync.policysync.spoke import Manners
 from kube_sync.policysync.works import LEAVING
@@ -415,7 +415,7 @@ async def test_many_policies_for_a_spoke_that_hangs_delay_no_other_spoke(
     fleet.east.http.fault(patches(AUTH), hang(), times=100)
     async with fleet.placed(patience=60.0) as placer:
         placers = Placers(FencedWriter(lambda: 10.0))
-        placers.add(Way(placer, apart=True))
+        placers.add(PlacerRoute(placer, apart=True))
         east = [placers.do(Apply(copy("east", name))) for name in names]
         async with running(*map(_quietly, east)):
             await until(lambda: len(fleet.writes("east")) >= 4)

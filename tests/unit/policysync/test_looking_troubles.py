@@ -13,7 +13,7 @@ import pytest
 from kube_sync.errors import Conflict
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.desired import PLACEMENT
-from kube_sync.policysync.looking import Look
+from kube_sync.policysync.looking import PolicyState
 from kube_sync.policysync.placers import AT_ONCE, Subject, subject_of
 from kube_sync.policysync.plan import Apply
 from tests.fakes.copies import AUTH, copy, policy
@@ -94,7 +94,7 @@ async def test_what_nobody_has_thought_of_is_the_trouble_of_one_policy(rig: Rig)
     broken = {"count": 0, "broken": True}
     right = rig.look
 
-    def look(subject: Subject, *rest: Any) -> Look:
+    def look(subject: Subject, *rest: Any) -> PolicyState:
         if broken["broken"] and subject == subject_of(LOGIN):
             broken["count"] += 1
             raise ZeroDivisionError

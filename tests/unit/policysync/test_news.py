@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kube_sync.guard import Held
+from kube_sync.guard import Withheld
 from kube_sync.kube.approvals import APPROVED
 from kube_sync.kube.conditions import Condition
 from kube_sync.kube.events import Occurrence, Reference
 from kube_sync.objects import ObjectKey
-from kube_sync.policysync.looking import Look
+from kube_sync.policysync.looking import PolicyState
 from kube_sync.policysync.news import News
 from kube_sync.policysync.statuses import HELD, TYPE
 from kube_sync.runtime.freshness import Stale
@@ -144,7 +144,10 @@ async def test_what_is_deleted_is_told_without_a_condition(rig: Rig) -> None:
 
 
 def test_a_kind_that_is_not_defined_any_more_has_no_name_to_tell_by() -> None:
-    found = Look(LOGIN, None, {}), {"east": Held("mass", "many would be removed", "fewer")}
+    found = (
+        PolicyState(LOGIN, None, {}),
+        {"east": Withheld("mass", "many would be removed", "fewer")},
+    )
     events: list[Occurrence] = []
     for kind in ("", "AuthPolicy"):
         News(lambda what, _: events.append(what), lambda _, kind=kind: kind).removals(*found, {})  # type: ignore[misc]
@@ -155,8 +158,8 @@ def test_objects_that_cannot_be_read_are_told_of_or_passed_over_but_fail_nobody(
     events: list[Occurrence] = []
     news = News(lambda what, _: events.append(what), lambda _: "AuthPolicy")
     strange = {"metadata": "what", "status": "what"}
-    found = Look(LOGIN, None, {}, body=strange)
-    news.removals(found, {"east": Held("mass", "many would be removed", "fewer")}, {})
+    found = PolicyState(LOGIN, None, {}, body=strange)
+    news.removals(found, {"east": Withheld("mass", "many would be removed", "fewer")}, {})
     news.refused(strange, [Condition(TYPE, "False", "InvalidParameters", "no")])
     assert [one.regarding.uid for one in events] == [""]
 

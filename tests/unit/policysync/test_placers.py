@@ -8,7 +8,7 @@ from kube_sync.errors import Conflict, Retriable
 from kube_sync.kube.fencedwriter import Fenced, FencedWriter
 from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.copies import Copy, CopyKey, Placed
-from kube_sync.policysync.placers import Placers, Way, subject_of
+from kube_sync.policysync.placers import PlacerRoute, Placers, subject_of
 from kube_sync.policysync.plan import Apply, Leave, Remove
 from tests.fakes.copies import AUTH, copy, policy
 from tests.fakes.placing import MemoryPlacer
@@ -30,8 +30,8 @@ class Two:
             MemoryPlacer(self.placers.heard),
         )
         self.reached: dict[str, bool | None] = {}
-        self.placers.add(Way(self.first, lambda cluster: self.reached.get(cluster, False)))
-        self.placers.add(Way(self.second, lambda cluster: cluster == "west"))
+        self.placers.add(PlacerRoute(self.first, lambda cluster: self.reached.get(cluster, False)))
+        self.placers.add(PlacerRoute(self.second, lambda cluster: cluster == "west"))
 
 
 @pytest.fixture

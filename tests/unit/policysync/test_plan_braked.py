@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kube_sync.guard import Limits
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.policysync.brakes import Brakes, Standing
+from kube_sync.policysync.brakes import Brakes, CopyState
 from kube_sync.policysync.copies import Copy, CopyKey, Placed, PolicyId
 from kube_sync.policysync.desired import Desired
 from kube_sync.policysync.plan import Apply, Braked, Leave, Remove, braked, plan, standings
@@ -161,36 +161,36 @@ def test_a_mark_that_is_due_by_itself_is_not_put_off() -> None:
 @pytest.mark.parametrize(
     ("want", "more", "standing"),
     [
-        (wanted("c0"), {}, Standing(GATEWAY)),
-        (wanted(uncertain=frozenset(["c0"])), {}, Standing(GATEWAY)),
-        (wanted(), {}, Standing(GATEWAY, wanted=False)),
-        (wanted("c0"), {"gone": {"c0"}}, Standing(GATEWAY, wanted=False, at_once=True)),
-        (wanted("c0"), {"managed": {"c0"}}, Standing(GATEWAY | MANAGED)),
-        (wanted(), {"managed": {"c0"}}, Standing(GATEWAY, wanted=False)),
+        (wanted("c0"), {}, CopyState(GATEWAY)),
+        (wanted(uncertain=frozenset(["c0"])), {}, CopyState(GATEWAY)),
+        (wanted(), {}, CopyState(GATEWAY, wanted=False)),
+        (wanted("c0"), {"gone": {"c0"}}, CopyState(GATEWAY, wanted=False, at_once=True)),
+        (wanted("c0"), {"managed": {"c0"}}, CopyState(GATEWAY | MANAGED)),
+        (wanted(), {"managed": {"c0"}}, CopyState(GATEWAY, wanted=False)),
         (
             wanted("c0"),
             {"gone": {"c0"}, "managed": {"c0"}},
-            Standing(GATEWAY | MANAGED, wanted=False, at_once=True),
+            CopyState(GATEWAY | MANAGED, wanted=False, at_once=True),
         ),
         (
             wanted(abandoned=frozenset(["c0"])),
             {"gone": {"c0"}, "managed": {"c0"}},
-            Standing(frozenset(), wanted=False, at_once=True),
+            CopyState(frozenset(), wanted=False, at_once=True),
         ),
         (
             wanted(abandoned=frozenset(["c0"])),
             {},
-            Standing(frozenset(), wanted=False, at_once=True),
+            CopyState(frozenset(), wanted=False, at_once=True),
         ),
-        (None, {}, Standing(frozenset(), wanted=False, at_once=True)),
+        (None, {}, CopyState(frozenset(), wanted=False, at_once=True)),
         (
             None,
             {"vanished": "kind AuthPolicy"},
-            Standing(frozenset(["kind AuthPolicy"]), wanted=False),
+            CopyState(frozenset(["kind AuthPolicy"]), wanted=False),
         ),
     ],
 )
-def test_how_a_copy_stands(want: Desired | None, more: dict[str, str], standing: Standing) -> None:
+def test_how_a_copy_stands(want: Desired | None, more: dict[str, str], standing: CopyState) -> None:
     assert standings(want, {"c0": placed("c0")}, **more) == {"c0": standing}  # type: ignore[arg-type]
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_sync.guard import Held
+from kube_sync.guard import Withheld
 from kube_sync.kube.conditions import Condition
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import MANAGER
@@ -99,8 +99,8 @@ def test_what_was_observed_of_a_newer_generation_stays() -> None:
 
 
 def test_held_removals_are_told_with_what_releases_them_but_not_those_of_a_moment() -> None:
-    mass = Held("mass", "9 of 9 copies would be removed", "approve moves-1")
-    unseen = Held("unseen", "not yet weighed", "the next look", 5.0)
+    mass = Withheld("mass", "9 of 9 copies would be removed", "approve moves-1")
+    unseen = Withheld("unseen", "not yet weighed", "the next look", 5.0)
     (said,) = removals_held({"east": mass, "west": mass, "north": unseen})
     assert said.message == (
         "east, west: 9 of 9 copies would be removed (released by: approve moves-1)"

@@ -12,7 +12,7 @@ from kube_sync.kube.conditions import Condition
 from kube_sync.kube.fencedwriter import Fenced, FencedWriter
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import MANAGER, PLACED, STATUS
-from kube_sync.policysync.statuses import CONTROLLER, Telling
+from kube_sync.policysync.statuses import CONTROLLER, HubStatusWriter
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import kube_of
 from tests.fakes.copies import AUTH
@@ -23,7 +23,7 @@ SYNCED = Condition("kube-sync.io/Synced", "True", "Synced", "synced to east")
 
 
 class World:
-    def __init__(self, api: FakeApiServer, telling: Telling) -> None:
+    def __init__(self, api: FakeApiServer, telling: HubStatusWriter) -> None:
         self.api = api
         self.telling = telling
         self.left = 10.0
@@ -40,7 +40,7 @@ async def world(tmp_path: Path) -> AsyncGenerator[World]:
         api.put(AUTH, KEY, metadata={"annotations": {PLACED: "[]", "other": "x"}}, spec={})
         fenced = FencedWriter(lambda: found.left)
         now = datetime(2026, 1, 1, tzinfo=UTC)
-        found = World(api, Telling(client, fenced, lambda: now))
+        found = World(api, HubStatusWriter(client, fenced, lambda: now))
         yield found
 
 

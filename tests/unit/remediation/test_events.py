@@ -13,7 +13,7 @@ from kube_sync.kube.eventrecorder import EventRecorder
 from kube_sync.kube.events import EVENTS, Reporter
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
-from kube_sync.remediation.events import CONTROLLER, Telling
+from kube_sync.remediation.events import CONTROLLER, EventReporter
 from kube_sync.remediation.holds import Wait, Waiting
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import REPLICASETS, key, kube_of
@@ -32,7 +32,7 @@ class World:
         self.asked: list[GroupVersionResource] = []
         self.away = False
         self.leads = True
-        self.telling = Telling(recorder, self._kind_of, lambda: self.leads)
+        self.telling = EventReporter(recorder, self._kind_of, lambda: self.leads)
         self.waiting = Waiting(self.telling.tell, lambda: 1.0)
         self.recorder = recorder
 

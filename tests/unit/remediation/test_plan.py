@@ -16,9 +16,9 @@ from kube_sync.remediation.plan import (
     Amend,
     Apply,
     Current,
-    Held,
     Nothing,
     Step,
+    Unusable,
     Wanted,
     after,
     plan,
@@ -57,12 +57,12 @@ def test_an_undefined_decision_leaves_what_an_earlier_one_wrote() -> None:
 def test_a_failed_decision_holds_with_its_reason() -> None:
     """Its uid is unknown, and it must be seen nevertheless."""
     step = plan(Wanted("", None, "conflict"), Current("u", {}))
-    assert step == Held("failed", "no usable decision: conflict")
+    assert step == Unusable("failed", "no usable decision: conflict")
 
 
 def test_errors_of_the_policy_hold_even_beside_annotations() -> None:
     wanted = Wanted("u", Decision({"a": "1"}, ("no PCI", "no EU")))
-    assert plan(wanted, Current("u", {})) == Held("errors", "the policy objects: no PCI; no EU")
+    assert plan(wanted, Current("u", {})) == Unusable("errors", "the policy objects: no PCI; no EU")
 
 
 def test_annotations_as_decided_need_nothing_whatever_else_is_there() -> None:
@@ -163,13 +163,13 @@ def test_labels_that_only_the_remediator_owns_go_with_the_decision() -> None:
     ],
 )
 def test_an_undefined_decision_holds_what_an_earlier_one_wrote(current: Current) -> None:
-    assert plan(Wanted("u", None), current) == Held("undefined", "the decision is undefined")
+    assert plan(Wanted("u", None), current) == Unusable("undefined", "the decision is undefined")
 
 
 def test_the_history_of_placements_is_not_a_policys_to_decide() -> None:
     wanted = Wanted("u", Decision({HISTORY: "[]"}))
     reason = "the policy decides kube-sync.io/moves, which is not its own"
-    assert plan(wanted, Current("u", {})) == Held("errors", reason)
+    assert plan(wanted, Current("u", {})) == Unusable("errors", reason)
 
 
 def test_the_history_of_placements_stays_through_every_apply() -> None:
@@ -201,7 +201,7 @@ def test_a_placement_that_cannot_be_read_is_not_written_whoever_decided_it() -> 
     current = Current("u", {"a": "1"})
     assert isinstance(plan(wanted, current), Apply)
     step = plan(wanted, current, unreadable=Placements().unreadable)
-    assert isinstance(step, Held)
+    assert isinstance(step, Unusable)
     assert step.kind == "failed"
     assert step.reason.startswith(f"no usable decision: the policy's annotation {PLACEMENT}: expe")
 

@@ -9,13 +9,13 @@ from prometheus_client import REGISTRY
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.records import Budget, DecisionRecord, StatusRecord
-from kube_sync.guard import Guard, Held, Limits, Tightening
+from kube_sync.guard import Guard, Limits, Tightening, Withheld
 from kube_sync.guard.limits import Rate
 from kube_sync.objects import ObjectKey
 from kube_sync.remediation.brakes import Brakes
 from kube_sync.remediation.plan import Current, Write, plan
 from kube_sync.remediation.plan import Wanted as Decided
-from kube_sync.remediation.policy_limits import Easing, InForce
+from kube_sync.remediation.policy_limits import Easing, LimitSource
 from kube_sync.runtime.freshness import SETTLE_SECONDS, Stale
 from tests.memory import remembered
 from tests.unit.async_tools import Timers
@@ -48,31 +48,31 @@ def stream(world: World, status: StatusRecord, *decisions: DecisionRecord) -> No
 
 
 def test_before_anything_was_told_nobody_knows() -> None:
-    assert InForce().by is None
+    assert LimitSource().by is None
 
 
 def test_no_limits_are_known_to_be_none() -> None:
-    assert InForce().told(None) == InForce(Tightening())
-    assert InForce(Tightening(moves_burst=1)).told(None) == InForce(Tightening())
+    assert LimitSource().told(None) == LimitSource(Tightening())
+    assert LimitSource(Tightening(moves_burst=1)).told(None) == LimitSource(Tightening())
 
 
 @pytest.mark.parametrize("document", [7, "x", [], {"moves": 1}, {"not_before": []}])
 def test_what_cannot_be_read_leaves_what_was_known(document: Any) -> None:
-    before = InForce(Tightening(moves_burst=1))
+    before = LimitSource(Tightening(moves_burst=1))
     found = before.told(Budget(document))
     assert found.by == before.by
     assert str(found.trouble).startswith("data.kube_sync_budget: ")
-    assert InForce().told(Budget(document)).by is None
+    assert LimitSource().told(Budget(document)).by is None
 
 
 def test_what_the_engine_cannot_use_leaves_what_it_or_the_reader_knew() -> None:
-    known = InForce(Tightening(moves_burst=1))
-    assert known.told(Budget(None, "a conflict")) == InForce(known.by, "a conflict")
-    assert InForce().told(Budget(None, "a conflict")) == InForce(None, "a conflict")
+    known = LimitSource(Tightening(moves_burst=1))
+    assert known.told(Budget(None, "a conflict")) == LimitSource(known.by, "a conflict")
+    assert LimitSource().told(Budget(None, "a conflict")) == LimitSource(None, "a conflict")
     stands = Budget({"moves_burst": 2}, "a conflict", last_good=True)
-    assert known.told(stands) == InForce(Tightening(moves_burst=2), "a conflict")
+    assert known.told(stands) == LimitSource(Tightening(moves_burst=2), "a conflict")
     none = Budget(None, "a conflict", last_good=True)
-    assert known.told(none) == InForce(Tightening(), "a conflict")
+    assert known.told(none) == LimitSource(Tightening(), "a conflict")
 
 
 _scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
@@ -320,7 +320,7 @@ def test_what_is_wanted_already_is_asked_for_again_by_other_limits() -> None:
     brakes.tighten(Budget({"not_before": {"ns/a": 9}}))
     assert brakes.weigh({"ns": 1})
     held = brakes.take(key, current, step, evict=False)
-    assert isinstance(held, Held)
+    assert isinstance(held, Withheld)
     assert held.kind == "not_before"
     brakes.tighten(None)
     assert brakes.weigh({"ns": 1})

@@ -19,7 +19,7 @@ from kube_sync.kube.placementdecisions import (
 )
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.plan import Wanted
-from kube_sync.remediation.publication import Held, Placed, Publication, Subject, publish
+from kube_sync.remediation.publication import Placed, Publication, Subject, Unusable, publish
 
 WEB = Subject(
     GroupVersionResource("apps", "v1", "replicasets"), ObjectKey("shop", "web"), "ReplicaSet"
@@ -124,7 +124,9 @@ def test_what_the_resource_does_not_have_yet_is_not_published(has: str | None) -
     found = published(["us"])
     publication = publish(WEB, decided(preferences(["eu"])), Placed("u", has), found, fleet)
     assert (publication.write, publication.remove) == ((), ())
-    assert publication.held == Held("not_applied", "the resource does not have what was decided")
+    assert publication.held == Unusable(
+        "not_applied", "the resource does not have what was decided"
+    )
 
 
 @pytest.mark.parametrize(
@@ -248,7 +250,9 @@ def test_a_cluster_without_a_profile_holds_the_whole_placement() -> None:
     publication = publish(
         WEB, decided(text), Placed("u", text), found, lambda c, _: "x" if c == "eu" else None
     )
-    assert publication == Publication(held=Held("no_profile", "there is no ClusterProfile gone"))
+    assert publication == Publication(
+        held=Unusable("no_profile", "there is no ClusterProfile gone")
+    )
 
 
 def test_a_resource_in_no_namespace_is_not_published() -> None:

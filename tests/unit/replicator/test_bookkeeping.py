@@ -5,12 +5,12 @@ import json
 import pytest
 
 from kube_sync.opa.client import OpaClient
-from kube_sync.replicator.bookkeeping import Holdings
+from kube_sync.replicator.bookkeeping import RootIndex
 from tests.fakes.opa import FakeOpa
 
 
 async def test_new_opa_has_nothing_stale(client: OpaClient, opa: FakeOpa) -> None:
-    holdings = Holdings(client, "root", ["b", "a"])
+    holdings = RootIndex(client, "root", ["b", "a"])
     await holdings.open()
     assert holdings.stale == ()
     assert opa.data == {"kube_sync": {"collections": {"root": {"a": True, "b": True}}}}
@@ -19,8 +19,8 @@ async def test_new_opa_has_nothing_stale(client: OpaClient, opa: FakeOpa) -> Non
 async def test_what_is_listed_and_not_coming_is_stale_and_stays_listed(
     client: OpaClient, opa: FakeOpa
 ) -> None:
-    await Holdings(client, "root", ["a", "z/~0%"]).open()
-    holdings = Holdings(client, "root", ["b"])
+    await RootIndex(client, "root", ["a", "z/~0%"]).open()
+    holdings = RootIndex(client, "root", ["b"])
     for _ in range(2):  # an answer may be lost
         await holdings.open()
         assert holdings.stale == ("a", "z/~0%")
@@ -28,8 +28,8 @@ async def test_what_is_listed_and_not_coming_is_stale_and_stays_listed(
 
 
 async def test_another_root_is_not_touched(client: OpaClient, opa: FakeOpa) -> None:
-    await Holdings(client, "other", ["a"]).open()
-    holdings = Holdings(client, "root", [])
+    await RootIndex(client, "other", ["a"]).open()
+    holdings = RootIndex(client, "root", [])
     await holdings.open()
     assert holdings.stale == ()
     assert opa.data["kube_sync"]["collections"]["other"] == {"a": True}
@@ -40,7 +40,7 @@ async def test_list_that_is_none_of_ours_names_nothing(
     client: OpaClient, opa: FakeOpa, document: object
 ) -> None:
     opa.data = {"kube_sync": {"collections": {"root": document}}}
-    holdings = Holdings(client, "root", ["a"])
+    holdings = RootIndex(client, "root", ["a"])
     await holdings.open()
     assert holdings.stale == ()
     assert opa.data["kube_sync"]["collections"]["root"] == {"a": True}
@@ -49,7 +49,7 @@ async def test_list_that_is_none_of_ours_names_nothing(
 async def test_collection_is_struck_out_together_with_its_data(
     client: OpaClient, opa: FakeOpa
 ) -> None:
-    holdings = Holdings(client, "root", ["a/b", "c"])
+    holdings = RootIndex(client, "root", ["a/b", "c"])
     await holdings.open()
     opa.data["root"] = {"a/b": {"x": 1}, "c": {}}
     assert holdings.path("a/b") == ("root", "a/b")

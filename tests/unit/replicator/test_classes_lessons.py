@@ -10,7 +10,7 @@ from kube_sync.errors import Retriable, SyncError
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
-from kube_sync.replicator.classes import Lessons
+from kube_sync.replicator.classes import ClassBackfill
 from kube_sync.replicator.mirror import Mirror
 from tests.fakes.listing import at_once
 from tests.unit.async_tools import Waits, running, until
@@ -36,7 +36,7 @@ class Pupil:
         self.lists = 0
         self.failures: list[SyncError] = []
         self.waits = Waits()
-        self.lessons = Lessons(few=2, backoff=self.waits.backoff(0.1, 5.0))
+        self.lessons = ClassBackfill(few=2, backoff=self.waits.backoff(0.1, 5.0))
         self.learnt = 0
 
     @property
@@ -108,7 +108,7 @@ async def test_list_that_fails_is_waited_for_once_and_made_again() -> None:
 
 async def test_few_objects_are_not_listed_again() -> None:
     pupil = Pupil()
-    pupil.lessons = Lessons(few=3)
+    pupil.lessons = ClassBackfill(few=3)
     async with pupil.running():
         pupil.change(A)
         await asyncio.sleep(0)

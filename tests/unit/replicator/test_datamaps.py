@@ -15,7 +15,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.paths import DataPath
-from kube_sync.replicator.bookkeeping import Holdings
+from kube_sync.replicator.bookkeeping import RootIndex
 from kube_sync.replicator.datamaps import NAME, DataMaps, LastGood
 from kube_sync.replicator.writer import Writer
 from tests.fakes.http import Recorded, answer, answered_late, lose_answer
@@ -60,7 +60,7 @@ class Bench:
             [],
             self.readiness,
             self._written,
-            Holdings(self.client, "kubernetes", []),
+            RootIndex(self.client, "kubernetes", []),
             documents=self.maps,
             backoff=self.waits.backoff(),
             heartbeat=_NEVER,

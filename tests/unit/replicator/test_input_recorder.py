@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from kube_sync.config import Settings
-from kube_sync.decisions.evidence import Basis, Witness
+from kube_sync.decisions.evidence import Basis, InputReader
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
 from kube_sync.replicator.input_recorder import witnessing
@@ -47,7 +47,7 @@ def _settings(**more: Any) -> Settings:
     return msgspec.convert(whole, Settings)
 
 
-def _basis(witness: Witness | None, reads: Reads = READS) -> Basis:
+def _basis(witness: InputReader | None, reads: Reads = READS) -> Basis:
     assert witness is not None
     witness.policies_changed(reads)
     asked = witness.ask("replicasets", [KEY])

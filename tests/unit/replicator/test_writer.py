@@ -13,7 +13,7 @@ from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
-from kube_sync.replicator.bookkeeping import Holdings
+from kube_sync.replicator.bookkeeping import RootIndex
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.writer import Writer
 from tests.fakes.http import Delayed, Recorded, answer, hang, held, lose_answer
@@ -73,7 +73,7 @@ class Bench:
             [self.things, self.others],
             self.readiness,
             self._written,
-            Holdings(client, "kubernetes", ["things", "others"]),
+            RootIndex(client, "kubernetes", ["things", "others"]),
             backoff=self.waits.backoff(),
             heartbeat=beat,
             away=self.away.append,

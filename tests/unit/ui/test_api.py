@@ -18,7 +18,7 @@ from kube_sync.decisions.canary import Canary
 from kube_sync.errors import Retriable
 from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
 from kube_sync.opa.sides import Side
-from kube_sync.ui.held import Held
+from kube_sync.ui.held import RemediatorStatus
 from tests.fakes.board import DECISION, POLICY, PREFERENCES, Board, served_board
 from tests.unit.async_tools import until
 
@@ -144,7 +144,7 @@ async def test_history_is_read_on(board: Board, client: Client) -> None:
 
 async def test_story_has_inputs_rules_history_and_what_waits(board: Board, client: Client) -> None:
     mine = {"resource": "replicasets.v1.apps", "namespace": "shop", "name": "web", "kind": "pace"}
-    board.held = Held({"waiting": [mine, mine | {"name": "other"}, "odd"]})
+    board.held = RemediatorStatus({"waiting": [mine, mine | {"name": "other"}, "odd"]})
     board.explanation = [f"{POLICY}:3 | Exit data.io.k8s.federation.admission.annotations"]
     board.result = {"annotations": {"other": "answer"}}
     story = await client.get(_story())
@@ -190,7 +190,7 @@ async def test_story_of_what_a_canary_decides_is_told_by_its_rules_and_reads(
 
 async def test_part_of_a_story_that_is_not_there_says_why(board: Board, client: Client) -> None:
     board.objects.clear()
-    board.held = Held(failure="nobody answers")
+    board.held = RemediatorStatus(failure="nobody answers")
     story = await client.get(_story())
     assert story["inputs_failure"] == "OPA does not hold it"
     assert story["rules_failure"] == "there is nothing to ask about"

@@ -10,14 +10,14 @@ from aiohttp import web
 
 from kube_sync.config import Remediate
 from kube_sync.ui import held as held_module
-from kube_sync.ui.held import HeldReader, held_reader
+from kube_sync.ui.held import RemediatorClient, held_reader
 from tests.fakes.http import FakeServer, Recorded, served
 
 
 @asynccontextmanager
 async def _asking(
     answer: Callable[[web.Request, Recorded], Awaitable[web.Response]], token: Path | None = None
-) -> AsyncGenerator[tuple[HeldReader, FakeServer]]:
+) -> AsyncGenerator[tuple[RemediatorClient, FakeServer]]:
     server = FakeServer(answer)
     async with served(server, server):
         listen = urlsplit(server.url).netloc.replace("127.0.0.1", "0.0.0.0")  # noqa: S104

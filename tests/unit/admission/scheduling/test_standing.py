@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kube_sync.admission.scheduling.standing import FINDINGS, StandingJudge
+from kube_sync.admission.scheduling.standing import FINDINGS, DaemonSetChecker
 from kube_sync.errors import Retriable, Undecided
 from kube_sync.objects import ObjectKey
 from kube_sync.policykinds.held import HeldPolicy
@@ -74,8 +74,8 @@ def clock() -> Clock:
     return Clock()
 
 
-def judge(engine: Engine, clock: Clock, own: Own | None = None) -> StandingJudge:
-    return StandingJudge(own or Own(Report((), ("odd",))), engine, ("kube-system",), clock)
+def judge(engine: Engine, clock: Clock, own: Own | None = None) -> DaemonSetChecker:
+    return DaemonSetChecker(own or Own(Report((), ("odd",))), engine, ("kube-system",), clock)
 
 
 async def test_a_denied_daemonset_is_named_by_the_policy_that_denies_it(clock: Clock) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_sync.guard import Change, Fleet, Go, Guard
+from kube_sync.guard import Allowed, Change, Fleet, Guard
 from kube_sync.guard.budget import Budget, scopes, scopes_of
 from kube_sync.guard.history import LENGTH, Entry
 from kube_sync.guard.limits import Limits, Rate
@@ -95,7 +95,7 @@ def asked(changes: dict[str, Change], limits: Limits) -> dict[str, float]:
     while due:
         now, key = heapq.heappop(due)
         verdict = guard.take(key, changes[key], (), now)
-        if isinstance(verdict, Go):
+        if isinstance(verdict, Allowed):
             found[key] = now - NOW
         else:
             assert verdict.until is not None

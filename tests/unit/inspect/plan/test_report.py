@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kube_sync.guard import Change, Held
+from kube_sync.guard import Change, Withheld
 from kube_sync.inspect.plan.causes import Cause, way
 from kube_sync.inspect.plan.effects import Effect, Kind
 from kube_sync.inspect.plan.forecast import Forecast
@@ -13,7 +13,7 @@ from kube_sync.inspect.plan.outcome import BREAKS, NOTHING, SOMETHING, Plan, ide
 from kube_sync.inspect.plan.report import as_json, as_markdown, as_table, duration
 from kube_sync.objects import ObjectKey
 
-MASS = Held("mass", "9 of 10 would move", "fewer, or approve moves-1", approve="moves-1")
+MASS = Withheld("mass", "9 of 10 would move", "fewer, or approve moves-1", approve="moves-1")
 WAY = Cause("policies/placement/policy.rego", 12, "a.b", "b := 1 if {", "then")
 
 
@@ -130,7 +130,7 @@ def test_text_cannot_move_the_cursor() -> None:
 
 def test_what_is_held_for_good_says_by_what() -> None:
     web = effect("web", "nowhere")
-    held = Held("empty", "it would run on no cluster", "the policy says `evict: true`")
+    held = Withheld("empty", "it would run on no cluster", "the policy says `evict: true`")
     table = as_table(plan(web, forecast=Forecast({}, {identity(web): held})), 120)
     assert "held: empty" in table
     assert "brakes: 1 held for good (empty)" in table

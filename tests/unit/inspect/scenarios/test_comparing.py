@@ -12,7 +12,7 @@ from kube_sync.decisions.evaluator import Outcome
 from kube_sync.guard import Placements
 from kube_sync.guard.placements import PREFERENCES, SELECTOR
 from kube_sync.inspect.scenarios.comparing import Difference, differences
-from kube_sync.inspect.scenarios.scenario import Expectation, Said
+from kube_sync.inspect.scenarios.scenario import Expectation, ExpectedMessage
 
 FLEET = frozenset({"c1", "c2", "c3"})
 PLACEMENTS = Placements({"example.com/on": "names"})
@@ -29,7 +29,7 @@ def decided(clusters: Any = None, **more: Any) -> Outcome:
 
 
 CAT_AND_DOG = decided(errors=["cat", "dog"])
-OTHER = Said("another failure", exact=False)
+OTHER = ExpectedMessage("another failure", exact=False)
 
 
 def compared(wanted: Expectation, outcome: Outcome) -> list[tuple[str, str, str, str]]:
@@ -61,14 +61,23 @@ def compared(wanted: Expectation, outcome: Outcome) -> list[tuple[str, str, str,
         (Expectation(labels={"l": "m", "n": None}), decided(labels={"l": "m", "o": "p"})),
         (Expectation(evict=True), decided(evict=True)),
         (
-            Expectation(reasons={"c1": Said("a; b"), "c2": None, "c3": Said("x", exact=False)}),
+            Expectation(
+                reasons={
+                    "c1": ExpectedMessage("a; b"),
+                    "c2": None,
+                    "c3": ExpectedMessage("x", exact=False),
+                }
+            ),
             decided(ON_C1, reasons={"c1": ["a", "b"], "c3": "axe"}),
         ),
-        (Expectation(errors=(Said("b"), Said("a"))), decided(ON_C1, errors=["a", "b"])),
-        (Expectation(errors=(Said("a", exact=False),), complete=False), CAT_AND_DOG),
+        (
+            Expectation(errors=(ExpectedMessage("b"), ExpectedMessage("a"))),
+            decided(ON_C1, errors=["a", "b"]),
+        ),
+        (Expectation(errors=(ExpectedMessage("a", exact=False),), complete=False), CAT_AND_DOG),
         (Expectation(errors=()), decided(ON_C1)),
         (Expectation(undecided=True), UNDEFINED),
-        (Expectation(fails=Said("conflict", exact=False)), FAILED),
+        (Expectation(fails=ExpectedMessage("conflict", exact=False)), FAILED),
         (Expectation(unchanged=True), decided(reasons={"c1": "a"})),
     ],
 )  # fmt: skip
@@ -122,22 +131,22 @@ def test_what_is_as_expected_does_not_differ(wanted: Expectation, outcome: Outco
         ),
         (Expectation(evict=True), decided(ON_C1), [("evict", "", "true", "false")]),
         (
-            Expectation(reasons={"c1": Said("a"), "c2": None}),
+            Expectation(reasons={"c1": ExpectedMessage("a"), "c2": None}),
             decided(ON_C1, reasons={"c2": "b"}),
             [("reason", "c1", "a", "nothing"), ("reason", "c2", "nothing", "b")],
         ),
         (
-            Expectation(errors=(Said("a"),)),
+            Expectation(errors=(ExpectedMessage("a"),)),
             decided(errors=["b"]),
             [("error", "", "a", "nothing"), ("error", "", "nothing", "b")],
         ),
         (
-            Expectation(errors=(Said("a", exact=False),), complete=False),
+            Expectation(errors=(ExpectedMessage("a", exact=False),), complete=False),
             decided(errors=["b"]),
             [("error", "", "…a…", "nothing")],
         ),
         (
-            Expectation(errors=(Said("a"),)),
+            Expectation(errors=(ExpectedMessage("a"),)),
             decided(ON_C1),
             [("decision", "", "refused: a", "it is not refused")],
         ),
@@ -192,7 +201,7 @@ def test_what_would_not_be_written_as_a_placement_is_none(outcome: Outcome, got:
         (Expectation(undecided=True), decided(), "a decision"),
         (Expectation(fails=OTHER), FAILED, "the evaluation fails: rego: conflicting rules"),
         (Expectation(fails=OTHER), UNDEFINED, "nothing is decided (undefined)"),
-        (Expectation(errors=(Said("a"),)), UNDEFINED, "nothing is decided (undefined)"),
+        (Expectation(errors=(ExpectedMessage("a"),)), UNDEFINED, "nothing is decided (undefined)"),
         (Expectation(unchanged=True), UNDEFINED, "nothing is decided (undefined)"),
         (Expectation(labels={"a": None}), FAILED, "the evaluation fails: rego: conflicting rules"),
         (Expectation(excludes=("c1",)), decided(errors=["no"]), "refused: no"),

@@ -16,7 +16,15 @@ from kube_sync.inspect.scenarios.comparing import Difference
 from kube_sync.inspect.scenarios.junit import as_junit
 from kube_sync.inspect.scenarios.placed import Placed
 from kube_sync.inspect.scenarios.report import Paint, as_json, as_text
-from kube_sync.inspect.scenarios.results import BROKEN, FAILED, PASSED, FileResult, Rule, Run, Tried
+from kube_sync.inspect.scenarios.results import (
+    BROKEN,
+    FAILED,
+    PASSED,
+    CaseResult,
+    FileResult,
+    Rule,
+    Run,
+)
 from kube_sync.inspect.scenarios.scenario import Case, Expectation
 from kube_sync.objects import ObjectKey
 
@@ -31,8 +39,8 @@ CASE = Case(
     Expectation({"c1": {}}),
 )
 DECIDED = Outcome("u", Decision({"p": "v"}))
-PASS = Tried(CASE, "passed", 0.25, DECIDED, Placed({"c1": {"weight": 1}}))
-FAIL = Tried(
+PASS = CaseResult(CASE, "passed", 0.25, DECIDED, Placed({"c1": {"weight": 1}}))
+FAIL = CaseResult(
     replace(CASE, name="bank runs in the EU", row=14),
     "failed",
     0.5,
@@ -47,8 +55,8 @@ FAIL = Tried(
         Rule("policies/eu.rego", 12, "a.c", "errors contains message if {", applied=False),
     ),
 )
-TIMED_OUT = Tried(replace(CASE, name="x", row=20), "broken", 5.0, why="OPA: timed out")
-SKIPPED = Tried(replace(CASE, name="y", row=24), "skipped", why="another did not pass")
+TIMED_OUT = CaseResult(replace(CASE, name="x", row=20), "broken", 5.0, why="OPA: timed out")
+SKIPPED = CaseResult(replace(CASE, name="y", row=24), "skipped", why="another did not pass")
 PROBLEM = Problem("b.scenario.yaml", 3, "cases", "there is no case, so nothing is tested")
 ALL = Run(
     (
@@ -274,7 +282,7 @@ def test_junit_says_once_that_there_is_no_decision() -> None:
 def test_junit_holds_whatever_a_policy_says() -> None:
     evil = "a<b>&\"'\x00\x1b[0m]]>\n\ud7ff\ufffe"
     case = replace(CASE, name=evil)
-    tried = Tried(case, "failed", 0.1, DECIDED, None, (Difference("error", "", evil, evil),))
+    tried = CaseResult(case, "failed", 0.1, DECIDED, None, (Difference("error", "", evil, evil),))
     (test,) = suites(Run([FileResult(evil, (), (tried,))], 0.1)).findall("testsuite/testcase")
     cleaned = "a<b>&\"'\ufffd\ufffd[0m]]>\n\ud7ff\ufffd"
     assert (test.get("name"), test.get("classname")) == (cleaned, cleaned)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kube_sync.inspect.scenarios.scenario import Expectation, Said
+from kube_sync.inspect.scenarios.scenario import Expectation, ExpectedMessage
 from tests.unit.inspect.scenarios.cases import CASE, HEAD, of_case, scenario
 
 
@@ -41,19 +41,19 @@ def wrong(expect: str, given: str = "") -> list[str]:
         ),
         (
             "{reasons: {c1: why, c2: null}}",
-            Expectation(reasons={"c1": Said("why"), "c2": None}),
+            Expectation(reasons={"c1": ExpectedMessage("why"), "c2": None}),
         ),
         (
             "{reasons: {c1: {contains: wh}}, evict: true}",
-            Expectation(reasons={"c1": Said("wh", exact=False)}, evict=True),
+            Expectation(reasons={"c1": ExpectedMessage("wh", exact=False)}, evict=True),
         ),
-        ("{errors: [a, b]}", Expectation(errors=(Said("a"), Said("b")))),
+        ("{errors: [a, b]}", Expectation(errors=(ExpectedMessage("a"), ExpectedMessage("b")))),
         ("{errors: []}", Expectation(errors=())),
         (
             "{errors: {contains: a}}",
-            Expectation(errors=(Said("a", exact=False),), complete=False),
+            Expectation(errors=(ExpectedMessage("a", exact=False),), complete=False),
         ),
-        ("{fails: conflict}", Expectation(fails=Said("conflict", exact=False))),
+        ("{fails: conflict}", Expectation(fails=ExpectedMessage("conflict", exact=False))),
         ("{undecided: true}", Expectation(undecided=True)),
         ("{unchanged: true}", Expectation(unchanged=True)),
     ],

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from kube_sync.inspect.why.contrast import Against, Seen, Ways, against, by_name, failing
+from kube_sync.inspect.why.contrast import (
+    Against,
+    EvaluationPaths,
+    ObservedValue,
+    against,
+    by_name,
+    failing,
+)
 from kube_sync.inspect.why.probes import EVERYTHING, Note, Probed, Watched
 from kube_sync.inspect.why.syntax import Body, Expression
 from kube_sync.inspect.why.terms import Text
@@ -26,9 +33,9 @@ def probed(*bodies: Body) -> Probed:
     return Probed({}, watched, EVERYTHING)
 
 
-def ways(**reached: int) -> Ways:
+def ways(**reached: int) -> EvaluationPaths:
     """Return ways of clusters that each came to a point, and to all before."""
-    return Ways.of(
+    return EvaluationPaths.of(
         Note(point, [[name]], [f'"{name} at {point}"'])
         for name, last in reached.items()
         for point in range(last + 1)
@@ -46,7 +53,7 @@ def test_expression_that_holds_for_the_chosen_alone_speaks_against_a_cluster() -
     now = ways(c1=3, c2=1)
     (found,) = against("c2", now, now, ["c1"], ONE)
     assert found == Against(
-        "p", 3, "fit", "gold", holds=False, saw=(Seen("cluster.gold", '"c2 at 1"'),)
+        "p", 3, "fit", "gold", holds=False, saw=(ObservedValue("cluster.gold", '"c2 at 1"'),)
     )
 
 
@@ -72,14 +79,14 @@ def test_cluster_is_compared_with_itself_after_a_change() -> None:
 
 def test_what_says_a_value_comes_before_what_says_none() -> None:
     two = probed(body("a"), body("b", row=10))
-    now = Ways.of(
+    now = EvaluationPaths.of(
         [Note(0, [["c2"]]), Note(2, [["c2"]], ['"x"']), Note(1, [["c1"]]), Note(3, [["c1"]])]
     )
     assert said(against("c2", now, now, ["c1"], two)) == [("b", False), ("a", False)]
 
 
 def test_of_two_clusters_at_one_point_the_first_is_meant() -> None:
-    now = Ways.of([Note(0, [["c2"], ["c1"]])])
+    now = EvaluationPaths.of([Note(0, [["c2"], ["c1"]])])
     assert set(now.at(0)) == {"c2", ""}
 
 
@@ -93,7 +100,7 @@ def test_without_anything_to_compare_with_the_end_of_each_body_is_told(
 
 def test_rule_that_names_a_cluster_speaks_of_it_whoever_got_there() -> None:
     named = probed(body("asked", constants=frozenset({"c2"})))
-    now = Ways.of([Note(0, [], ["null"])])
+    now = EvaluationPaths.of([Note(0, [], ["null"])])
     assert said(by_name("c2", now, named)) == [("asked", False)]
     assert by_name("c1", now, named) == ()
-    assert by_name("c2", Ways(), named) == ()
+    assert by_name("c2", EvaluationPaths(), named) == ()

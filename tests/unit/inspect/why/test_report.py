@@ -11,19 +11,19 @@ from kube_sync.decisions.explaining import Rule
 from kube_sync.decisions.inputs import Input
 from kube_sync.inspect.plan.beside import InEffect
 from kube_sync.inspect.why.change import ABSENT, Change
-from kube_sync.inspect.why.contrast import Against, Seen
+from kube_sync.inspect.why.contrast import Against, ObservedValue
 from kube_sync.inspect.why.report import NOTHING, as_json, as_text
-from kube_sync.inspect.why.search import Search, Turn
-from kube_sync.inspect.why.telling import Standing, Told
+from kube_sync.inspect.why.search import Search, TurningChange
+from kube_sync.inspect.why.telling import ClusterResult, WhyReport
 from kube_sync.kube.policymaps import PolicyMap
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.sides import Side
 from tests.unit.inspect.plan.fleets import PLACEMENT, ZONE, item, preferences, zoned
 
 C1, C2 = ObjectKey("fleet", "c1"), ObjectKey("fleet", "c2")
-SAW = (Seen('cluster.metadata.labels["zone"]', '"us"'), Seen("input.x", None))
+SAW = (ObservedValue('cluster.metadata.labels["zone"]', '"us"'), ObservedValue("input.x", None))
 AGAINST = Against("p/a/b.rego", 7, "_fit", "a ==\n\tb", holds=False, saw=SAW)
-TOLD = Told(
+TOLD = WhyReport(
     "replicasets",
     ObjectKey("shop", "web"),
     Outcome("u-web", Decision({PLACEMENT: preferences("c1")})),
@@ -32,18 +32,20 @@ TOLD = Told(
     pending=f"would be written: {PLACEMENT}",
     rules=(Rule("p/a/b.rego", 3, "annotations", applied=True, text="annotations := {"),),
     inputs=(Input("metadata.labels.zone", None, whole=True, asked=()),),
-    standings=(Standing(C1, chosen=True), Standing(C2, chosen=False, against=(AGAINST,))),
+    standings=(ClusterResult(C1, chosen=True), ClusterResult(C2, chosen=False, against=(AGAINST,))),
     compared="compared with those that are chosen",
 )
-TURN = Turn(
+TURN = TurningChange(
     Change("cluster", ("metadata", "labels", ZONE), "us", "eu"),
     item(zoned("c2", "eu")),
     ("c1", "c2"),
 )
-GONE = Turn(Change("object", ("spec", "zone"), "eu", ABSENT), item(zoned("c2", "eu")), ("c2",))
+GONE = TurningChange(
+    Change("object", ("spec", "zone"), "eu", ABSENT), item(zoned("c2", "eu")), ("c2",)
+)
 
 
-def why_not(*found: Turn, tried: int = 7, possible: int = 7) -> Told:
+def why_not(*found: TurningChange, tried: int = 7, possible: int = 7) -> WhyReport:
     return replace(TOLD, standings=TOLD.standings[1:], search=Search(found, tried, possible))
 
 
@@ -117,7 +119,7 @@ def test_search_that_found_nothing_says_how_far_it_went() -> None:
 
 
 def test_what_cannot_be_told_is_said_to_be_so() -> None:
-    silent = Standing(C2, chosen=False)
+    silent = ClusterResult(C2, chosen=False)
     nothing = replace(TOLD, standings=(silent,), rules_failure="too long", inputs_failure="unknown")
     text = as_text(nothing, 100)
     assert NOTHING in text
@@ -143,7 +145,7 @@ def test_text_fits_its_terminal_and_moves_no_cursor() -> None:
 
 def test_what_is_left_out_of_a_text_is_counted() -> None:
     keys = [ObjectKey("fleet", f"c{n}") for n in range(50)]
-    many = replace(TOLD, standings=tuple(Standing(key, chosen=True) for key in keys))
+    many = replace(TOLD, standings=tuple(ClusterResult(key, chosen=True) for key in keys))
     assert "… and 10 more clusters (-o json)" in as_text(many, 100)
 
 

@@ -31,7 +31,7 @@ from kube_sync.topology.status.machinery import Machinery
 from kube_sync.topology.status.ownmaps import LIMIT, NAME
 from kube_sync.topology.status.pathmaps import PLACES
 from kube_sync.topology.status.plan import Planner
-from kube_sync.topology.status.resync import Looks
+from kube_sync.topology.status.resync import ResyncLoop
 from kube_sync.topology.status.writer import Address
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, patches
 from tests.fakes.clients import CONFIGMAPS, kube_of
@@ -89,7 +89,7 @@ class World:
 
     def started(self) -> Machinery:
         """Return what a process begins with."""
-        self.looks = Looks(clock=lambda: self.now)
+        self.looks = ResyncLoop(clock=lambda: self.now)
         return Machinery(
             self.client,
             self._held,
@@ -377,7 +377,7 @@ async def test_a_picture_that_is_gone_is_drawn_at_the_next_look(world: World) ->
     await world.reconcile()
     key = ObjectKey("kube-sync", NAME)
     world.api.delete(CONFIGMAPS, key)
-    looks, woken = Looks(every=0.01, least=0.0), asyncio.Event()
+    looks, woken = ResyncLoop(every=0.01, least=0.0), asyncio.Event()
     async with running(looks.run(woken.set)):
         await woken.wait()
     await world.reconcile()
