@@ -19,7 +19,7 @@ from prometheus_client import Gauge
 
 from kube_sync.admission.breaker import Breaker
 from kube_sync.admission.conflicts import told
-from kube_sync.admission.dialects import Answer
+from kube_sync.admission.engine_formats import Answer
 from kube_sync.admission.failures import Evaluation, Failed, Passing, Why
 from kube_sync.admission.review import Review
 from kube_sync.admission.verdict import Operation

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import msgspec
 
-from kube_sync.admission.dialects import Answer
+from kube_sync.admission.engine_formats import Answer
 from kube_sync.admission.failures import Evaluation, Failed, NoAnswer, Passing
 from kube_sync.admission.review import Review
 from kube_sync.admission.target import Target

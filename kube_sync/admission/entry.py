@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from kube_sync.admission.dialects import Answer
 from kube_sync.admission.engine import EngineClient, engine_client
+from kube_sync.admission.engine_formats import Answer
 from kube_sync.admission.failures import Failed
 from kube_sync.admission.review import Review
 from kube_sync.admission.target import Target

@@ -20,10 +20,10 @@ from kube_sync.admission.decision_client import (
     Undecidable,
     Verdict,
 )
-from kube_sync.admission.inflight import InFlight, Memo
 from kube_sync.admission.outcome import Read, placed, ruled, still_placed
 from kube_sync.admission.requested_values import proven
 from kube_sync.admission.review import Malformed, Review
+from kube_sync.admission.singleflight import InFlight, Memo
 from kube_sync.admission.statuswrite import STATUS, as_update, restored
 from kube_sync.admission.verdict import parse_ruling
 from kube_sync.config import Admission, System

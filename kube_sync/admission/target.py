@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from kube_sync.admission.dialects import DIALECTS, REQUEST, Dialect
+from kube_sync.admission.engine_formats import DIALECTS, REQUEST, Dialect
 from kube_sync.config import Settings, masked
 from kube_sync.opa.entry import ENTRY_PATH
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from kube_sync.admission.exemptions import left_out_of_systems
-from kube_sync.admission.scheduling.standing import DaemonSetChecker
+from kube_sync.admission.scheduling.daemonset_checker import DaemonSetChecker
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.lease import Lease
 from kube_sync.kube.reflector import Reflector

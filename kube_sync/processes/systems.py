@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from kube_sync.admission.breaker import Breaker, probing
-from kube_sync.admission.bynamespace import ByNamespace, Places, is_pod, nothing
 from kube_sync.admission.decision_client import DecisionClient, waits
 from kube_sync.admission.denials import Denials
 from kube_sync.admission.engine import engine_client
+from kube_sync.admission.policy_namespaces import ByNamespace, Places, is_pod, nothing
 from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.registration import policy_exists
 from kube_sync.admission.registration_scope import WebhookScope, kept_for

@@ -13,8 +13,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from kube_sync.admission.dialects import DIALECTS
 from kube_sync.admission.engine import EngineClient
+from kube_sync.admission.engine_formats import DIALECTS
 from kube_sync.admission.entry import EntryClient
 from kube_sync.admission.target import Target
 from kube_sync.decisions.explaining import Explaining

@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from kube_sync.admission.dialects import DIALECTS
+from kube_sync.admission.engine_formats import DIALECTS
 from kube_sync.admission.review import Review, parse_review
 from kube_sync.admission.target import Target
 from tests.fakes.http import FakeServer, Recorded, served

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kube_sync.admission.question import READ
+from kube_sync.admission.pod_digest import READ
 from tests.scheduling.engine import SchedulingOpa, kubernetes_of, request_for
 from tests.scheduling.test_scheduling_cases import CASES
 

@@ -17,9 +17,9 @@ from kube_sync.admission.answer import admit
 from kube_sync.admission.conflicts import told
 from kube_sync.admission.decision_client import DecisionClient, Verdict, placement
 from kube_sync.admission.denials import occurrence
-from kube_sync.admission.dialects import DIALECTS, Answer
+from kube_sync.admission.engine_formats import DIALECTS, Answer
 from kube_sync.admission.failures import Evaluation
-from kube_sync.admission.question import question
+from kube_sync.admission.pod_digest import question
 from kube_sync.admission.requested_values import view
 from kube_sync.admission.review import Review, parse_review
 from kube_sync.admission.route import Route, placement_route, ruling, system_ways

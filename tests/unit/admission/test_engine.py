@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 from prometheus_client import REGISTRY
 
-from kube_sync.admission.dialects import DIALECTS, Answer
 from kube_sync.admission.engine import EngineClient, engine_client
+from kube_sync.admission.engine_formats import DIALECTS, Answer
 from kube_sync.admission.failures import Evaluation, Failed, NoAnswer, Passing
 from kube_sync.admission.target import Target
 from kube_sync.certificates import write_certificates

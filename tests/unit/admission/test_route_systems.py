@@ -16,8 +16,8 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from kube_sync.admission.decision_client import DecisionClient
-from kube_sync.admission.dialects import REQUEST
 from kube_sync.admission.engine import engine_client
+from kube_sync.admission.engine_formats import REQUEST
 from kube_sync.admission.review import Review
 from kube_sync.admission.route import Route, nobody, ruling, system_ways
 from kube_sync.admission.target import Target, system_target

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kube_sync.admission.dialects import DIALECTS
+from kube_sync.admission.engine_formats import DIALECTS
 from kube_sync.admission.target import Target, target_of
 from kube_sync.config import load_settings
 

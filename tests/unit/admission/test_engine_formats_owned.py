@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kube_sync.admission.decision_client import DecisionClient
-from kube_sync.admission.dialects import Answer
+from kube_sync.admission.engine_formats import Answer
 from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.requested_values import view
 from kube_sync.admission.review import Review

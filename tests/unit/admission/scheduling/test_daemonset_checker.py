@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kube_sync.admission.scheduling.standing import FINDINGS, DaemonSetChecker
+from kube_sync.admission.scheduling.daemonset_checker import FINDINGS, DaemonSetChecker
 from kube_sync.errors import Retriable, Undecided
 from kube_sync.objects import ObjectKey
 from kube_sync.policykinds.held import HeldPolicy

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from kube_sync.admission.decision_client import Admitted, DecisionReference, Undecidable, Verdict
-from kube_sync.admission.inflight import InFlight
 from kube_sync.admission.review import Review, parse_review
+from kube_sync.admission.singleflight import InFlight
 from kube_sync.decisions.decision import Decision
 from tests.fakes.reviews import body
 

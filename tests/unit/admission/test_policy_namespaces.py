@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 import pytest
 from structlog.testing import capture_logs
 
-from kube_sync.admission.bynamespace import ByNamespace, Places, is_pod, nothing
 from kube_sync.admission.decision_client import (
     Admitted,
     DecisionReference,
@@ -15,6 +14,7 @@ from kube_sync.admission.decision_client import (
     Undecidable,
     Verdict,
 )
+from kube_sync.admission.policy_namespaces import ByNamespace, Places, is_pod, nothing
 from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import Decision
 from tests.fakes.engine import review

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from kube_sync.admission.decision_client import DecisionReference, Undecidable, Verdict
-from kube_sync.admission.question import question
+from kube_sync.admission.pod_digest import question
 from kube_sync.admission.review import Review
 from kube_sync.admission.verdict import Operation
 

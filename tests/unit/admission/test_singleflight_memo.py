@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from kube_sync.admission import inflight as memo_module
-from kube_sync.admission.inflight import Memo
+from kube_sync.admission import singleflight as memo_module
 from kube_sync.admission.review import Review, parse_review
+from kube_sync.admission.singleflight import Memo
 from kube_sync.admission.verdict import Operation
 from tests.fakes.reviews import body
 
