@@ -28,8 +28,8 @@ from kube_sync.kube.policyobjects import PolicyObjects
 from kube_sync.kube.reflector import ListerWatcher, Reflector, Store
 from kube_sync.kube.webhooks import CONFIGURATIONS, Registered
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.policykinds.held import HeldPolicies
 from kube_sync.policykinds.kinds import SCHEDULING
+from kube_sync.policykinds.policy_cache import HeldPolicies
 from kube_sync.policysync.copy_cache import HeldCopies
 from kube_sync.policysync.fields import FIELDS
 from kube_sync.policysync.object_cache import Bodies

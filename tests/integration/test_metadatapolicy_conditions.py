@@ -142,7 +142,7 @@ async def test_rule_that_applies_to_nothing_is_named_until_it_is_mended(
     await eventually(partial(world.said, shop, "it"), ("True", "False"))
 
 
-@pytest.mark.slow  # unit/policykinds/test_conditionkeeper.py
+@pytest.mark.slow  # unit/policykinds/test_condition_writer.py
 async def test_policy_in_an_exempt_namespace_says_so_instead_of_accepted(world: World) -> None:
     world.policy("kube-system", "exempt", setting("gold"))
     await eventually(partial(world.said, "kube-system", "exempt"), ("False", "False"))

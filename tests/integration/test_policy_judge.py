@@ -15,9 +15,9 @@ from kube_sync.errors import Retriable, Undecided
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.builtin import builtin_modules
 from kube_sync.opa.client import OpaClient, opa_client
-from kube_sync.policykinds.held import HeldPolicy
-from kube_sync.policykinds.judge import OpaPolicyChecker
 from kube_sync.policykinds.kinds import METADATA, SCHEDULING, PolicyKind
+from kube_sync.policykinds.opa_checker import OpaPolicyChecker
+from kube_sync.policykinds.policy_cache import HeldPolicy
 from tests.analysis.opa import plain_spec
 from tools.servers.running import Launcher, ServerSpec, free_port, launch_on_free_port
 

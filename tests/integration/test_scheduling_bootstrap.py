@@ -249,7 +249,7 @@ async def test_what_says_so_is_left_alone(world: World) -> None:
     assert "affinities" in world.get(KIND, "privileged")["spec"]["allowed"]
 
 
-@pytest.mark.slow  # unit/policykinds/test_conditionkeeper.py
+@pytest.mark.slow  # unit/policykinds/test_condition_writer.py
 async def test_conditions_are_written_by_who_holds_the_lease(world: World) -> None:
     def holder() -> bool:
         spec = world.get("lease", "kube-sync-conditions", "kube-sync")["spec"]

@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from kube_sync.errors import NO_JSON, SyncError
-from kube_sync.policykinds.held import HeldPolicy
+from kube_sync.policykinds.policy_cache import HeldPolicy
 from kube_sync.policykinds.reports import Report
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

@@ -11,7 +11,7 @@ import pytest
 from kube_sync.admission.scheduling.daemonset_checker import FINDINGS, DaemonSetChecker
 from kube_sync.errors import Retriable, Undecided
 from kube_sync.objects import ObjectKey
-from kube_sync.policykinds.held import HeldPolicy
+from kube_sync.policykinds.policy_cache import HeldPolicy
 from kube_sync.policykinds.reports import Report
 
 LINE = "DaemonSet team-a/agent is denied"

@@ -25,8 +25,8 @@ from kube_sync.kube.patch import ObjectReference, apply_status
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.policykinds.conditions import Exempt, Unjudged, conditions
-from kube_sync.policykinds.held import HeldPolicies, HeldPolicy
 from kube_sync.policykinds.kinds import PolicyKind
+from kube_sync.policykinds.policy_cache import HeldPolicies, HeldPolicy
 from kube_sync.policykinds.reports import Report
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.controller import Result, work

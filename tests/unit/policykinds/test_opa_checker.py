@@ -9,9 +9,9 @@ import pytest
 
 from kube_sync.errors import Retriable, Undecided
 from kube_sync.objects import ObjectKey
-from kube_sync.policykinds.held import HeldPolicy
-from kube_sync.policykinds.judge import OpaPolicyChecker
 from kube_sync.policykinds.kinds import METADATA
+from kube_sync.policykinds.opa_checker import OpaPolicyChecker
+from kube_sync.policykinds.policy_cache import HeldPolicy
 from kube_sync.policykinds.reports import Report
 
 FINE = b'{"problems": [], "findings": []}'

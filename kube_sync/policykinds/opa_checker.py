@@ -12,8 +12,8 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from kube_sync.errors import NO_JSON, Retriable, Undecided
-from kube_sync.policykinds.held import HeldPolicy
 from kube_sync.policykinds.kinds import PolicyKind
+from kube_sync.policykinds.policy_cache import HeldPolicy
 from kube_sync.policykinds.reports import Report, read_report
 
 # About this there is always something to say, if only that it is wrong.

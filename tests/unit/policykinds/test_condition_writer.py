@@ -17,9 +17,9 @@ from kube_sync.errors import Retriable, Undecided
 from kube_sync.kube.collection import Event, Item, KubeCollection, ResourceVersion
 from kube_sync.kube.reflector import Reflector
 from kube_sync.objects import ObjectKey
-from kube_sync.policykinds.conditionkeeper import ConditionKeeper
-from kube_sync.policykinds.held import HeldPolicies, HeldPolicy
+from kube_sync.policykinds.condition_writer import ConditionKeeper
 from kube_sync.policykinds.kinds import METADATA, SCHEDULING, PolicyKind
+from kube_sync.policykinds.policy_cache import HeldPolicies, HeldPolicy
 from kube_sync.policykinds.reports import Report
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, patches
 from tests.fakes.clients import kube_of
