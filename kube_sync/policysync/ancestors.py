@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 from kube_sync.policysync.copies import FeedbackField, Report
 from kube_sync.policysync.fields import CONDITIONS, NAMES, PARTS, named
 from kube_sync.policysync.naming import is_subdomain
-from kube_sync.topology.shapes import UNREADABLE, items, mapping, text
+from kube_sync.topology.raw_json import UNREADABLE, items, mapping, text
 
 _TOPOLOGY: Final = "kube-sync.io/topology"
 _GATEWAY: Final = ("gateway.networking.k8s.io", "Gateway")

@@ -29,7 +29,7 @@ from kube_sync.policysync.validation import Faulty, Undetermined, Verdict
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.controller import Result, work
 from kube_sync.runtime.workqueue import WorkQueue
-from kube_sync.topology.shapes import text_if_any
+from kube_sync.topology.raw_json import text_if_any
 
 _ACCEPTED: Final = "Accepted"
 _INVALID: Final = "InvalidParameters"  # the reason that the Gateway API has for it

@@ -21,7 +21,7 @@ from kube_sync.policysync.copies import Copy, Placed
 from kube_sync.policysync.downstream import Downstream, Source, copied
 from kube_sync.policysync.naming import is_label
 from kube_sync.policysync.targets import Target, Targets
-from kube_sync.topology.shapes import UNREADABLE, Malformed, items, reason, text, text_if_any
+from kube_sync.topology.raw_json import UNREADABLE, Malformed, items, reason, text, text_if_any
 
 _GROUP: Final = "cluster.open-cluster-management.io"
 PLACEMENT_DECISIONS: Final = GroupVersionResource(_GROUP, "v1beta1", "placementdecisions")

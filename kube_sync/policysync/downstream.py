@@ -27,7 +27,7 @@ from kube_sync.policysync.copies import (
     PolicyId,
 )
 from kube_sync.policysync.naming import cut, spelt
-from kube_sync.topology.shapes import Malformed, is_deeper, items, mapping, text
+from kube_sync.topology.raw_json import Malformed, is_deeper, items, mapping, text
 from kube_sync.topology.synced import ORIGIN, POLICY, SYNCED
 
 _NAMESPACE: Final = 63  # characters (RFC 1123, a label)

@@ -15,7 +15,7 @@ import msgspec
 from kube_sync.errors import NO_JSON
 from kube_sync.policysync.ancestors import is_reserved, reported
 from kube_sync.policysync.copies import Feedback
-from kube_sync.topology.shapes import UNREADABLE, items, mapping, number, text
+from kube_sync.topology.raw_json import UNREADABLE, items, mapping, number, text
 
 _VALUES: Final[Mapping[str, tuple[str, type]]] = {
     "String": ("string", str),

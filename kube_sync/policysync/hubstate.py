@@ -38,7 +38,7 @@ from kube_sync.policysync.statuses import is_ours
 from kube_sync.policysync.targets import Hub, Targets, targets
 from kube_sync.policysync.validation import Valid, Verdict, targeting, validated
 from kube_sync.runtime.freshness import SETTLE_SECONDS, Freshness
-from kube_sync.topology.shapes import UNREADABLE, mapping, same, text_if_any
+from kube_sync.topology.raw_json import UNREADABLE, mapping, same, text_if_any
 
 _GATEWAY: Final = "gateway.networking.k8s.io"
 GATEWAY_CLASSES: Final = GroupVersionResource(_GATEWAY, "v1", "gatewayclasses")

@@ -22,7 +22,7 @@ from kube_sync.policysync.parameters import reference
 from kube_sync.policysync.placers import Placers, Subject
 from kube_sync.policysync.targets import Targets
 from kube_sync.policysync.validation import Valid
-from kube_sync.topology.shapes import text_if_any
+from kube_sync.topology.raw_json import text_if_any
 
 
 @dataclass(frozen=True, slots=True)

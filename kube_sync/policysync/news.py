@@ -20,7 +20,7 @@ from kube_sync.policysync.looking import PolicyState
 from kube_sync.policysync.object_cache import Body
 from kube_sync.policysync.placers import Subject, subject_of
 from kube_sync.policysync.statuses import HELD, TYPE, is_momentary, removals_held
-from kube_sync.topology.shapes import UNREADABLE, items, text, text_if_any
+from kube_sync.topology.raw_json import UNREADABLE, items, text, text_if_any
 
 _RELEASED: Final = "no removal of its copies is held any more"
 

@@ -21,7 +21,7 @@ from kube_sync.kube.collection import Item
 from kube_sync.kube.meta import State, state_of
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import MANAGER
-from kube_sync.topology.shapes import is_deeper, same
+from kube_sync.topology.raw_json import is_deeper, same
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

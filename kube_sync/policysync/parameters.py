@@ -21,7 +21,7 @@ from kube_sync.policysync.ancestors import is_taken
 from kube_sync.policysync.copies import FeedbackField
 from kube_sync.policysync.fields import steps
 from kube_sync.policysync.naming import is_label, is_subdomain
-from kube_sync.topology.shapes import UNREADABLE, Malformed, items, mapping, reason, text
+from kube_sync.topology.raw_json import UNREADABLE, Malformed, items, mapping, reason, text
 
 KEY: Final = "params"
 _LISTS: Final = ("policiesToSync", "experimentalPolicySync")

@@ -40,7 +40,7 @@ from kube_sync.policysync.copy_cache import Found, HeldCopies, found_in
 from kube_sync.policysync.fields import read as scalars_of
 from kube_sync.policysync.naming import keys_of, policy_of
 from kube_sync.policysync.works import LEAVING, time_of
-from kube_sync.topology.shapes import UNREADABLE, mapping, text
+from kube_sync.topology.raw_json import UNREADABLE, mapping, text
 from kube_sync.topology.synced import POLICY, SYNCED
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

@@ -32,7 +32,7 @@ from kube_sync.policysync.aggregate import SYNCED
 from kube_sync.policysync.copies import MANAGER
 from kube_sync.policysync.object_cache import Body
 from kube_sync.topology.gateway import GATEWAY
-from kube_sync.topology.shapes import UNREADABLE, items, mapping, number, reason, text
+from kube_sync.topology.raw_json import UNREADABLE, items, mapping, number, reason, text
 from kube_sync.topology.statuslists import ANCESTORS, About, Entry, merge
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

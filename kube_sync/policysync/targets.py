@@ -24,7 +24,7 @@ from kube_sync.topology import GroupKind, View
 from kube_sync.topology.gateway import GATEWAY, LISTENER_SET
 from kube_sync.topology.links import REFERENCE_GRANT, granted
 from kube_sync.topology.nodes import Body, Node, node_of
-from kube_sync.topology.shapes import UNREADABLE, Malformed, items, mapping, reason, text
+from kube_sync.topology.raw_json import UNREADABLE, Malformed, items, mapping, reason, text
 from kube_sync.topology.synced import SYNCED, is_synced
 
 _NOWHERE: Final = ObjectKey("", "")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kube_sync.objects import GroupVersionResource
-from kube_sync.topology.shapes import UNREADABLE, items, mapping, reason, text
+from kube_sync.topology.raw_json import UNREADABLE, items, mapping, reason, text
 
 _PATCH_STATUS: Final = "patch status"
 VERBS: Final = ("get", "list", "watch", "patch", _PATCH_STATUS)  # see `kube.access.allowed`

@@ -32,7 +32,7 @@ from kube_sync.policysync.copies import (
 from kube_sync.policysync.downstream import digest
 from kube_sync.policysync.feedback import feedback_of
 from kube_sync.policysync.naming import cut, is_label, keys_of, policy_of, spelt
-from kube_sync.topology.shapes import UNREADABLE, items, mapping, text
+from kube_sync.topology.raw_json import UNREADABLE, items, mapping, text
 from kube_sync.topology.synced import POLICY
 
 WORKS: Final = GroupVersionResource("work.open-cluster-management.io", "v1", "manifestworks")

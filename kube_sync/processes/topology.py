@@ -18,9 +18,9 @@ from kube_sync.processes.context import Context, tell_lease
 from kube_sync.runtime.services import Service
 from kube_sync.topology import GroupKind
 from kube_sync.topology.configured import shaped
-from kube_sync.topology.controller.choosing import Chooser
 from kube_sync.topology.controller.controller import Controller
 from kube_sync.topology.controller.following import FollowedKinds
+from kube_sync.topology.controller.kind_selection import Chooser
 from kube_sync.topology.controller.live import LiveTopology
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import gateway_api

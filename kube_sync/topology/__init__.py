@@ -15,7 +15,7 @@ from kube_sync.topology.links import Link, View
 from kube_sync.topology.merging import STRATEGIES, Mode, Rules
 from kube_sync.topology.nodes import Kind, Node, Role, Sections
 from kube_sync.topology.policies import PolicyKind
-from kube_sync.topology.standing import Conflict
+from kube_sync.topology.policy_statuses import Conflict
 from kube_sync.topology.topology import Topology
 
 __all__ = [

@@ -15,7 +15,7 @@ from kube_sync.topology.gateway import GATEWAY_CLASS, GatewayApi
 from kube_sync.topology.identity import NAMESPACE, GroupKind, Locator, locator
 from kube_sync.topology.links import Link, View
 from kube_sync.topology.nodes import Body, Kind, Node
-from kube_sync.topology.shapes import Malformed, mapping, text
+from kube_sync.topology.raw_json import Malformed, mapping, text
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from kube_sync.topology.hints import (
 from kube_sync.topology.identity import GroupKind
 from kube_sync.topology.nodes import Body, Kind, kind_of
 from kube_sync.topology.policies import PolicyKind
-from kube_sync.topology.shapes import Malformed, items, mapping, text
+from kube_sync.topology.raw_json import Malformed, items, mapping, text
 
 _CRD = GroupKind("apiextensions.k8s.io", "CustomResourceDefinition")
 _RULES = "rules"

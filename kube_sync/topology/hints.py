@@ -28,8 +28,8 @@ from kube_sync.topology.gateway.kinds import (
 from kube_sync.topology.identity import GroupKind
 from kube_sync.topology.nodes import Kind
 from kube_sync.topology.policies import PolicyKind
+from kube_sync.topology.raw_json import Malformed
 from kube_sync.topology.rulemaps import IDENTITIES, IDENTITY, Identity
-from kube_sync.topology.shapes import Malformed
 
 Hints = Mapping[str, str]  # a label and annotations, by their names
 

@@ -13,7 +13,7 @@ from kube_sync.topology.conditions import ACCEPTED, Condition
 from kube_sync.topology.identity import GroupKind, Locator
 from kube_sync.topology.links import Link, Topic, View
 from kube_sync.topology.nodes import Node
-from kube_sync.topology.shapes import UNREADABLE, reason
+from kube_sync.topology.raw_json import UNREADABLE, reason
 
 Edge = tuple[Locator, Locator]  # parent, child
 _NONE: frozenset[Edge] = frozenset()

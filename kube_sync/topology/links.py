@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from kube_sync.topology.conditions import Condition
 from kube_sync.topology.identity import GroupKind, Locator
 from kube_sync.topology.nodes import Body, Kind, Node, Role
-from kube_sync.topology.shapes import Malformed, items, text
+from kube_sync.topology.raw_json import Malformed, items, text
 
 _Made = TypeVar("_Made")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from kube_sync.errors import Terminal
 from kube_sync.topology.identity import GroupKind, Locator, locator
-from kube_sync.topology.shapes import Malformed, text
+from kube_sync.topology.raw_json import Malformed, text
 
 Body = Mapping[str, Any]
 

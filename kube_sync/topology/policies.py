@@ -17,8 +17,8 @@ from kube_sync.topology.conditions import ENFORCED, PROGRAMMED, Effect
 from kube_sync.topology.identity import GroupKind, Locator, locator
 from kube_sync.topology.merging import STRATEGIES, Mode, Rules, Strategy
 from kube_sync.topology.nodes import Body, Kind, Node, Role
+from kube_sync.topology.raw_json import Malformed, items, mapping, same, text
 from kube_sync.topology.rulemaps import Identity, identity_of, rule_maps, scope
-from kube_sync.topology.shapes import Malformed, items, mapping, same, text
 from kube_sync.topology.synced import Origin, origin_of
 
 _NOT_YET = datetime.max.replace(tzinfo=UTC)

@@ -17,10 +17,10 @@ import msgspec
 
 from kube_sync.topology.effective import Combined, EffectivePolicy, digest
 from kube_sync.topology.identity import Locator
+from kube_sync.topology.node_labels import NodeLabels
 from kube_sync.topology.nodes import Role
-from kube_sync.topology.shapes import same
+from kube_sync.topology.raw_json import same
 from kube_sync.topology.topology import Topology
-from kube_sync.topology.words import NodeLabels
 
 NODES, EFFECTIVE, MERGED, TARGETABLES = "nodes", "effective", "merged", "targetables"
 _ORDER = (MERGED, EFFECTIVE, TARGETABLES, NODES)

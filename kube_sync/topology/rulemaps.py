@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from kube_sync.topology.identity import Locator
 from kube_sync.topology.nodes import Body, Node
-from kube_sync.topology.shapes import mapping, text
+from kube_sync.topology.raw_json import mapping, text
 
 _Place = tuple[str, ...]  # names of fields, from the outermost one
 

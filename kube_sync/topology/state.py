@@ -13,7 +13,7 @@ from kube_sync.topology.conditions import ACCEPTED, Condition
 from kube_sync.topology.identity import GroupKind, Locator
 from kube_sync.topology.links import Topic, View
 from kube_sync.topology.nodes import Body, Kind, Node, kind_of, node_of, sections_of
-from kube_sync.topology.shapes import UNREADABLE, Malformed, reason
+from kube_sync.topology.raw_json import UNREADABLE, Malformed, reason
 
 
 @dataclass(slots=True)

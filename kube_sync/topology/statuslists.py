@@ -21,7 +21,7 @@ import msgspec
 
 from kube_sync.kube.conditions import OBSERVED_GENERATION, Condition, Json, dated_after
 from kube_sync.topology.gateway import GATEWAY
-from kube_sync.topology.shapes import items, number
+from kube_sync.topology.raw_json import items, number
 
 _TRUNCATED: Final = "kube-sync.io/Truncated"
 _NAMED = 10  # of those that are left out

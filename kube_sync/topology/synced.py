@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from kube_sync.topology.nodes import Body
-from kube_sync.topology.shapes import mapping, text, text_if_any
+from kube_sync.topology.raw_json import mapping, text, text_if_any
 
 SYNCED = "kuadrant.io/policy-synced"  # whatever its value: it is a copy of a policy on the hub
 ORIGIN = "kuadrant.io/origin-creation"  # when that policy was created

@@ -19,7 +19,7 @@ from kube_sync.topology.linking import Edge, Linker, Rewired
 from kube_sync.topology.links import Link
 from kube_sync.topology.nodes import Body, Kind, Node, Role
 from kube_sync.topology.policies import Policy, PolicyKind, policy_of
-from kube_sync.topology.standing import Conflict, PolicyStatuses
+from kube_sync.topology.policy_statuses import Conflict, PolicyStatuses
 from kube_sync.topology.state import Difference, State
 from kube_sync.topology.targets import Aim, aim
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from kube_sync.topology.identity import GroupKind, Locator, locator
 from kube_sync.topology.nodes import Body
-from kube_sync.topology.shapes import same
+from kube_sync.topology.raw_json import same
 
 # Written by the API server about a write, not by anybody who wants something. The generation is
 # not among them: it tells of a spec that changed and changed back, which its status has to follow.

@@ -19,8 +19,8 @@ from kube_sync.kube.reflector import Reflector, Store
 from kube_sync.observability.readiness import Readiness
 from kube_sync.topology import GroupKind
 from kube_sync.topology.configured import shaped
-from kube_sync.topology.controller.choosing import Chooser
 from kube_sync.topology.controller.following import FollowedKinds
+from kube_sync.topology.controller.kind_selection import Chooser
 from kube_sync.topology.controller.live import LiveTopology
 from kube_sync.topology.controller.liverecords import Live, LiveRecords, News
 from kube_sync.topology.controller.world import World

@@ -15,7 +15,7 @@ from kube_sync.errors import NotFound, Refused, SyncError, Unconfirmed
 from kube_sync.kube.collection import Event, Item
 from kube_sync.kube.following import Feed
 from kube_sync.kube.reflector import Store
-from kube_sync.topology.controller.choosing import Choice
+from kube_sync.topology.controller.kind_selection import Choice
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

@@ -20,7 +20,7 @@ from kube_sync.topology.controller.events import ResourceEvent, means_the_same
 from kube_sync.topology.controller.kindstore import KindStore
 from kube_sync.topology.identity import GroupKind, Locator
 from kube_sync.topology.nodes import Body, Kind
-from kube_sync.topology.shapes import same
+from kube_sync.topology.raw_json import same
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

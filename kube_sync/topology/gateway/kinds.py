@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from kube_sync.topology.identity import GroupKind
 from kube_sync.topology.nodes import Body, Sections
-from kube_sync.topology.shapes import Malformed, items, number, text
+from kube_sync.topology.raw_json import Malformed, items, number, text
 
 GROUP = "gateway.networking.k8s.io"
 GATEWAY_CLASS = GroupKind(GROUP, "GatewayClass")

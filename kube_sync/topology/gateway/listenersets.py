@@ -21,7 +21,7 @@ from kube_sync.topology.gateway.validity import Validity, takes
 from kube_sync.topology.identity import GroupKind, Locator, locator
 from kube_sync.topology.links import View
 from kube_sync.topology.nodes import Node
-from kube_sync.topology.shapes import UNREADABLE, Malformed, mapping, reason, text
+from kube_sync.topology.raw_json import UNREADABLE, Malformed, mapping, reason, text
 
 _CONFLICTED = "Conflicted"
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kube_sync.topology.identity import Locator
 from kube_sync.topology.nodes import Node
-from kube_sync.topology.shapes import Malformed, number, text
+from kube_sync.topology.raw_json import Malformed, number, text
 
 _FAMILIES = {"HTTP": "HTTP", "HTTPS": "TLS", "TLS": "TLS", "TCP": "TCP", "UDP": "UDP"}
 _WITHOUT_HOSTNAMES = frozenset({"TCP", "UDP"})

@@ -18,7 +18,7 @@ from kube_sync.topology.gateway.validity import Validity, allows, hostnames_meet
 from kube_sync.topology.identity import GroupKind, Locator, locator
 from kube_sync.topology.links import View, granted
 from kube_sync.topology.nodes import Body, Node
-from kube_sync.topology.shapes import items, number, text
+from kube_sync.topology.raw_json import items, number, text
 
 _PARENTS = frozenset({GATEWAY, LISTENER_SET})
 

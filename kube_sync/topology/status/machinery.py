@@ -27,7 +27,7 @@ from kube_sync.topology.controller.events import ResourceEvent
 from kube_sync.topology.controller.workflow import Reconciliation, Workflow
 from kube_sync.topology.nodes import Body
 from kube_sync.topology.pictures import dot
-from kube_sync.topology.shapes import UNREADABLE, reason
+from kube_sync.topology.raw_json import UNREADABLE, reason
 from kube_sync.topology.status.ancestors import stands
 from kube_sync.topology.status.ownmaps import KEY, LABELS, LIMIT, NAME, OwnMaps, PathStore
 from kube_sync.topology.status.pathmaps import PLACES, PathMaps

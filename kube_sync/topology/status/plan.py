@@ -18,7 +18,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.topology import NAMESPACE, GroupKind, Locator, Node, Role, Topology
 from kube_sync.topology.gateway import GATEWAY, GATEWAY_CLASS, LISTENER_SET, ROUTES, SERVICE
 from kube_sync.topology.nodes import Body
-from kube_sync.topology.shapes import items, mapping, number, text
+from kube_sync.topology.raw_json import items, mapping, number, text
 from kube_sync.topology.status.ancestors import CONTROLLER, Ancestors, stands
 from kube_sync.topology.status.pathmaps import PathMaps
 from kube_sync.topology.status.targets import Affected, affects

@@ -15,7 +15,7 @@ from kube_sync.kube.conditions import Condition, Json
 from kube_sync.topology import GroupKind, Locator, Node, Topology, locator
 from kube_sync.topology.affected import Effect, condition_type, effects, message
 from kube_sync.topology.gateway import GATEWAY, LISTENER, LISTENER_SET, ROUTES
-from kube_sync.topology.shapes import items, number, text
+from kube_sync.topology.raw_json import items, number, text
 from kube_sync.topology.statuslists import Entry
 
 _By = dict[Locator, dict[GroupKind, set[Locator]]]  # by the target and the kind: policies

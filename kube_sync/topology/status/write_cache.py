@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from kube_sync.kube.conditions import Json, untimed
 from kube_sync.topology import Locator
 from kube_sync.topology.nodes import Body
-from kube_sync.topology.shapes import Malformed, items, text_if_any
+from kube_sync.topology.raw_json import Malformed, items, text_if_any
 from kube_sync.topology.status.ancestors import CONTROLLER, stands
 from kube_sync.topology.status.plan import Replace, Step
 from kube_sync.topology.status.targets import affects

@@ -11,7 +11,7 @@ from kube_sync.kube.conditions import Condition
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import MANAGER
 from kube_sync.policysync.statuses import CONTROLLER, conditions, entries, owned, removals_held
-from kube_sync.topology.shapes import Malformed
+from kube_sync.topology.raw_json import Malformed
 
 WEB, API = ObjectKey("shop", "web"), ObjectKey("shop", "api")
 SYNCED = Condition("kube-sync.io/Synced", "True", "Synced", "synced to east")

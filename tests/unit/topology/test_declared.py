@@ -13,7 +13,7 @@ from kube_sync.topology.declared import (
 )
 from kube_sync.topology.gateway import GATEWAY, LISTENER, RULES
 from kube_sync.topology.hints import COLOR_POLICY
-from kube_sync.topology.shapes import Malformed
+from kube_sync.topology.raw_json import Malformed
 from tests.fakes.definitions import ANYTHING, POLICY, definition
 from tests.fakes.topologies import API
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kube_sync.topology import STRATEGIES, Mode, Rules, Topology
 from kube_sync.topology.hints import COLOR_POLICY
 from kube_sync.topology.merging import merge_patch
-from kube_sync.topology.shapes import same
+from kube_sync.topology.raw_json import same
 from tests.fakes.topologies import (
     API,
     NS,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kube_sync.topology.raw_json import Malformed
 from kube_sync.topology.rulemaps import RuleMaps
-from kube_sync.topology.shapes import Malformed
 
 NAMES = st.sampled_from(
     ["a", "b", "limits", "rules", ".a", "a.b", "rules.a", "#", "a#b", '"a"', ""]

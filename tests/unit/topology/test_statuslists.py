@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.kube.conditions import Condition
-from kube_sync.topology.shapes import Malformed
+from kube_sync.topology.raw_json import Malformed
 from kube_sync.topology.status.ancestors import CONTROLLER, stands
 from kube_sync.topology.statuslists import ANCESTORS, PARENTS, About, Entry, merge
 

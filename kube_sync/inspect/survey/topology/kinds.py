@@ -17,7 +17,7 @@ from kube_sync.topology import GroupKind, Kind, PolicyKind
 from kube_sync.topology import declared as declaring
 from kube_sync.topology.hints import COLOR_POLICY, shipped_kinds
 from kube_sync.topology.nodes import kind_of
-from kube_sync.topology.shapes import Malformed
+from kube_sync.topology.raw_json import Malformed
 
 _TARGETS = ("targetRef", "targetRefs")
 _BLOCKS = ("defaults", "overrides")

@@ -17,8 +17,8 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.topology import GroupKind, Locator, PolicyKind
-from kube_sync.topology.controller.choosing import BUILTIN, Chooser
 from kube_sync.topology.controller.following import FollowedKinds
+from kube_sync.topology.controller.kind_selection import BUILTIN, Chooser
 from kube_sync.topology.controller.live import LiveTopology
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import GATEWAY, GATEWAY_CLASS

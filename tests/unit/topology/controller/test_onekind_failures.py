@@ -6,7 +6,7 @@ import pytest
 
 from kube_sync.errors import NotFound, Retriable, SyncError
 from kube_sync.objects import GroupVersionResource
-from kube_sync.topology.controller.choosing import Choice
+from kube_sync.topology.controller.kind_selection import Choice
 from kube_sync.topology.controller.onekind import FollowedKind
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.identity import GroupKind

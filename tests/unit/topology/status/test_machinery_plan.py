@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kube_sync.topology import GroupKind, Locator, PolicyKind
 from kube_sync.topology.hints import COLOR_POLICY
-from kube_sync.topology.shapes import Malformed
+from kube_sync.topology.raw_json import Malformed
 from kube_sync.topology.status.plan import Apply, Planner, Replace, Step
 from tests.fakes.topologies import (
     API,

@@ -14,7 +14,7 @@ from kube_sync.topology.gateway.validity import WITH_HOSTNAMES, shared_hostnames
 from kube_sync.topology.graph import Path
 from kube_sync.topology.identity import Locator
 from kube_sync.topology.nodes import Node
-from kube_sync.topology.shapes import Malformed, items, same, text, texts
+from kube_sync.topology.raw_json import Malformed, items, same, text, texts
 from kube_sync.topology.topology import Topology
 
 _Said = tuple[Any, ...]

@@ -6,7 +6,7 @@ from kube_sync.kube.definitions import Definition, definition_of
 from kube_sync.kube.discovery import Resource
 from kube_sync.objects import GroupVersionResource
 from kube_sync.topology import NAMESPACE, GroupKind, Kind, PolicyKind, Role
-from kube_sync.topology.controller.choosing import BUILTIN, Choice, Chooser
+from kube_sync.topology.controller.kind_selection import BUILTIN, Choice, Chooser
 from kube_sync.topology.gateway import GATEWAY, SERVICE
 from tests.fakes.definitions import POLICY, definition, resource
 from tests.fakes.topologies import API, GROUP

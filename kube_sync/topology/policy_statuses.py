@@ -16,7 +16,7 @@ from kube_sync.topology.effective import Combined, EffectivePolicies
 from kube_sync.topology.hubcopies import advice
 from kube_sync.topology.identity import Locator
 from kube_sync.topology.policies import Policy, PolicyKind
-from kube_sync.topology.shapes import same
+from kube_sync.topology.raw_json import same
 from kube_sync.topology.targets import Aim
 
 

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_sync.topology.shapes import same
+from kube_sync.topology.raw_json import same
 
 SCALARS = st.sampled_from([None, True, False, 0, 1, 0.5, 1.0, "", "1", "true"])
 JSON = st.recursive(

@@ -19,7 +19,7 @@ from kube_sync.topology.hints import LABEL
 from kube_sync.topology.identity import NAMESPACE, GroupKind
 from kube_sync.topology.nodes import Kind
 from kube_sync.topology.policies import PolicyKind
-from kube_sync.topology.shapes import Malformed
+from kube_sync.topology.raw_json import Malformed
 
 # Kinds that every API server has: nothing has to be asked.
 BUILTIN: Final = {
