@@ -23,8 +23,8 @@ from statistics import median
 
 from benchmarks.world import medians
 from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, batch_module
-from kube_sync.decisions.evidence import InputReader
 from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.input_reader import InputReader
 from kube_sync.decisions.records import DecisionRecord, Target
 from kube_sync.inspect.plan.snapshot import EPOCH, document
 from kube_sync.inspect.why.past import past

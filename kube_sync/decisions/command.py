@@ -12,7 +12,7 @@ from contextlib import aclosing
 
 from kube_sync.config import Settings
 from kube_sync.decisions.arguments import Request
-from kube_sync.decisions.board import Board
+from kube_sync.decisions.printing import Board
 from kube_sync.decisions.records import (
     BookmarkRecord,
     DecisionRecord,

@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import structlog
 
+from kube_sync.decisions.budget_watcher import Limiting
+from kube_sync.decisions.collections import Collection_, TrackedCollections
 from kube_sync.decisions.evaluation_queue import EvaluationQueue, Group, Question
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.limiting import Limiting
 from kube_sync.decisions.policysets import PolicySetEvaluator
 from kube_sync.decisions.sharing import TURN, Answer, Sharing
-from kube_sync.decisions.tracked import Collection_, TrackedCollections
 from kube_sync.errors import SyncError
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.runtime.backoff import Backoff

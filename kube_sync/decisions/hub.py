@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from kube_sync.decisions.changelog import ENDED, ChangeLog, EncodedVerdict, Entry, Verdict
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
-from kube_sync.decisions.evidence import RecordedInput
+from kube_sync.decisions.input_reader import RecordedInput
 from kube_sync.decisions.records import (
     Budget,
     DecisionFreshness,

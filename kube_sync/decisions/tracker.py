@@ -16,15 +16,15 @@ from typing import NoReturn
 
 import structlog
 
+from kube_sync.decisions.budget_watcher import Limiting
+from kube_sync.decisions.collections import Collection_, TrackedCollections
 from kube_sync.decisions.evaluation_queue import OWN, Cause, EvaluationQueue, Sweep
 from kube_sync.decisions.evaluation_worker import EvaluationWorker
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.limiting import Limiting
 from kube_sync.decisions.policysets import Division
 from kube_sync.decisions.records import Source
 from kube_sync.decisions.sharing import Sharing
-from kube_sync.decisions.tracked import Collection_, TrackedCollections
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.opa.analysis.reads import Reads
 from kube_sync.runtime.backoff import Backoff

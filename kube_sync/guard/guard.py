@@ -47,8 +47,8 @@ from kube_sync.guard.history import (
 )
 from kube_sync.guard.limits import Limits, Tightening
 from kube_sync.guard.moves import Change
-from kube_sync.guard.nowhere import Nowhere
-from kube_sync.guard.turns import TokenQueue
+from kube_sync.guard.token_queue import TokenQueue
+from kube_sync.guard.unknown_clusters import Nowhere
 from kube_sync.guard.verdicts import Allowed, Kind, PendingChange, Withheld
 
 K = TypeVar("K", bound=Hashable)

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from kube_sync.decisions.evidence import Basis, Kept
+from kube_sync.decisions.input_reader import Basis, Kept
 from kube_sync.ledger.entries import Text, text, text_of
 
 _PARTS: Final = 32  # of a collection

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from kube_sync.decisions.board import wanted
 from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.printing import wanted
 from kube_sync.errors import NO_JSON
 from kube_sync.ledger.entries import Entry, Row, standing_since
 from kube_sync.ledger.reading import DecisionAt, Object

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from kube_sync.decisions.limiting import BUDGET
+from kube_sync.decisions.budget_watcher import BUDGET
 from kube_sync.decisions.requested import with_note
 from kube_sync.errors import NO_JSON, SyncError, TooExpensive
 from kube_sync.opa.analysis.analyzer import (

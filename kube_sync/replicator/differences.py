@@ -12,7 +12,7 @@ from typing import Final, Literal
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.guard import HISTORY, Change, Inventory, Placements, compare
-from kube_sync.guard.nowhere import reason_of
+from kube_sync.guard.unknown_clusters import reason_of
 
 Kind = Literal["failed", "refused", "undecided", "nowhere", "moves", "adds", "changes"]
 KINDS: Final[tuple[Kind, ...]] = (

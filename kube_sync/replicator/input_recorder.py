@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from kube_sync.config import Resource, Settings
-from kube_sync.decisions.evidence import InputReader, Kept
+from kube_sync.decisions.input_reader import InputReader, Kept
 from kube_sync.objects import GroupVersionResource
 from kube_sync.opa.analysis.reads import Reads
 from kube_sync.replicator.mirror import Mirror

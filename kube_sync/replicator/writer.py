@@ -31,7 +31,7 @@ from typing import NoReturn
 import msgspec
 import structlog
 
-from kube_sync.decisions.evidence import InputReader
+from kube_sync.decisions.input_reader import InputReader
 from kube_sync.errors import EpochLost, SyncError
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics

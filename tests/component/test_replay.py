@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, batch_module
-from kube_sync.decisions.evidence import InputReader
 from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.input_reader import InputReader
 from kube_sync.decisions.records import Target
 from kube_sync.ledger.journal import Journal
 from kube_sync.ledger.reading import reading

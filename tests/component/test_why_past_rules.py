@@ -11,7 +11,7 @@ import pytest
 
 from kube_sync.config import Settings
 from kube_sync.decisions.decision import parse_decision
-from kube_sync.decisions.evidence import Basis
+from kube_sync.decisions.input_reader import Basis
 from kube_sync.inspect.why import command
 from kube_sync.inspect.why.recalled import Recalled
 from kube_sync.ledger.bases import text_of_basis

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.guard import Change, Inventory, Placements, compare
-from kube_sync.guard.nowhere import reason_of, unknown_in
+from kube_sync.guard.unknown_clusters import reason_of, unknown_in
 from kube_sync.objects import ObjectKey
 from kube_sync.remediation.plan import Amend, Apply, Current, Step, Unusable, Wanted, after, plan
 

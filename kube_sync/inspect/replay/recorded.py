@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from kube_sync.decisions.decision import Decision
-from kube_sync.decisions.evidence import Kept, is_decision
+from kube_sync.decisions.input_reader import Kept, is_decision
 from kube_sync.decisions.requested import NOTE
 from kube_sync.errors import NO_JSON
 from kube_sync.kube.meta import ObjectMeta, object_meta

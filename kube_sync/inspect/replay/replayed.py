@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kube_sync.decisions.board import wanted
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
+from kube_sync.decisions.printing import wanted
 from kube_sync.inspect.replay.recorded import Case
 from kube_sync.ledger.entries import Row
 from kube_sync.ledger.printing import moment, printable

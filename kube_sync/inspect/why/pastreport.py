@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from kube_sync.decisions.board import wanted
 from kube_sync.decisions.decision import PLACEMENT, Decision
+from kube_sync.decisions.printing import wanted
 from kube_sync.inspect.why.past import UNKNOWN, Past, Values, Written
 from kube_sync.inspect.why.pastrules import Derived
 from kube_sync.inspect.why.report import inputs_of, laid_out, more, rules_of

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube_sync.decisions.evaluator import Evaluator, Outcome
-from kube_sync.decisions.evidence import MOST_BYTES, MOST_OBJECTS, InputReader
+from kube_sync.decisions.input_reader import MOST_BYTES, MOST_OBJECTS, InputReader
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
 from tests.fakes.untimed import Untimed
@@ -230,7 +230,7 @@ async def test_what_could_not_be_analysed_is_said() -> None:
 
 
 async def test_inputs_take_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kube_sync.decisions.evidence._INPUT_BYTES", 1_060)
+    monkeypatch.setattr("kube_sync.decisions.input_reader._INPUT_BYTES", 1_060)
     world = World()
     world.opa.web = 10**12
     first = await world.ask()

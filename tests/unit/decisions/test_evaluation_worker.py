@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
+from kube_sync.decisions.collections import TrackedCollections
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluation_queue import OWN, Cause, EvaluationQueue
 from kube_sync.decisions.evaluation_worker import EvaluationWorker
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.sharing import Sharing
-from kube_sync.decisions.tracked import TrackedCollections
 from kube_sync.errors import Retriable
 from kube_sync.objects import ObjectKey
 from tests.unit.async_tools import Waits

@@ -19,8 +19,8 @@ import pytest
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
-from kube_sync.decisions.evidence import Basis, RecordedInput
 from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.input_reader import Basis, RecordedInput
 from kube_sync.decisions.records import Source, Target
 from kube_sync.ledger import ahead as writing_ahead
 from kube_sync.ledger import journal as journal_module

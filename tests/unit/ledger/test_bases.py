@@ -10,7 +10,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_sync.decisions.evidence import Basis
+from kube_sync.decisions.input_reader import Basis
 from kube_sync.ledger.bases import collection_of, state_of, text_of_basis
 from kube_sync.ledger.entries import Entry, Text, text
 from kube_sync.ledger.reading import reading

@@ -9,8 +9,8 @@ import pytest
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
-from kube_sync.decisions.evidence import Basis, RecordedInput
 from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.input_reader import Basis, RecordedInput
 from kube_sync.decisions.records import DecisionRecord, Source, Target, decode
 from kube_sync.decisions.stream import PATH, stream_app
 from kube_sync.ledger.bases import collection_of, state_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kube_sync.decisions.evidence import Basis
+from kube_sync.decisions.input_reader import Basis
 from kube_sync.ledger import texts as texts_module
 from kube_sync.ledger.bases import text_of_basis
 from kube_sync.ledger.database import opened

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kube_sync.decisions.evidence import Basis
+from kube_sync.decisions.input_reader import Basis
 from kube_sync.errors import NotFound, Terminal
 from kube_sync.inspect.why.past import UNKNOWN, Past, Written, past
 from kube_sync.inspect.why.pastdata import Ground

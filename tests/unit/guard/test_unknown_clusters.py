@@ -19,8 +19,8 @@ from kube_sync.guard import (
     Withheld,
     compare,
 )
-from kube_sync.guard.nowhere import GRACE_SECONDS
 from kube_sync.guard.placements import PREFERENCES, SELECTOR, Clusters
+from kube_sync.guard.unknown_clusters import GRACE_SECONDS
 from kube_sync.runtime.freshness import Stale
 
 NOW = 1000.0

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
+from kube_sync.decisions.collections import TrackedCollections
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import Target
-from kube_sync.decisions.tracked import TrackedCollections
 from kube_sync.objects import ObjectKey
 from tests.unit.decisions.test_tracker import DAEMONSETS, REPLICASETS, Collection, turn
 

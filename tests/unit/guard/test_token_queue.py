@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kube_sync.guard.budget import Budget, Scope, scopes
 from kube_sync.guard.limits import Limits, Rate
-from kube_sync.guard.turns import TokenQueue
+from kube_sync.guard.token_queue import TokenQueue
 from tests.memory import remembered
 
 MOVES: list[Scope] = [("moves", "")]

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kube_sync.decisions.budget_watcher import LONGEST, Limiting
 from kube_sync.decisions.evaluator import Evaluator, Outcome
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.limiting import LONGEST, Limiting
 from kube_sync.decisions.records import Budget, DecisionRecord, Record, StatusRecord
 from kube_sync.decisions.tracker import Tracker
 from kube_sync.errors import Retriable, Undecided
