@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kube_sync.kube.conditions import Condition, message
-from kube_sync.policysync.answers import STATUSES, Answer, answer, is_told
+from kube_sync.policysync.cluster_conditions import STATUSES, Answer, answer, is_told
 from kube_sync.policysync.copies import Copy, Placed
 from kube_sync.policysync.desired import Desired
 from kube_sync.policysync.fields import CONDITIONS, NAMES, OF_COPY

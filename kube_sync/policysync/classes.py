@@ -20,11 +20,11 @@ from kube_sync.errors import NotFound, SyncError
 from kube_sync.kube.conditions import Condition, message
 from kube_sync.kube.fencedwriter import Fenced
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.policysync.events import News
+from kube_sync.policysync.hub_status_writer import CONTROLLER, TYPE, HubStatusWriter
 from kube_sync.policysync.hubstate import GATEWAY_CLASSES, HubState
-from kube_sync.policysync.news import News
 from kube_sync.policysync.object_cache import Body
 from kube_sync.policysync.parameters import Invalid, Parameters
-from kube_sync.policysync.statuses import CONTROLLER, TYPE, HubStatusWriter
 from kube_sync.policysync.validation import Faulty, Undetermined, Verdict
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.controller import Result, work

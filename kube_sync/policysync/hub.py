@@ -22,14 +22,14 @@ from kube_sync.errors import Retriable, SyncError
 from kube_sync.guard import Withheld
 from kube_sync.kube.fencedwriter import Fenced
 from kube_sync.observability import metrics
-from kube_sync.policysync.brakes import Brakes
 from kube_sync.policysync.copies import PolicyId
+from kube_sync.policysync.events import News
 from kube_sync.policysync.hubstate import HubState
-from kube_sync.policysync.looking import PolicyState, unknown
-from kube_sync.policysync.news import News
 from kube_sync.policysync.placers import Placers, Subject, subject_of
 from kube_sync.policysync.plan import Braked, Remove, Step, braked, plan, standings
+from kube_sync.policysync.policy_state import PolicyState, unknown
 from kube_sync.policysync.policystatus import Pace, PolicyStatus
+from kube_sync.policysync.removal_guard import Brakes
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.controller import Result, work
 from kube_sync.runtime.freshness import Stale

@@ -23,6 +23,7 @@ from kube_sync.policysync.copies import PLACED, STATUS, FeedbackField, PolicyId
 from kube_sync.policysync.desired import Placement, placement, placement_of
 from kube_sync.policysync.downstream import Source
 from kube_sync.policysync.fields import fields_of
+from kube_sync.policysync.hub_status_writer import is_ours
 from kube_sync.policysync.listenersets import ListenerSets
 from kube_sync.policysync.object_cache import Bodies, Body
 from kube_sync.policysync.parameters import (
@@ -34,7 +35,6 @@ from kube_sync.policysync.parameters import (
     together,
 )
 from kube_sync.policysync.references import References
-from kube_sync.policysync.statuses import is_ours
 from kube_sync.policysync.targets import Hub, Targets, targets
 from kube_sync.policysync.validation import Valid, Verdict, targeting, validated
 from kube_sync.runtime.freshness import SETTLE_SECONDS, Freshness

@@ -16,9 +16,9 @@ from math import ceil
 from typing import Final, Protocol
 
 from kube_sync.guard import Withheld
-from kube_sync.policysync.brakes import CopyState
 from kube_sync.policysync.copies import Copy, CopyKey, Placed
 from kube_sync.policysync.desired import Desired
+from kube_sync.policysync.removal_guard import CopyState
 
 
 @dataclass(frozen=True, slots=True)

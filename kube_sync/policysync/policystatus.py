@@ -26,10 +26,10 @@ from kube_sync.policysync.aggregate import aggregate, extra_values
 from kube_sync.policysync.copies import PLACED, STATUS, PolicyId
 from kube_sync.policysync.desired import Desired
 from kube_sync.policysync.downstream import Downstream
+from kube_sync.policysync.hub_status_writer import HubStatusWriter, removals_held
 from kube_sync.policysync.hubstate import HubState
-from kube_sync.policysync.looking import PolicyState
 from kube_sync.policysync.placers import Subject
-from kube_sync.policysync.statuses import HubStatusWriter, removals_held
+from kube_sync.policysync.policy_state import PolicyState
 
 _MOST: Final = 64 * 1024  # bytes of the extra status fields; annotations have 256 KiB together
 _MOST_PLACED: Final = 96 * 1024  # bytes of the list of copies

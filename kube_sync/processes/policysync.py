@@ -21,15 +21,16 @@ from kube_sync.kube.lease import Lease
 from kube_sync.kube.reflector import Reflector, Store
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
-from kube_sync.policysync import window
-from kube_sync.policysync.brakes import brakes_of
+from kube_sync.policysync import recent_removals
 from kube_sync.policysync.classes import Classes
 from kube_sync.policysync.copies import PolicyId
 from kube_sync.policysync.desired import PLACEMENT_DECISIONS
 from kube_sync.policysync.direct import DirectPlacer, spoke_kinds
 from kube_sync.policysync.downstream import Downstream
+from kube_sync.policysync.events import News
 from kube_sync.policysync.followedpolicies import FollowedPolicies, Permissions
 from kube_sync.policysync.hub import WORKERS, Facts, Hub
+from kube_sync.policysync.hub_status_writer import CONTROLLER, HubStatusWriter
 from kube_sync.policysync.hubstate import (
     CONFIGMAPS,
     DEFINITIONS,
@@ -42,16 +43,15 @@ from kube_sync.policysync.hubstate import (
     HubState,
     Listeners,
 )
-from kube_sync.policysync.looking import PolicyState, approved_in, look
-from kube_sync.policysync.news import News
 from kube_sync.policysync.object_cache import Bodies
 from kube_sync.policysync.ocm import OcmPlacer
 from kube_sync.policysync.placers import PlacerRoute, Placers, Subject
+from kube_sync.policysync.policy_state import PolicyState, approved_in, look
 from kube_sync.policysync.policystatus import PolicyStatus
+from kube_sync.policysync.recent_removals import WINDOW
+from kube_sync.policysync.removal_guard import brakes_of
 from kube_sync.policysync.spokesecrets import SECRETS
 from kube_sync.policysync.spokesteps import Fields
-from kube_sync.policysync.statuses import CONTROLLER, HubStatusWriter
-from kube_sync.policysync.window import WINDOW
 from kube_sync.policysync.works import SELECTOR, WORKS
 from kube_sync.processes.context import Context
 from kube_sync.runtime.clock import unix_clock
@@ -245,12 +245,12 @@ class _Parts:
     def _lead(self) -> None:
         # Before it weighs anything, and before the Lease is written again.
         said = self.lease.annotations.get(WINDOW, "")
-        self._brakes.recall(window.read(said, self._clock()))
+        self._brakes.recall(recent_removals.read(said, self._clock()))
         self.hub.wake()
         self.classes.look_at_all()
 
     def _notes(self) -> dict[str, str]:
-        return {WINDOW: window.written(self._brakes.let_go)}
+        return {WINDOW: recent_removals.written(self._brakes.let_go)}
 
     def _policy(self, policy: PolicyId) -> None:
         self.hub.add(policy)

@@ -15,15 +15,15 @@ from kube_sync.kube.client import KubeClient
 from kube_sync.kube.events import Occurrence
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.policysync.brakes import brakes_of
 from kube_sync.policysync.copies import PolicyId
 from kube_sync.policysync.downstream import Downstream
+from kube_sync.policysync.events import News
 from kube_sync.policysync.hub import Facts, Hub
-from kube_sync.policysync.looking import PolicyState, approved_in, look
-from kube_sync.policysync.news import News
+from kube_sync.policysync.hub_status_writer import HubStatusWriter
 from kube_sync.policysync.placers import PlacerRoute, Placers, Subject
+from kube_sync.policysync.policy_state import PolicyState, approved_in, look
 from kube_sync.policysync.policystatus import PolicyStatus
-from kube_sync.policysync.statuses import HubStatusWriter
+from kube_sync.policysync.removal_guard import brakes_of
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.freshness import Stale
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver

@@ -9,7 +9,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from kube_sync.kube import fencedwriter
 from kube_sync.observability import metrics
-from kube_sync.policysync import statuses
+from kube_sync.policysync import hub_status_writer
 from kube_sync.remediation import writer
 from kube_sync.topology.status import ownmaps
 
@@ -97,7 +97,7 @@ def test_what_begins_at_0_is_what_there_can_be() -> None:
         (metrics.topology_writes, ("status", *get_args(ownmaps.Operation)), "written"),
         (
             metrics.policy_sync_writes,
-            ("apply", "leave", "remove", *get_args(statuses.Operation)),
+            ("apply", "leave", "remove", *get_args(hub_status_writer.Operation)),
             "done",
         ),
     ):

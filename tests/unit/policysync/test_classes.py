@@ -12,9 +12,9 @@ from kube_sync.kube.events import Occurrence
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.classes import Classes
+from kube_sync.policysync.events import News
+from kube_sync.policysync.hub_status_writer import CONTROLLER, HubStatusWriter
 from kube_sync.policysync.hubstate import GATEWAY_CLASSES
-from kube_sync.policysync.news import News
-from kube_sync.policysync.statuses import CONTROLLER, HubStatusWriter
 from kube_sync.policysync.validation import VERBS
 from kube_sync.runtime.backoff import Backoff
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from kube_sync.guard import Limits
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.policysync.brakes import Brakes, CopyState
 from kube_sync.policysync.copies import Copy, CopyKey, Placed, PolicyId
 from kube_sync.policysync.desired import Desired
 from kube_sync.policysync.plan import Apply, Braked, Leave, Remove, braked, plan, standings
+from kube_sync.policysync.removal_guard import Brakes, CopyState
 
 NOW, GRACE = 1_800_000_000.0, 600.0
 POLICY = PolicyId(GroupVersionResource("kuadrant.io", "v1", "authpolicies"), "shop", "p")

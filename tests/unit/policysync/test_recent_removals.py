@@ -4,7 +4,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from kube_sync.policysync.copies import CopyKey
-from kube_sync.policysync.window import read, written
+from kube_sync.policysync.recent_removals import read, written
 from tests.fakes.copies import policy
 
 NOW = 1_800_000_000.0

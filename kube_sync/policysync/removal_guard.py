@@ -29,7 +29,7 @@ from kube_sync.guard import Limits, PendingChange, Withheld
 from kube_sync.guard.approvals import Approvals, Step
 from kube_sync.guard.assessment import allowed
 from kube_sync.policysync.copies import CopyKey, PolicyId
-from kube_sync.policysync.window import LetGo
+from kube_sync.policysync.recent_removals import LetGo
 from kube_sync.runtime.freshness import Stale
 
 _LOOKS_SECONDS = 1.0

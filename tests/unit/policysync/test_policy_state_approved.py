@@ -6,7 +6,7 @@ import pytest
 
 from kube_sync.kube.approvals import APPROVED
 from kube_sync.objects import ObjectKey
-from kube_sync.policysync.looking import approved_in
+from kube_sync.policysync.policy_state import approved_in
 from tests.unit.policysync.test_hubstate import World, put
 
 PARAMS, NOW = ObjectKey("system", "params"), 1_000_000.0

@@ -13,9 +13,9 @@ import pytest
 from kube_sync.errors import Conflict
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.desired import PLACEMENT
-from kube_sync.policysync.looking import PolicyState
 from kube_sync.policysync.placers import AT_ONCE, Subject, subject_of
 from kube_sync.policysync.plan import Apply
+from kube_sync.policysync.policy_state import PolicyState
 from tests.fakes.copies import AUTH, copy, policy
 from tests.fakes.http import failing
 from tests.fakes.hubs import Rig, rig_of

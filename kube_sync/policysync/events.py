@@ -16,10 +16,10 @@ from kube_sync.guard import Withheld
 from kube_sync.kube.conditions import Condition, message
 from kube_sync.kube.events import Occurrence, Reference, cut
 from kube_sync.objects import GroupVersionResource
-from kube_sync.policysync.looking import PolicyState
+from kube_sync.policysync.hub_status_writer import HELD, TYPE, is_momentary, removals_held
 from kube_sync.policysync.object_cache import Body
 from kube_sync.policysync.placers import Subject, subject_of
-from kube_sync.policysync.statuses import HELD, TYPE, is_momentary, removals_held
+from kube_sync.policysync.policy_state import PolicyState
 from kube_sync.topology.raw_json import UNREADABLE, items, text, text_if_any
 
 _RELEASED: Final = "no removal of its copies is held any more"

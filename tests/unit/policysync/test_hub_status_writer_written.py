@@ -12,7 +12,7 @@ from kube_sync.kube.conditions import Condition
 from kube_sync.kube.fencedwriter import Fenced, FencedWriter
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import MANAGER, PLACED, STATUS
-from kube_sync.policysync.statuses import CONTROLLER, HubStatusWriter
+from kube_sync.policysync.hub_status_writer import CONTROLLER, HubStatusWriter
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import kube_of
 from tests.fakes.copies import AUTH

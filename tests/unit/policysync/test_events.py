@@ -12,9 +12,9 @@ from kube_sync.kube.approvals import APPROVED
 from kube_sync.kube.conditions import Condition
 from kube_sync.kube.events import Occurrence, Reference
 from kube_sync.objects import ObjectKey
-from kube_sync.policysync.looking import PolicyState
-from kube_sync.policysync.news import News
-from kube_sync.policysync.statuses import HELD, TYPE
+from kube_sync.policysync.events import News
+from kube_sync.policysync.hub_status_writer import HELD, TYPE
+from kube_sync.policysync.policy_state import PolicyState
 from kube_sync.runtime.freshness import Stale
 from tests.fakes.copies import AUTH, policy
 from tests.fakes.hubs import Rig, rig_of, with_status

@@ -10,7 +10,13 @@ from kube_sync.guard import Withheld
 from kube_sync.kube.conditions import Condition
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import MANAGER
-from kube_sync.policysync.statuses import CONTROLLER, conditions, entries, owned, removals_held
+from kube_sync.policysync.hub_status_writer import (
+    CONTROLLER,
+    conditions,
+    entries,
+    owned,
+    removals_held,
+)
 from kube_sync.topology.raw_json import Malformed
 
 WEB, API = ObjectKey("shop", "web"), ObjectKey("shop", "api")

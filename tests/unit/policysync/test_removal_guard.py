@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from kube_sync.config import PolicySync, SyncBrakes
 from kube_sync.guard import Limits, Withheld
 from kube_sync.objects import GroupVersionResource
-from kube_sync.policysync.brakes import Brakes, CopyState, HoldReport, brakes_of
 from kube_sync.policysync.copies import CopyKey, PolicyId
-from kube_sync.policysync.window import read, written
+from kube_sync.policysync.recent_removals import read, written
+from kube_sync.policysync.removal_guard import Brakes, CopyState, HoldReport, brakes_of
 from kube_sync.runtime.freshness import Stale
 
 NOW = 1_800_000_000.0
