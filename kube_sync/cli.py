@@ -42,7 +42,7 @@ from kube_sync.inspect.scenarios import arguments as scenarios
 from kube_sync.inspect.survey.arguments import WHAT, declare, requested
 from kube_sync.inspect.survey.topology import arguments as charting
 from kube_sync.inspect.why import arguments as reasoning
-from kube_sync.inspect.why import recalled as past
+from kube_sync.inspect.why import past_arguments as past
 from kube_sync.ledger import arguments as ledger
 from kube_sync.observability import healthcheck
 from kube_sync.observability.logs import configure_logs

@@ -13,7 +13,7 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.guard import Placements
 from kube_sync.opa.client import OpaClient
 from kube_sync.processes.context import Context
-from kube_sync.replicator.epochs import Replicator
+from kube_sync.replicator.replicator import Replicator
 from kube_sync.runtime.services import Service
 from kube_sync.ui.api import BoardApi
 from kube_sync.ui.fleet import FleetReader

@@ -16,7 +16,7 @@ from kube_sync.ledger.intake import report_routes
 from kube_sync.ledger.journal import Journal
 from kube_sync.ledger.recording import Recall, Recorder
 from kube_sync.observability.readiness import Readiness
-from kube_sync.replicator.epochs import LEASE
+from kube_sync.replicator.replicator import LEASE
 from kube_sync.runtime.services import Service
 
 

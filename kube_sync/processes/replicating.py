@@ -26,7 +26,7 @@ from kube_sync.processes.ledger import Opened, open_ledger
 from kube_sync.processes.opa_auth_check import watch_door
 from kube_sync.processes.policyevents import CONTROLLER, PolicyEvents
 from kube_sync.processes.scheduling import install_defaults
-from kube_sync.replicator.epochs import Listeners, Replicator
+from kube_sync.replicator.replicator import Listeners, Replicator
 from kube_sync.runtime.configfile import ConfigFile
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.servertls import ServerTls, TlsFiles

@@ -26,7 +26,7 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.opa.paths import DataPath, add_operation, remove_operation
 from kube_sync.policies.required_fields import Form
-from kube_sync.replicator.firstload import EVERYWHERE, Digests, FirstLoad, Loaded, Scopes, digest
+from kube_sync.replicator.bulk_load import EVERYWHERE, Digests, FirstLoad, Loaded, Scopes, digest
 from kube_sync.replicator.projector import Projector
 
 

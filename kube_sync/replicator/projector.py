@@ -16,7 +16,7 @@ from kube_sync.errors import NO_JSON
 from kube_sync.kube.collection import Item
 from kube_sync.objects import ObjectKey
 from kube_sync.policies.required_fields import WHOLE, Form
-from kube_sync.replicator.firstload import Loaded
+from kube_sync.replicator.bulk_load import Loaded
 from kube_sync.replicator.path_projection import narrowing
 from kube_sync.replicator.projection import Project, keeps_version, project
 

@@ -17,7 +17,7 @@ from kube_sync.errors import Misconfigured
 from kube_sync.kube.client import KubeClient
 from kube_sync.observability.readiness import Readiness
 from kube_sync.policies.required_fields import Form
-from kube_sync.replicator.firstload import EVERYWHERE
+from kube_sync.replicator.bulk_load import EVERYWHERE
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.projection import configured, verbatim
 from kube_sync.replicator.projector import Projector

@@ -26,7 +26,7 @@ from kube_sync.kube.discovery import is_namespaced
 from kube_sync.kube.reflector import Reflector
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
-from kube_sync.replicator.firstload import EVERYWHERE
+from kube_sync.replicator.bulk_load import EVERYWHERE
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.runtime.backoff import Backoff
 

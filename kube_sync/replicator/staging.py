@@ -30,7 +30,7 @@ from kube_sync.opa.lanes import Lane
 from kube_sync.policies.loader import PolicyLoader
 from kube_sync.policies.staging.canaries import Counting
 from kube_sync.policies.staging.lanes import Counted
-from kube_sync.replicator.classes import Widen
+from kube_sync.replicator.class_backfill import Widen
 from kube_sync.replicator.resources import Resources
 from kube_sync.replicator.selfcheck import SelfCheck
 from kube_sync.replicator.shadow import Shadow

@@ -40,8 +40,8 @@ from kube_sync.opa import paths
 from kube_sync.opa.client import OpaClient, PolicyRejected
 from kube_sync.opa.paths import DataPath
 from kube_sync.replicator.bookkeeping import Fence, RootIndex
+from kube_sync.replicator.bulk_load import FirstLoad
 from kube_sync.replicator.datamaps import DataMaps, Written
-from kube_sync.replicator.firstload import FirstLoad
 from kube_sync.replicator.mirror import Batch, Mirror
 from kube_sync.runtime.backoff import Backoff
 

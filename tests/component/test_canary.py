@@ -20,7 +20,7 @@ from kube_sync.admission.target import Target
 from kube_sync.decisions.explaining import Explaining
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.requested import as_asked
-from kube_sync.inspect.plan.beside import in_effect
+from kube_sync.inspect.plan.extra_documents import in_effect
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.lease import LEASES
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
@@ -32,7 +32,8 @@ from kube_sync.opa.entry import ENTRY_PATH
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.opa.sides import Side
 from kube_sync.policies.bundle_server import BundleServer
-from kube_sync.replicator import epochs, staging
+from kube_sync.replicator import staging
+from kube_sync.replicator.replicator import Listeners, Replicator
 from kube_sync.replicator.shadow import Shadow
 from tests.component.test_shadow_counts import EDITS, SETTINGS, settled
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
@@ -64,7 +65,7 @@ class World:
     def __init__(self, api: FakeApiServer, kube: KubeClient, opa: OpaClient) -> None:
         self.api, self.opa, self._kube = api, opa, kube
         self.hub = DecisionHub("none")
-        self.replicator: epochs.Replicator  # once one runs
+        self.replicator: Replicator  # once one runs
         self.workloads = settled()[1]
         self.sets: dict[str, Mapping[str, str]] = {}  # by digest, as they are recorded
         self.halts: list[list[str]] = []  # why, as Events are told
@@ -81,10 +82,10 @@ class World:
         self.hub = DecisionHub("test")
         scratch = ScratchOpa(BINARY)
         parts = SETTINGS, self._kube, self.opa, self.hub, Readiness(), scratch
-        self.replicator = replicator = epochs.Replicator(
+        self.replicator = replicator = Replicator(
             *parts,
             shelf=BundleServer(),
-            listeners=epochs.Listeners(
+            listeners=Listeners(
                 in_force=self.sets.__setitem__,
                 halted=lambda _policy, halt: self.halts.append(halt.why),
             ),

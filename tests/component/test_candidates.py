@@ -25,7 +25,7 @@ from kube_sync.opa.client import OpaClient
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policies.bundle import digest
 from kube_sync.policies.bundle_server import BundleServer
-from kube_sync.replicator.epochs import Replicator
+from kube_sync.replicator.replicator import Replicator
 from tests.eventually import eventually
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, kube_of

@@ -37,7 +37,7 @@ from kube_sync.policysync.spokesecrets import SpokeSecrets
 from kube_sync.policysync.spokesteps import copy_in
 from kube_sync.remediation.clusters import Clusters
 from kube_sync.remediation.targets import Targets
-from kube_sync.replicator.firstload import EVERYWHERE
+from kube_sync.replicator.bulk_load import EVERYWHERE
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.selection import Part
 from kube_sync.topology.controller.world import World

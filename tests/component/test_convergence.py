@@ -23,7 +23,7 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.policies.bundle_server import BundleServer
-from kube_sync.replicator.epochs import Replicator
+from kube_sync.replicator.replicator import Replicator
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
 from tests.fakes.apiserver import FakeApiServer, error_event, fake_apiserver, lists, watches

@@ -15,8 +15,8 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.observability.readiness import Readiness
 from kube_sync.policies import reading
 from kube_sync.policies.bundle_server import BundleServer
-from kube_sync.replicator.classes import FEW
-from kube_sync.replicator.epochs import Replicator
+from kube_sync.replicator.class_backfill import FEW
+from kube_sync.replicator.replicator import Replicator
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, key, kube_of, opa_of
 from tests.fakes.compiler import FakeCompiler

@@ -17,7 +17,7 @@ from kube_sync.config import Placement, Policies, Replicate, Resource, Settings
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability.readiness import Readiness
-from kube_sync.replicator.epochs import Replicator
+from kube_sync.replicator.replicator import Replicator
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists, watches

@@ -341,7 +341,7 @@ async def test_decisions_are_held_while_a_new_load_is_waited_for(
         held_during_waits.append(world.hub.held)
 
     waiting = type("Waiting", (Backoff,), {"wait": wait})
-    monkeypatch.setattr("kube_sync.replicator.epochs.Backoff", waiting)
+    monkeypatch.setattr("kube_sync.replicator.replicator.Backoff", waiting)
     async with replicating(world, tmp_path):
         await world.until_equal()
         assert held_during_waits == []

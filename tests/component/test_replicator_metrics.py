@@ -15,7 +15,7 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.observability.readiness import Readiness
 from kube_sync.observability.server import observability_app
 from kube_sync.policies.bundle_server import BundleServer
-from kube_sync.replicator.epochs import Replicator
+from kube_sync.replicator.replicator import Replicator
 from kube_sync.runtime.httpserver import serving
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CONFIGMAPS, REPLICASETS, key, kube_of, opa_of

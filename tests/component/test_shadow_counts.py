@@ -26,8 +26,9 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policies.bundle_server import BundleServer
-from kube_sync.replicator import epochs, staging
+from kube_sync.replicator import staging
 from kube_sync.replicator.differences import KINDS
+from kube_sync.replicator.replicator import Replicator
 from kube_sync.replicator.shadow import Shadow
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, kube_of
@@ -136,7 +137,7 @@ async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerat
             key = ObjectKey(metadata["namespace"], metadata["name"])
             content = {name: part for name, part in found.items() if name in ("metadata", "data")}
             api.put(kinds[found["kind"]], key, **content)
-        replicator = epochs.Replicator(
+        replicator = Replicator(
             SETTINGS, kube, opa, hub, Readiness(), scratch, shelf=BundleServer()
         )
         task = asyncio.create_task(replicator.run())

@@ -17,7 +17,7 @@ from kube_sync.kube.lease import LEASES
 from kube_sync.kube.policymaps import STATUS
 from kube_sync.observability.readiness import Readiness
 from kube_sync.policies.bundle_server import BundleServer
-from kube_sync.replicator.epochs import LEASE, Replicator
+from kube_sync.replicator.replicator import LEASE, Replicator
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CONFIGMAPS, key, kube_of, opa_of
 from tests.fakes.compiler import FakeCompiler

@@ -29,7 +29,7 @@ from kube_sync.kube.definitions import DEFINITIONS
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.analysis.analyzer import Collection
-from kube_sync.replicator.epochs import Replicator
+from kube_sync.replicator.replicator import Replicator
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.topology.identity import Locator

@@ -9,7 +9,7 @@ from typing import Any
 
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.kube.reflector import ListerWatcher, Store
-from kube_sync.replicator.firstload import FirstLoad
+from kube_sync.replicator.bulk_load import FirstLoad
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from kube_sync.guard import parse_tightening
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaClient, opa_client
 from kube_sync.remediation.plan import Amend, Apply, Current, Step, Unusable, Wanted, after, plan
-from kube_sync.replicator.classes import classifier
+from kube_sync.replicator.class_backfill import classifier
 from tests.analysis.opa import plain_spec
 from tests.fakes.reviews import create, stored, update
 from tests.parts import examples

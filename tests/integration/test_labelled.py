@@ -28,7 +28,7 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import opa_client
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policies.bundle_server import BundleServer
-from kube_sync.replicator.epochs import Replicator
+from kube_sync.replicator.replicator import Replicator
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tls import server_context
 from kube_sync.runtime.tokenfile import TokenFile

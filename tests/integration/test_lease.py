@@ -14,7 +14,7 @@ from kube_sync.config import Kubernetes
 from kube_sync.errors import Refused
 from kube_sync.kube.client import kube_client
 from kube_sync.kube.lease import LEASES, Lease
-from kube_sync.replicator.epochs import LEASE
+from kube_sync.replicator.replicator import LEASE
 from kube_sync.runtime.backoff import Backoff
 from tests.eventually import eventually
 from tests.unit.async_tools import running

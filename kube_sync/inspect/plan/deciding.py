@@ -22,7 +22,7 @@ from kube_sync.inspect.survey.progress import Progress
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.reads import Reads
 from kube_sync.policies.required_fields import WHOLE, Form, Need
-from kube_sync.replicator.classes import classifier
+from kube_sync.replicator.class_backfill import classifier
 from kube_sync.replicator.path_projection import narrowing
 
 _PART = 200  # classes between two signs of life

@@ -14,7 +14,7 @@ from kube_sync.commandline import add_output, explain
 from kube_sync.errors import Misconfigured
 from kube_sync.inspect.plan import arguments as planning
 from kube_sync.inspect.plan.arguments import Request
-from kube_sync.inspect.why.recalled import declare_at
+from kube_sync.inspect.why.past_arguments import declare_at
 
 WHY: Final = "tell why an object is placed where it is, and why not elsewhere"
 WHY_NOT: Final = "tell why an object is not on a cluster, and what would put it there"

@@ -13,22 +13,22 @@ from pathlib import Path
 
 from kube_sync.config import CLUSTERS, Settings
 from kube_sync.inspect.plan import sources
-from kube_sync.inspect.plan.beside import in_effect
+from kube_sync.inspect.plan.comparison import worlds
+from kube_sync.inspect.plan.extra_documents import in_effect
 from kube_sync.inspect.plan.offline import authored, both, inputs_module
 from kube_sync.inspect.plan.snapshot import Snapshot
-from kube_sync.inspect.plan.worlds import worlds
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.inspect.why.arguments import Question
 from kube_sync.inspect.why.case import opened_case
+from kube_sync.inspect.why.explanation import WhyReport, told
+from kube_sync.inspect.why.objections import weighed
 from kube_sync.inspect.why.past import past
+from kube_sync.inspect.why.past_arguments import Recalled
 from kube_sync.inspect.why.pastreport import past_as_json, past_as_text
 from kube_sync.inspect.why.pastrules import derived
-from kube_sync.inspect.why.recalled import Recalled
 from kube_sync.inspect.why.report import as_json, as_text
 from kube_sync.inspect.why.search import search
 from kube_sync.inspect.why.subject import cluster, subject
-from kube_sync.inspect.why.telling import WhyReport, told
-from kube_sync.inspect.why.weighing import weighed
 from kube_sync.ledger.reading import reading
 from kube_sync.opa.paths import object_path
 from kube_sync.opa.scratch import ScratchOpa

@@ -14,8 +14,8 @@ import msgspec
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.errors import NO_JSON, NotFound, Terminal
+from kube_sync.inspect.why.past_arguments import Recalled
 from kube_sync.inspect.why.pastdata import Ground, ground
-from kube_sync.inspect.why.recalled import Recalled
 from kube_sync.ledger.entries import GapNote, Row, standing_since
 from kube_sync.ledger.printing import moment
 from kube_sync.ledger.reading import DecisionAt, Object, Reading

@@ -16,8 +16,8 @@ from kube_sync.decisions.inputs import Input
 from kube_sync.errors import SyncError
 from kube_sync.inspect.plan.offline import OfflineOpa, analysis
 from kube_sync.inspect.plan.offline import Scratch as Serving
+from kube_sync.inspect.why.explanation import inputs_read
 from kube_sync.inspect.why.past import Past
-from kube_sync.inspect.why.telling import inputs_read
 from kube_sync.ledger.entries import text_of
 from kube_sync.opa.scratch import Modules
 from kube_sync.policies.builtin import built_in

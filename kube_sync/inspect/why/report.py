@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from kube_sync.decisions.explaining import Rule
 from kube_sync.decisions.inputs import Input
-from kube_sync.inspect.plan.beside import InEffect
+from kube_sync.inspect.plan.extra_documents import InEffect
 from kube_sync.inspect.why.change import as_option
 from kube_sync.inspect.why.contrast import Against
+from kube_sync.inspect.why.explanation import ClusterResult, WhyReport
 from kube_sync.inspect.why.search import Search, TurningChange
-from kube_sync.inspect.why.telling import ClusterResult, WhyReport
 from kube_sync.policykinds.printing import indented, plain
 
 _RULES, _INPUTS, _CLUSTERS, _AGAINST = 6, 20, 40, 4

@@ -21,10 +21,10 @@ from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.requested import as_asked, requests
 from kube_sync.inspect.plan.snapshot import reducing
 from kube_sync.inspect.survey.progress import Progress
+from kube_sync.inspect.why.candidate_changes import Side, as_number, changes
 from kube_sync.inspect.why.case import Case, Reader
 from kube_sync.inspect.why.change import ABSENT, Change, applied
 from kube_sync.inspect.why.terms import constants
-from kube_sync.inspect.why.tries import Side, as_number, changes
 from kube_sync.kube.collection import Item
 from kube_sync.opa.analysis.reads import FieldRead, Reads
 

@@ -16,7 +16,7 @@ import msgspec
 from kube_sync.commandline import kind_and_name
 from kube_sync.config import Resource
 from kube_sync.errors import NO_JSON, Broken
-from kube_sync.inspect.plan.facts import named
+from kube_sync.inspect.plan.cluster_changes import named
 from kube_sync.inspect.plan.snapshot import Objects
 from kube_sync.kube.collection import Item
 from kube_sync.objects import ObjectKey

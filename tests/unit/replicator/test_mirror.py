@@ -14,7 +14,7 @@ from prometheus_client import REGISTRY
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.paths import DataPath
-from kube_sync.replicator.firstload import EVERYWHERE, FirstLoad
+from kube_sync.replicator.bulk_load import EVERYWHERE, FirstLoad
 from kube_sync.replicator.mirror import Batch, Mirror
 from kube_sync.replicator.projector import TOO_DEEP, Projector
 from kube_sync.replicator.selection import Part

@@ -9,12 +9,12 @@ from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.explaining import Rule
 from kube_sync.decisions.inputs import Input
-from kube_sync.inspect.plan.beside import InEffect
+from kube_sync.inspect.plan.extra_documents import InEffect
 from kube_sync.inspect.why.change import ABSENT, Change
 from kube_sync.inspect.why.contrast import Against, ObservedValue
+from kube_sync.inspect.why.explanation import ClusterResult, WhyReport
 from kube_sync.inspect.why.report import NOTHING, as_json, as_text
 from kube_sync.inspect.why.search import Search, TurningChange
-from kube_sync.inspect.why.telling import ClusterResult, WhyReport
 from kube_sync.kube.policymaps import PolicyMap
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.sides import Side

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kube_sync.config import Policies
-from kube_sync.inspect.plan.beside import InEffect, counted, in_effect
+from kube_sync.inspect.plan.extra_documents import InEffect, counted, in_effect
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.sides import Side
 from tests.unit.inspect.plan.fleets import NAMESPACE, POLICY, canary, item, policy

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kube_sync.decisions.decision import REQUESTED
 from kube_sync.opa.analysis.paths import EACH, Path, project
-from kube_sync.replicator.classes import classifier
+from kube_sync.replicator.class_backfill import classifier
 
 _KEYS = st.sampled_from(("a", "b", "c/d", 'q"uote'))
 _LEAVES = st.none() | st.booleans() | st.integers() | st.text(max_size=3)

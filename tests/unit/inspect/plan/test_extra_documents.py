@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 
 from kube_sync.config import Labelled, Policies, Settings
-from kube_sync.inspect.plan.beside import beside, last_good
+from kube_sync.inspect.plan.extra_documents import beside, last_good
 from kube_sync.inspect.plan.snapshot import document
 from kube_sync.objects import ObjectKey
 from tests.unit.inspect.plan.fleets import data_map, item, policy, record

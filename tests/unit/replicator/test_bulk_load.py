@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.objects import ObjectKey
-from kube_sync.replicator.firstload import EVERYWHERE, Abandoned, FirstLoad, Loaded, Scopes
+from kube_sync.replicator.bulk_load import EVERYWHERE, Abandoned, FirstLoad, Loaded, Scopes
 from tests.fakes.listing import document
 
 

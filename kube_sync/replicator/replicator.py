@@ -55,7 +55,7 @@ from kube_sync.policies.status import StatusWriter
 from kube_sync.policies.trial import Trial
 from kube_sync.replicator import datamaps
 from kube_sync.replicator.audit import AUDIT_MODULE, audit_module
-from kube_sync.replicator.load import InForce, Lasting, Load
+from kube_sync.replicator.epoch import InForce, Lasting, Load
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.replica import TopologyOrigin
 from kube_sync.replicator.resources import Reconfigured

@@ -8,7 +8,7 @@ import pytest
 from kube_sync.decisions.decision import REQUESTED, Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.guard import HISTORY, Placements
-from kube_sync.inspect.plan.alike import Effects
+from kube_sync.inspect.plan.effect_classes import Effects
 from kube_sync.inspect.plan.effects import effect
 from kube_sync.objects import ObjectKey
 from kube_sync.remediation.plan import Current

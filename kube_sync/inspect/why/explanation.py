@@ -15,7 +15,7 @@ from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.explaining import Rule
 from kube_sync.decisions.inputs import Input, inputs
 from kube_sync.errors import NO_JSON
-from kube_sync.inspect.plan.beside import InEffect
+from kube_sync.inspect.plan.extra_documents import InEffect
 from kube_sync.inspect.plan.snapshot import currents
 from kube_sync.inspect.why.case import Case, Reader
 from kube_sync.inspect.why.contrast import Against

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from kube_sync.errors import Broken
-from kube_sync.inspect.plan.facts import Facts, applied
+from kube_sync.inspect.plan.cluster_changes import Facts, applied
 from kube_sync.objects import ObjectKey
 from tests.unit.inspect.plan.fleets import cluster, item
 

@@ -31,6 +31,7 @@ from kube_sync.inspect.why.contrast import (
     failing,
     gates,
 )
+from kube_sync.inspect.why.explanation import ClusterResult, WhyReport
 from kube_sync.inspect.why.probes import (
     ASKED,
     BUILTINS,
@@ -44,7 +45,6 @@ from kube_sync.inspect.why.probes import (
     probed,
 )
 from kube_sync.inspect.why.search import TurningChange
-from kube_sync.inspect.why.telling import ClusterResult, WhyReport
 from kube_sync.kube.collection import Item
 from kube_sync.opa.modules import file_of
 from kube_sync.opa.scratch import ScratchOpa
