@@ -28,7 +28,6 @@ from typing import Final
 
 import structlog
 
-from kube_sync.ledger.ahead import Ahead
 from kube_sync.ledger.database import Torn
 from kube_sync.ledger.entries import Entry, GapNote, Text
 from kube_sync.ledger.entry_queue import EntryQueue, Late, Queued, gap
@@ -37,6 +36,7 @@ from kube_sync.ledger.outage import Outage
 from kube_sync.ledger.recovery import Recall, Recovery
 from kube_sync.ledger.store import Store
 from kube_sync.ledger.waker import Waker
+from kube_sync.ledger.write_ahead import Ahead
 from kube_sync.observability import metrics
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

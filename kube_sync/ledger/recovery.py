@@ -14,10 +14,10 @@ import msgspec
 import structlog
 
 from kube_sync.errors import NO_JSON
-from kube_sync.ledger.ahead import Ahead
 from kube_sync.ledger.entries import GapNote
 from kube_sync.ledger.entry_queue import Queued, Said, gap
 from kube_sync.ledger.store import IngestPosition, Store
+from kube_sync.ledger.write_ahead import Ahead
 from kube_sync.observability import metrics
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

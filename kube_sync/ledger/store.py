@@ -24,9 +24,9 @@ import msgspec
 from kube_sync.ledger.database import Torn, Transaction, opened, restore
 from kube_sync.ledger.entries import START, Entry, Text
 from kube_sync.ledger.group import Group, Known
+from kube_sync.ledger.object_table import Mended, mend, prepare
 from kube_sync.ledger.pruning import checkpoint, ends, prunable, still_standing
 from kube_sync.ledger.shares import EVERY_SECONDS, Shares
-from kube_sync.ledger.standing import Mended, mend, prepare
 from kube_sync.ledger.texts import WINDOW, Texts
 
 _CHUNK = 5_000  # rows that go at once

@@ -18,13 +18,13 @@ from typing import Final
 
 import msgspec
 
-from kube_sync.ledger.ahead import left_in
 from kube_sync.ledger.bases import parts_of
 from kube_sync.ledger.database import described, strange
 from kube_sync.ledger.entries import ROW, START, Checkpoint, GapNote, Row, link, modules_of, row_of
 from kube_sync.ledger.heads import Head
-from kube_sync.ledger.standing import differences, prepare, rebuilt
+from kube_sync.ledger.object_table import differences, prepare, rebuilt
 from kube_sync.ledger.texts import WINDOW
+from kube_sync.ledger.write_ahead import left_in
 
 _MOST: Final = 20  # faults that are told
 

@@ -23,12 +23,12 @@ from kube_sync.policies.choice import Candidate, Choice, Versions, choose
 from kube_sync.policies.delivery import Compiler, Delivery
 from kube_sync.policies.epoch import Epoch
 from kube_sync.policies.guard import Declared, Guard
-from kube_sync.policies.loaded import Loaded
+from kube_sync.policies.loaded_policies import Loaded
 from kube_sync.policies.placementpolicy_status import Policy, unreadable
 from kube_sync.policies.policy_api import Delivered
 from kube_sync.policies.quarantine import Quarantine
 from kube_sync.policies.reading import Reading
-from kube_sync.policies.trial import TakeSample, Trial
+from kube_sync.policies.trial_run import TakeSample, Trial
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

@@ -18,7 +18,7 @@ from kube_sync.policies.guard import Guard
 from kube_sync.policies.placementpolicy_status import Policy
 from kube_sync.policies.required_fields import Need
 from kube_sync.policies.staging.canaries import StagedDecisions
-from kube_sync.policies.trial import TakeSample
+from kube_sync.policies.trial_run import TakeSample
 
 # Told the digest of the modules in force, how many they are, and what the decision reads.
 Changed = Callable[[str, int, Reads], None]

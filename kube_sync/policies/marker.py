@@ -18,8 +18,8 @@ import structlog
 
 from kube_sync.errors import NO_JSON, NotFound, SyncError
 from kube_sync.kube.policymaps import CONFIGMAPS
-from kube_sync.policies.blame import STOOD_SECONDS, Count
 from kube_sync.policies.last_good import NAME, Api, patch_record
+from kube_sync.policies.opa_crashes import STOOD_SECONDS, Count
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

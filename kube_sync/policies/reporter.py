@@ -22,7 +22,7 @@ from kube_sync.opa.scratch import Cause
 from kube_sync.policies.choice import Choice, Versions
 from kube_sync.policies.configmap_status import account, not_put
 from kube_sync.policies.epoch import Epoch
-from kube_sync.policies.loaded import Failures
+from kube_sync.policies.loaded_policies import Failures
 from kube_sync.policies.placementpolicy_status import (
     CandidateOutcome,
     Policy,
@@ -45,7 +45,7 @@ Warnings = Mapping[str, Sequence[str]]  # by a module's id
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a turn of the PolicyLoader has come to."""
+    """What a turn of the PolicyReconciler has come to."""
 
     choice: Choice
     in_force: Delivered

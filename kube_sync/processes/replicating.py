@@ -18,7 +18,7 @@ from kube_sync.observability import metrics
 from kube_sync.opa.client import OpaClient, opa_client
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policies.bundle_server import BundleServer
-from kube_sync.policies.trial import Trial
+from kube_sync.policies.trial_run import Trial
 from kube_sync.processes.board import serve_board
 from kube_sync.processes.conditions import keep_conditions
 from kube_sync.processes.context import Context

@@ -37,9 +37,9 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.analysis.reads import Reads
 from kube_sync.opa.client import OpaClient
 from kube_sync.policies.epoch import Epoch
-from kube_sync.policies.loader import PolicyLoader
+from kube_sync.policies.reconciler import PolicyReconciler
 from kube_sync.policies.status import StatusWriter
-from kube_sync.policies.trial import Sampler
+from kube_sync.policies.trial_run import Sampler
 from kube_sync.replicator import datamaps
 from kube_sync.replicator.audit import Audit
 from kube_sync.replicator.bookkeeping import RootIndex
@@ -64,7 +64,7 @@ class Lasting:
     opa: OpaClient
     hub: DecisionHub
     readiness: Readiness
-    policies: PolicyLoader
+    policies: PolicyReconciler
     statuses: StatusWriter
     good: datamaps.LastGood
     seals: Seals

@@ -43,16 +43,16 @@ from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.policies.delivery import Compiler
 from kube_sync.policies.guard import Guard
 from kube_sync.policies.last_good import LastGood
-from kube_sync.policies.loader import PolicyLoader, policy_loader
 from kube_sync.policies.marker import Marker
 from kube_sync.policies.placementpolicy_status import Outcomes
 from kube_sync.policies.quarantine import Quarantine
 from kube_sync.policies.reading import Reading
+from kube_sync.policies.reconciler import PolicyReconciler, policy_loader
 from kube_sync.policies.reporter import Failed, Reporter
 from kube_sync.policies.staging.canaries import Halted
 from kube_sync.policies.staging.stages import stages_of
 from kube_sync.policies.status import StatusWriter
-from kube_sync.policies.trial import Trial
+from kube_sync.policies.trial_run import Trial
 from kube_sync.replicator import datamaps
 from kube_sync.replicator.audit import AUDIT_MODULE, audit_module
 from kube_sync.replicator.epoch import InForce, Lasting, Load
@@ -124,7 +124,7 @@ class Replicator:
         self._lasting = self._outliving(opa, listeners, topology)
 
     @property
-    def policies(self) -> PolicyLoader:
+    def policies(self) -> PolicyReconciler:
         """By what is decided."""
         return self._policies
 
@@ -160,7 +160,7 @@ class Replicator:
         shelf: BundleServer,
         trial: Trial | None,
         listeners: Listeners,
-    ) -> PolicyLoader:
+    ) -> PolicyReconciler:
         settings, namespace = self._settings, self._settings.coordination.namespace
         generated = {**_generated(settings), **built_in(settings)}
         quarantine = Quarantine(Marker(self._kube, namespace, socket.gethostname()))

@@ -27,7 +27,7 @@ from kube_sync.observability import metrics
 from kube_sync.opa.analysis.reads import Reads, joined
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.lanes import Lane
-from kube_sync.policies.loader import PolicyLoader
+from kube_sync.policies.reconciler import PolicyReconciler
 from kube_sync.policies.staging.canaries import Counting
 from kube_sync.policies.staging.lanes import Counted
 from kube_sync.replicator.class_backfill import Widen
@@ -43,7 +43,7 @@ class Core:
     opa: OpaClient
     instance: str
     hub: DecisionHub
-    policies: PolicyLoader
+    policies: PolicyReconciler
     resources: Resources
     placements: Placements
     targets: Callable[[], Mapping[str, GroupVersionResource]]

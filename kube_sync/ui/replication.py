@@ -44,7 +44,7 @@ class Collection(Protocol):
 
 
 class Policies(Protocol):
-    """The policies in force, the PolicyLoader."""
+    """The policies in force, the PolicyReconciler."""
 
     @property
     def in_force(self) -> Mapping[str, str]:

@@ -26,7 +26,7 @@ from kube_sync.policies.delivery import Compiler
 from kube_sync.policies.guard import Declared, Guard
 from kube_sync.policies.placementpolicy_status import Policy, unreadable
 from kube_sync.policies.quarantine import Quarantine
-from kube_sync.policies.trial import Trial
+from kube_sync.policies.trial_run import Trial
 
 _KNOWN: Final = "(but candidate, shadow, canary and active): it is not in force"
 _BELOW: Final = Ground(frozenset({(ROOT,)}))  # where all of them lie

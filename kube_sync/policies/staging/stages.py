@@ -1,4 +1,4 @@
-"""What is staged beside what is in force: lanes, a canary, candidates. A part of the PolicyLoader.
+"""What is staged beside what is in force: lanes, a canary, candidates. PolicyReconciler uses it.
 
 Keeps true: what is in force neither waits for what is staged nor is touched by it, but for a canary
 that decided before OPA was loaded. Who evaluates is told that a lane or a canary ends before OPA
@@ -21,7 +21,7 @@ from kube_sync.policies.bundle import digest
 from kube_sync.policies.configmap_status import not_put
 from kube_sync.policies.delivery import Compiler, Delivery
 from kube_sync.policies.epoch import Epoch
-from kube_sync.policies.loaded import Failures
+from kube_sync.policies.loaded_policies import Failures
 from kube_sync.policies.placementpolicy_status import Policy
 from kube_sync.policies.quarantine import Quarantine
 from kube_sync.policies.reading import Reading
@@ -29,7 +29,7 @@ from kube_sync.policies.required_fields import Need
 from kube_sync.policies.staging.canaries import Canaries, Counting, Halted, Offer
 from kube_sync.policies.staging.lane_builder import Beside, LaneMaker
 from kube_sync.policies.staging.lanes import Counted, Lanes
-from kube_sync.policies.trial import Trial
+from kube_sync.policies.trial_run import Trial
 
 _AGAIN_SECONDS = 30.0  # until lanes are made that there was no answer for
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kube_sync.ledger.ahead import Ahead
 from kube_sync.ledger.entries import Entry, GapNote
 from kube_sync.ledger.entry_queue import Said
 from kube_sync.ledger.recovery import Recovery
 from kube_sync.ledger.store import IngestPosition, Store
+from kube_sync.ledger.write_ahead import Ahead
 from tests.fakes.ledgers import START
 
 

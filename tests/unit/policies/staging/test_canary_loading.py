@@ -1,4 +1,4 @@
-"""What OPA holds of a canary, and who is told of it when; through the PolicyLoader's own bench."""
+"""What OPA holds of a canary, and who is told of it when; by the bench of the PolicyReconciler."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.fakes.compiler import FakeCompiler, reading
 from tests.fakes.http import answer
 from tests.fakes.opa import FakeOpa, puts
 from tests.unit.async_tools import until
-from tests.unit.policies.test_loader import (
+from tests.unit.policies.test_reconciler import (
     BROKEN,
     NAMESPACE,
     OK,

@@ -22,9 +22,8 @@ from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.input_reader import Basis, RecordedInput
 from kube_sync.decisions.records import Source, Target
-from kube_sync.ledger import ahead as writing_ahead
 from kube_sync.ledger import journal as journal_module
-from kube_sync.ledger.ahead import Ahead
+from kube_sync.ledger import write_ahead as writing_ahead
 from kube_sync.ledger.bases import collection_of, state_of
 from kube_sync.ledger.command import check
 from kube_sync.ledger.entries import Row
@@ -33,6 +32,7 @@ from kube_sync.ledger.journal import Journal
 from kube_sync.ledger.reading import reading
 from kube_sync.ledger.recording import Recall, Recorder
 from kube_sync.ledger.store import Store
+from kube_sync.ledger.write_ahead import Ahead
 from tests.fakes.ledgers import WEB, decided, verified
 from tests.unit.async_tools import running, until
 
@@ -453,7 +453,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from tests.unit.ledger.test_ahead import World, _basis
+from tests.unit.ledger.test_write_ahead import World, _basis
 
 
 async def decide() -> None:

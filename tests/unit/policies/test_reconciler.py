@@ -29,11 +29,11 @@ from kube_sync.policies.bundle_server import Refused as Unpublished
 from kube_sync.policies.choice import Versions
 from kube_sync.policies.epoch import Epoch
 from kube_sync.policies.guard import Guard
-from kube_sync.policies.loader import PolicyLoader, policy_loader
 from kube_sync.policies.marker import State
 from kube_sync.policies.placementpolicy_status import CandidateOutcome, PolicyOutcome, Told
 from kube_sync.policies.quarantine import Quarantine
 from kube_sync.policies.reading import Reading
+from kube_sync.policies.reconciler import PolicyReconciler, policy_loader
 from kube_sync.policies.reporter import Reporter
 from kube_sync.policies.required_fields import Need
 from kube_sync.policies.staging.canaries import Canaries, Counting
@@ -115,7 +115,7 @@ class Kept:
 
 
 class Bench:
-    """A PolicyLoader with one policy namespace and an OPA; statuses go back into the map."""
+    """A PolicyReconciler with one policy namespace and an OPA; statuses go back into the map."""
 
     def __init__(self, opa: FakeOpa, client: OpaClient) -> None:
         self.opa = opa
@@ -156,7 +156,7 @@ class Bench:
         self.loaded.set()
         self.applied = asyncio.Event()
 
-    def new_loader(self) -> PolicyLoader:
+    def new_loader(self) -> PolicyReconciler:
         """Return what a new process has."""
         self.shelf = Watched()
         return policy_loader(

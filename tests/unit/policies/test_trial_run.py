@@ -14,7 +14,7 @@ from kube_sync.errors import Retriable, SyncError, TooExpensive
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Cause, Modules
-from kube_sync.policies.trial import Sample, Sampler, Trial
+from kube_sync.policies.trial_run import Sample, Sampler, Trial
 
 MODULES = {"ns/p/m.rego": "package p"}
 EXPENSIVE = TooExpensive("opa eval", "more than 1 MiB of memory")

@@ -13,7 +13,7 @@ from tests.fakes.compiler import FakeCompiler, reading
 from tests.fakes.http import answer
 from tests.fakes.opa import FakeOpa
 from tests.unit.async_tools import until
-from tests.unit.policies.test_loader import Bench, bench, policy_writes
+from tests.unit.policies.test_reconciler import Bench, bench, policy_writes
 
 __all__ = ["bench"]
 

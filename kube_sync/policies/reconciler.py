@@ -32,7 +32,7 @@ from kube_sync.policies.chooser import Chooser, Record
 from kube_sync.policies.delivery import Compiler, Delivery, Pathfinder
 from kube_sync.policies.epoch import Epoch
 from kube_sync.policies.guard import Declared, Guard
-from kube_sync.policies.loaded import Failures, Loaded
+from kube_sync.policies.loaded_policies import Failures, Loaded
 from kube_sync.policies.placementpolicy_status import Policy
 from kube_sync.policies.policy_api import Delivered
 from kube_sync.policies.quarantine import Quarantine
@@ -41,13 +41,13 @@ from kube_sync.policies.reporter import Reporter, Result, Warnings
 from kube_sync.policies.staging.lane_builder import Beside
 from kube_sync.policies.staging.lanes import Counted
 from kube_sync.policies.staging.stages import Staged, Stages
-from kube_sync.policies.trial import Trial
+from kube_sync.policies.trial_run import Trial
 from kube_sync.runtime.backoff import Backoff
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
-class PolicyLoader:
+class PolicyReconciler:
     """Makes OPA hold what the policies say; it outlives the epochs of OPA's data."""
 
     def __init__(
@@ -326,13 +326,13 @@ def policy_loader(
     trial: Trial | None = None,
     stages: Callable[[Reading, asyncio.Event], Stages] | None = None,
     backoff: Backoff | None = None,
-) -> PolicyLoader:
-    """Make a PolicyLoader of its parts; `generated` modules are part of every set."""
+) -> PolicyReconciler:
+    """Make a PolicyReconciler of its parts; `generated` modules are part of every set."""
     news, declared = asyncio.Event(), Declared(compiler)
     loaded = Loaded(declared, reading, generated)
     parts = compiler, declared, loaded, reading, generated
     chooser = Chooser(*parts, record=record, quarantine=quarantine, trial=trial, news=news)
-    return PolicyLoader(
+    return PolicyReconciler(
         chooser,
         loaded,
         reporter,
