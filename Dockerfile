@@ -1,23 +1,35 @@
-# The project's own image. `python -m tools.servers project-image` prepares what is copied here
-# (build/: wheels after requirements.lock, the project's wheel, the pinned OPA) and builds it, so
-# the build itself needs no network and gives the same image everywhere.
+# The project's own image: `docker build .` on a machine with Docker and the internet.
+#
+# Where no registry is reached, `make image` makes the same layers: it passes another base image, and
+# the wheels of both locks, downloaded before, which the build then installs without a network.
 ARG BASE_IMAGE=python:3.11-slim-bookworm@sha256:528257d48c1da0dcecc2e725d1ae34498d60c965f1241e39cd6a85a8859bdf84
+ARG OPA_IMAGE=openpolicyagent/opa:1.22.0-static
+
+FROM ${OPA_IMAGE} AS opa
 
 FROM ${BASE_IMAGE} AS build
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INDEX=1 PIP_ROOT_USER_ACTION=ignore \
+# pip reads these: another index, or none and a folder of wheels (build/wheels lies in /src/wheels).
+ARG PIP_INDEX_URL
+ARG PIP_NO_INDEX
+ARG PIP_FIND_LINKS
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore \
     PYTHONDONTWRITEBYTECODE=1 PYTHONHASHSEED=0 SOURCE_DATE_EPOCH=0
 RUN python3 -m venv --without-pip /opt/kube-sync && python3 -m venv /opt/pip
-COPY requirements.lock /src/
-COPY build/wheels /wheels
-RUN /opt/pip/bin/pip --python /opt/kube-sync/bin/python3 install --find-links /wheels \
-        --require-hashes --no-compile -r /src/requirements.lock
-COPY build/project /project
-RUN /opt/pip/bin/pip --python /opt/kube-sync/bin/python3 install --no-deps --no-compile \
-        /project/*.whl
-COPY build/bin/opa /opt/kube-sync/bin/opa
-COPY tools/image/assemble.py /src/
+WORKDIR /src
+COPY requirements.lock requirements-build.lock build* ./
+RUN /opt/pip/bin/pip --python /opt/kube-sync/bin/python3 install --require-hashes \
+        --only-binary=:all: --no-compile -r requirements.lock \
+    && /opt/pip/bin/pip install --require-hashes --only-binary=:all: -r requirements-build.lock
+COPY pyproject.toml README.md LICENSE ./
+COPY kube_sync kube_sync
+COPY rego rego
+RUN /opt/pip/bin/pip wheel --no-deps --no-build-isolation -w /project . \
+    && /opt/pip/bin/pip --python /opt/kube-sync/bin/python3 install --no-index --no-deps \
+        --no-compile /project/*.whl
+COPY --from=opa /opa /opt/kube-sync/bin/opa
+COPY tools/image/assemble.py ./
 # Nothing of the base goes on but what Python itself loads: see there.
-RUN python3 /src/assemble.py /opt/kube-sync /rootfs
+RUN python3 assemble.py /opt/kube-sync /rootfs
 
 FROM scratch
 COPY --from=build /rootfs /

@@ -17,7 +17,7 @@ WHOLE := kube_sync/kube/reflector.py,kube_sync/replicator/projection.py,kube_syn
 # Each of these is a world of its own: examples share a package name.
 REGO := rego/system rego/kube_sync $(wildcard rego/examples/*/)
 
-.PHONY: help setup demo demo-policy-sync down up test test-rest test-all coverage unit check audit sbom fuzz bench soak clean
+.PHONY: help setup demo demo-policy-sync down up image test test-rest test-all coverage unit check audit sbom fuzz bench soak clean
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -42,6 +42,9 @@ demo-policy-sync: setup ## Tell how policies come from a hub to its spokes, on t
 
 up: setup ## Start the docker-compose stack (STACK=processes: without containers)
 	@$(BIN)/python -m tools.demo start --stack $(or $(STACK),compose)
+
+image: setup ## Build the image kube-sync:dev, also where no registry is reached (else: docker build .)
+	@$(BIN)/python -m tools.servers project-image
 
 down: ## Remove what demos and up left running
 	@[ ! -x $(BIN)/python ] || $(BIN)/python -m tools.demo down

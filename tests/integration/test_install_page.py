@@ -32,7 +32,7 @@ BY_HAND = ("kube-sync-opa-metrics", "kube-sync-opa-access", "kube-sync-opa-tls")
 _PODS = "needs pods, of which there are none without nodes"
 NOT_RUN = {
     "make setup": "whoever runs the tests has done it",
-    ".venv/bin/python -m tools.servers project-image": "test_image builds and tries the image",
+    "make image": "test_image builds and tries the image",
     "kubectl --namespace kube-sync wait"
     " --for=condition=Available deployment --all --timeout=3m": _PODS,
     "kubectl --namespace kube-sync port-forward deployment/kube-sync 9401:9401": _PODS,

@@ -46,6 +46,7 @@ def main() -> None:
     hand_out_servers(state)
     hand_out_services(state)
     hand_out_prometheus(state)
+    hand_out_furnish(state)
     hand_out_host(state, os.environ.get("APISERVER_PORT", "16443"))
     for volume in VOLUMES.iterdir():
         _give(volume, _NOBODY, _NOBODY, 0o700)
@@ -119,6 +120,13 @@ def hand_out_prometheus(state: State) -> None:
     (home / "data").mkdir(parents=True, exist_ok=True)
     write_file(home / "ca.crt", state.authority.cert_pem)
     write_private(home / "opa.token", state.opa_tokens["metrics"])
+
+
+def hand_out_furnish(state: State) -> None:
+    """Give the service that installs kinds and roles the token of the admin."""
+    home = VOLUMES / "furnish"
+    write_file(home / "ca.crt", state.authority.cert_pem)
+    write_private(home / "token", state.kube_tokens["admin"])
 
 
 def hand_out_host(state: State, port: str) -> None:

@@ -16,6 +16,7 @@ from tools.servers.compose_services import (
     ComposeServer,
     anything_left,
     published_port,
+    wait_finished,
     wait_healthy,
 )
 from tools.servers.console import step
@@ -53,8 +54,8 @@ def up() -> RunningStack:
     with step("waiting for the API server and OPA (seconds)"):
         wait_until_ready(stack.apiserver)
         wait_until_ready(stack.opa)
-    stack.furnish()
-    stack.apply(ROOT / "manifests/placement-decisions")
+    with step("waiting for kinds and roles (seconds)"):
+        wait_finished("furnish", _PATIENCE)
     with step("waiting until every service is healthy (up to a minute)"):
         for service in OWN_SERVICES:
             wait_healthy(service, _PATIENCE)

@@ -92,6 +92,16 @@ def wait_healthy(service: str, patience: float) -> None:
         time.sleep(0.5)
 
 
+def wait_finished(service: str, patience: float) -> None:
+    """Return when a service has ended well; raise StartFailed with its last words if it did not."""
+    with _container(service) as container:
+        status = container.wait(timeout=patience)["StatusCode"]
+        if status != 0:
+            said = container.logs(tail=20).decode(errors="replace")
+            msg = f"{service} ended with status {status}; it said last:\n{said}"
+            raise StartFailed(msg)
+
+
 def _health(service: str) -> str:
     with _container(service) as container:
         return str(container.attrs["State"].get("Health", {}).get("Status", container.status))

@@ -7,7 +7,6 @@ second and a changed one is never run stale. The build has no network.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import tarfile
 import tempfile
@@ -18,25 +17,17 @@ import docker
 import docker.errors
 
 from kube_sync import __version__
-from tools.servers.binaries import ensure_binary
-from tools.servers.cache import locked, written_aside
+from tools.servers.cache import locked
 from tools.servers.console import step
 from tools.servers.engine import engine
-from tools.servers.images import build_image
+from tools.servers.images import build_image, ensure_image
 from tools.servers.python_base import ensure_python_base
-from tools.servers.wheels import build_project, collect_dependencies, digest, project_files
+from tools.servers.wheels import LOCKS, collect_wheels, digest, project_files
 
 IMAGE = "kube-sync:dev"
 _INPUTS = "io.kube-sync.inputs"
 ROOT = Path(__file__).resolve().parents[2]
-_CONTEXT = (
-    "Dockerfile",
-    "requirements.lock",
-    "build/wheels",
-    "build/project",
-    "build/bin",
-    "tools/image/assemble.py",
-)
+_CONTEXT = ("Dockerfile", *LOCKS, "build/wheels", "tools/image/assemble.py")
 
 
 def ensure_project_image(root: Path = ROOT) -> str:
@@ -59,9 +50,16 @@ def build_project_image(
     cached: bool = True,
 ) -> None:
     """Build the image without a network; steps that were done before are not done again."""
-    _prepare(root)
-    arguments = {"BASE_IMAGE": base, "VERSION": __version__, "REVISION": revision(root)}
-    arguments["SOURCE"] = os.environ.get("KUBE_SYNC_SOURCE_URL", "unknown")
+    collect_wheels(root)
+    arguments = {
+        "BASE_IMAGE": base,
+        "OPA_IMAGE": ensure_image("opa"),
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": "/src/wheels",
+        "VERSION": __version__,
+        "REVISION": revision(root),
+        "SOURCE": os.environ.get("KUBE_SYNC_SOURCE_URL", "unknown"),
+    }
     said = f"building {image} on {base} (about half a minute)"
     with step(said), tempfile.TemporaryFile() as context:
         _write_context(context, root)
@@ -82,7 +80,7 @@ def revision(root: Path) -> str:
 
 
 def _inputs(root: Path) -> str:
-    names = ("Dockerfile", "requirements.lock", "tools/go.mod", "tools/image/assemble.py")
+    names = ("Dockerfile", *LOCKS, "tools/go.mod", "tools/image/assemble.py")
     fixed = [root / name for name in names]
     return digest(root, [*fixed, *project_files(root)])
 
@@ -94,18 +92,8 @@ def _label(client: docker.DockerClient) -> str | None:
         return None
 
 
-def _prepare(root: Path) -> None:
-    """Lay out under build/ what the Dockerfile copies."""
-    collect_dependencies(root)
-    build_project(root)
-    opa, target = ensure_binary("opa"), root / "build/bin/opa"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with written_aside(target) as aside:
-        shutil.copy2(opa, aside)  # keeps the time, so that an unchanged file hits the layer cache
-
-
 def _write_context(target: IO[bytes], root: Path) -> None:
     with tarfile.open(fileobj=target, mode="w") as tar:
-        for name in _CONTEXT:
-            tar.add(root / name, name)
+        for path in (*(root / name for name in _CONTEXT), *project_files(root)):
+            tar.add(path, path.relative_to(root))
     target.seek(0)

@@ -1,7 +1,7 @@
-"""Collect what the project's image installs: wheels after requirements.lock, and the project's own.
+"""Download the wheels that the project's image installs, where its build reaches no index.
 
-Collected outside the build because a build has no network, and the lock's hashes hold there and
-here. Knows nothing of images; what is unchanged is not collected again.
+The hashes of the locks are checked here and in the build. Knows nothing of images; what is
+unchanged is not downloaded again.
 """
 
 from __future__ import annotations
@@ -17,31 +17,35 @@ from pathlib import Path
 from tools.servers.console import step
 from tools.servers.errors import ToolError
 
+LOCKS = ("requirements.lock", "requirements-build.lock")
 PYTHON = "3.11"  # the minor version of both base images
 # The oldest names each C library feature level has had; Debian 12 has glibc 2.36.
 _LEVELS = ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manylinux_2_34", "manylinux_2_35")
 
 
-def collect_dependencies(root: Path) -> None:
-    """Fill build/wheels with exactly what requirements.lock names, for the image's Python."""
-    lock, folder = root / "requirements.lock", root / "build/wheels"
-    if not _is_new(folder, stamp := digest(root, [lock, root / "tools/servers/wheels.py"])):
+def collect_wheels(root: Path) -> None:
+    """Fill build/wheels with exactly what both locks name, for the image's Python."""
+    folder, locks = root / "build/wheels", [root / name for name in LOCKS]
+    stamp_file = folder.with_suffix(".made-from")  # beside it, not copied with it
+    stamp = digest(root, [*locks, root / "tools/servers/wheels.py"])
+    if stamp_file.exists() and stamp_file.read_text(encoding="ascii") == stamp:
         return
-    with step("collecting wheels after requirements.lock (seconds to a minute)"):
-        _empty(folder)
-        _pip(root, "download", *_platform(), "--require-hashes", "-r", str(lock), "-d", str(folder))
-        _stamp(folder).write_text(stamp, encoding="ascii")
-
-
-def build_project(root: Path) -> None:
-    """Put a wheel of the project itself into build/project."""
-    folder = root / "build/project"
-    if not _is_new(folder, stamp := digest(root, project_files(root))):
-        return
-    with step("building the project's own wheel (seconds)"):
-        _empty(folder)
-        _pip(root, "wheel", "--no-deps", "--no-build-isolation", ".", "-w", str(folder))
-        _stamp(folder).write_text(stamp, encoding="ascii")
+    with step(f"collecting wheels after {' and '.join(LOCKS)} (seconds to a minute)"):
+        stamp_file.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for lock in locks:
+            _pip(
+                root,
+                "download",
+                *_platform(),
+                "--require-hashes",
+                "-r",
+                str(lock),
+                "-d",
+                str(folder),
+            )
+        stamp_file.write_text(stamp, encoding="ascii")
 
 
 def project_files(root: Path) -> list[Path]:
@@ -60,22 +64,6 @@ def digest(root: Path, files: Iterable[Path]) -> str:
         total.update(f"{path.relative_to(root)}\0{path.stat().st_size}\0".encode())
         total.update(path.read_bytes())
     return total.hexdigest()
-
-
-def _is_new(folder: Path, stamp: str) -> bool:
-    file = _stamp(folder)
-    return not file.exists() or file.read_text(encoding="ascii") != stamp
-
-
-def _stamp(folder: Path) -> Path:
-    """Return the file that tells what the folder was made from; beside it, not copied with it."""
-    return folder.with_suffix(".made-from")
-
-
-def _empty(folder: Path) -> None:
-    _stamp(folder).unlink(missing_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
 
 
 def _platform() -> list[str]:

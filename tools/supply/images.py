@@ -27,9 +27,8 @@ _COMPOSE = re.compile(r"\$\{KUBE_SYNC_IMAGE_DIGEST-([^}]*)\}")
 
 def named(root: Path) -> Iterator[tuple[Path, str]]:
     """Yield each file that has others' images pulled by name, and the name."""
-    found = re.search(r"^ARG BASE_IMAGE=(\S+)$", _text(root / "Dockerfile"), re.MULTILINE)
-    if found:
-        yield root / "Dockerfile", found[1]
+    for image in re.findall(r"^ARG \w+_IMAGE=(\S+)$", _text(root / "Dockerfile"), re.MULTILINE):
+        yield root / "Dockerfile", image
     compose = root / "docker-compose.yml"
     for service in yaml.safe_load(_text(compose))["services"].values():
         yield from _others(compose, _COMPOSE.sub(r"\1", service["image"]))

@@ -196,6 +196,7 @@ def test_every_image_is_named_with_the_digest_of_the_list(tree: Path) -> None:
     ("file", "old", "new", "said"),
     [
         ("Dockerfile", "slim-bookworm@sha256:5", "slim-bookworm@sha256:6", "with another digest"),
+        ("Dockerfile", "opa:1.22.0-static", "opa:latest", "lacks"),
         ("docker-compose.yml", "-@sha256:3", "-@sha256:4", "with another digest"),
         ("manifests/opa/deployment.yaml", "opa:1.22.0-static", "opa:latest", "lacks"),
         ("manifests/opa/deployment.yaml", "-static", "-static@sha256:00", "with another digest"),
