@@ -8,8 +8,10 @@ ARG OPA_IMAGE=openpolicyagent/opa:1.22.0-static
 FROM ${OPA_IMAGE} AS opa
 
 FROM ${BASE_IMAGE} AS build
-# pip reads these: another index, or none and a folder of wheels (build/wheels lies in /src/wheels).
+# pip reads these: another index (behind a proxy with a certificate of its own, its host as trusted:
+# the hashes hold), or none and a folder of wheels (build/wheels lies in /src/wheels).
 ARG PIP_INDEX_URL
+ARG PIP_TRUSTED_HOST
 ARG PIP_NO_INDEX
 ARG PIP_FIND_LINKS
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore \

@@ -19,8 +19,8 @@ from tools.servers.errors import ToolError
 
 LOCKS = ("requirements.lock", "requirements-build.lock")
 PYTHON = "3.11"  # the minor version of both base images
-# The oldest names each C library feature level has had; Debian 12 has glibc 2.36.
-_LEVELS = ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manylinux_2_34", "manylinux_2_35")
+# What pip takes on Debian 12 (glibc 2.36), the newest first, so that the wheels are the same.
+_LEVELS = (*(f"manylinux_2_{minor}" for minor in range(36, 16, -1)), "manylinux2014")
 
 
 def collect_wheels(root: Path) -> None:
