@@ -40,7 +40,7 @@ def _wait(api: KubeApi) -> None:
     until = time.monotonic() + _PATIENCE
     while True:
         try:
-            api.get("namespaces", "default")
+            api.ask("GET", "/api/v1/namespaces/default")
         except ToolError:
             if time.monotonic() > until:
                 raise
