@@ -281,7 +281,7 @@ class InputReader:
 
 
 def is_decision(path: Path, decision: str) -> bool:
-    """Return whether a path below `data` is that of the decision, whose modules are recorded."""
+    """Return whether a path below `data` is that of the decision, which policies define."""
     return path == tuple(decision.split("/"))
 
 

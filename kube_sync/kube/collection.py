@@ -192,7 +192,7 @@ class KubeCollection:
         self.availability = Availability(client, gvr, clock)
 
     async def list(self) -> AsyncGenerator[Page]:
-        """Yield the collection page by page. Raises SyncError; Expired if a continue token is.
+        """Yield the collection page by page. Raises SyncError; Expired for a stale continue token.
 
         Raises NotFound only if the kind is confirmed to be gone. While the consumer processes a
         page the next ones are prefetched, up to the limit in bytes.

@@ -44,7 +44,7 @@ class Occurrence:
     reason: str
     action: str
     note: str  # at most 1,024 bytes, see `cut`
-    warns: bool = True  # its type is Warning
+    warns: bool = True  # type Warning: somebody has to look at it
 
     @property
     def namespace(self) -> str:

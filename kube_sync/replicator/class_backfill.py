@@ -34,7 +34,7 @@ from kube_sync.runtime.backoff import Backoff
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-FEW = 200  # up to this many objects are evaluated one by one rather than listed
+FEW = 200  # fewer objects than this are evaluated one by one rather than listed
 _LIST_SECONDS = 60.0
 
 _SIZE: Final = 16  # bytes

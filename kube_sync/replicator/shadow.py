@@ -139,7 +139,7 @@ class Shadow:
             return
         read = lane.reads.resources.get(name)
         if read is None or read.used:
-            lane.writes += 1  # what is asked for now may be of either state
+            lane.writes += 1  # pending evaluations may be of either state
         for key in keys:
             lane.known.pop((name, key), None)
             self._written.add((name, key))
