@@ -26,8 +26,8 @@ LONGEST: Final = 8 << 20  # bytes of an explanation
 SECONDS: Final = 5.0
 WAITING: Final = 8  # concurrent requests; further ones get an error
 
-# OPA's trace with locations (topdown.PrettyTraceWithLocation): `policies/placement/policy.rego:19
-# | | Exit data.io.k8s.federation.admission.errors`
+# A line of OPA's trace with locations (topdown.PrettyTraceWithLocation):
+# `policies/placement/policy.rego:19     | | Exit data.io.k8s.federation.admission.errors`
 _STEP = re.compile(
     r"(?P<file>\S.*?):(?P<row>\d+)\s+(?:\| )*(?P<step>Enter|Exit) (?P<rule>data\..+)"
 )

@@ -1,7 +1,7 @@
 """Patches of annotations and statuses.
 
 - Server-side apply for what a decision wants: the field manager owns exactly these keys; uid and
-resourceVersion bind it to the object and the state that the decision was made on.
+  resourceVersion bind it to the object and the state that the decision was made on.
 - JSON Patch, bound to both too, to remove or restore what no field manager owns.
 - Merge patch, bound to the resourceVersion, for a status annotation on a foreign object.
 - Server-side apply of the status subresource for a kind's own status.

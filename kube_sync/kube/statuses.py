@@ -3,7 +3,7 @@
 - Server-side apply for lists that are maps: the field manager owns exactly what it names.
 - Merge patch for atomic lists, bound to the resourceVersion that was read.
 - JSON Patch for removals, bound to it too: an apply removes neither fields that others own as well
-nor the last element of a list that must exist.
+  nor the last element of a list that must exist.
 
 Each returns the object that results.
 """

@@ -150,7 +150,7 @@ class Chooser:
         await self._record.save(self.good)
 
     async def claimed(self, *, by_bundle: bool) -> Callable[[DataPath], bool]:
-        """Return whether OPA would reject recorded policies if data were at a path, as a predicate.
+        """Return a predicate: whether OPA rejects recorded policies if data lies at a path.
 
         Raises SyncError.
         """

@@ -78,7 +78,7 @@ class CandidateOutcome:
     said: str  # the text a ConfigMap's status annotation would have
 
 
-# None: its stage is unknown, or its outcome is not known yet.
+# None: it is staged, and its outcome is not known yet.
 Told = Iterable[tuple[PlacementPolicy, PolicyOutcome | CandidateOutcome | None]]
 Want = Callable[[PlacementPolicy, Json], None]
 

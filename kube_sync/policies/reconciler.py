@@ -109,7 +109,7 @@ class PolicyReconciler:
         return None if self._stages is None else self._stages.canary
 
     async def claimed(self) -> Callable[[DataPath], bool]:
-        """Return whether OPA would reject recorded policies if data were at a path, as a predicate.
+        """Return a predicate: whether OPA rejects recorded policies if data lies at a path.
 
         Raises SyncError.
         """
