@@ -1,3 +1,3 @@
-"""Data and policy to decisions, and to the stream that tells which of them changed."""
+"""Evaluates policies over the data in OPA, and streams the decisions that changed."""
 
 from __future__ import annotations

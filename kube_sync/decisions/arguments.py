@@ -1,6 +1,6 @@
-"""The command line of `kube-sync decisions`: what can be asked for.
+"""The command line of `kube-sync decisions`.
 
-It imports nothing that talks to servers, since every other command pays for it too.
+It imports no client of a server, since every other command pays for its imports too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kube_sync.config import Settings
 from kube_sync.config.addresses import check_url
 from kube_sync.objects import ObjectKey
 
-_PATH = "/v1/decisions"  # as stream.PATH, whose import costs too much here
+_PATH = "/v1/decisions"  # as stream.PATH, whose import is too slow here
 
 WHAT = "print what is decided now of every resource, and what changes"
 
@@ -46,7 +46,7 @@ line or the configuration is wrong; 130 if interrupted.
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Whose decisions to print, and how."""
+    """Which decisions to print, and how."""
 
     watch: bool = False
     json: bool = False
@@ -54,12 +54,12 @@ class Request:
     name: str | None = None
 
     def wants(self, key: ObjectKey) -> bool:
-        """Tell whether an object is asked about."""
+        """Return whether the request includes an object."""
         return self.name in (None, key.name) and self.namespace in (None, key.namespace)
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
-    """Teach a parser the arguments of the command."""
+    """Add the arguments of the command to a parser."""
     explain(parser, _DESCRIPTION, _EXAMPLES)
     parser.add_argument("name", nargs="?", metavar="NAME", help="of one resource only")
     parser.add_argument("-n", "--namespace", metavar="NAMESPACE", help="of one namespace only")
@@ -79,7 +79,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def requested(arguments: argparse.Namespace) -> Request:
-    """Return what is asked for."""
+    """Return the request on the command line."""
     return Request(
         watch=arguments.watch,
         json=arguments.output == "json",
@@ -89,7 +89,7 @@ def requested(arguments: argparse.Namespace) -> Request:
 
 
 def pointed(arguments: argparse.Namespace, settings: Settings) -> Settings:
-    """Return the settings with what the command line says of the stream. Raises Misconfigured."""
+    """Return the settings with the command line's stream options. Raises Misconfigured."""
     said = {
         name: value
         for name in ("url", "token_file", "ca_file")

@@ -1,12 +1,11 @@
-"""Ask OPA how much may move: `data.kube_sync_budget`, which policies may define.
+"""Query OPA for the limits on moves: `data.kube_sync_budget`, which policies may define.
 
-Keeps true: when a decision is told, what limits its move was asked for at the same state of
-policies and data, or at a later one. So it is asked for after the answer and before that is told,
-whenever it may have changed; between two sets of policies, and while a write is under way to what
-it looks at, each time. Limits that take OPA long are asked for again at most for a tenth of the
-time: these follow the data later, but the policies at once. What limits less comes after the
-decisions that were made on what made it so. What cannot be used changes nothing, and is said in the
-hub.
+Invariant: before a decision is published, the limits on its move are queried at the same state of
+policies and data, or at a later one. So the query follows OPA's answer and precedes its
+publication, whenever the limits may have changed; always between two sets of policies, and during a
+write to data that they read. Slow limits are queried for at most a tenth of the time: these follow
+the data later, but the policies at once. Looser limits are published after the decisions on the
+data that loosened them. An unusable document changes nothing, and is reported in the hub.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ BUDGET = "kube_sync_budget"  # the path of the document
 LONGEST = 1 << 20  # bytes; it is part of a line of the stream
 
 _QUERY = "kube_sync/batch/budget"
-_AGAIN_SECONDS = 30.0  # where it changes by itself
-_CHEAP_SECONDS = 0.05  # of OPA's time: nobody waits for long who asks each time
-_SLOW_SECONDS = 5.0  # such an answer would not come by asking again at once
-_SETTLE_SECONDS = 10.0  # writes that are under way without end keep nothing in force for longer
-_SHARE = 10  # else it rests this many times as long as it took
+_AGAIN_SECONDS = 30.0  # if it changes by itself
+_CHEAP_SECONDS = 0.05  # of OPA's time: such a query is repeated each time
+_SLOW_SECONDS = 5.0  # an immediate retry would not help
+_SETTLE_SECONDS = 10.0  # continuous writes keep former limits in force no longer than this
+_SHARE = 10  # otherwise the pause, as a multiple of the query's time
 
 
 class Pending(Protocol):
-    """A collection, or what else is written to."""
+    """A collection, or other data that is written."""
 
     name: str
 
     @property
     def pending(self) -> int:
-        """How many changes there are of which nobody was told that OPA holds them."""
+        """The number of changes that OPA may hold and that were not announced yet."""
         ...
 
 
@@ -53,7 +52,7 @@ class _Answer(msgspec.Struct):
 
 
 class Limiting:
-    """Keeps what a DecisionHub tells of the limits current, through one epoch of OPA's data."""
+    """Keeps a DecisionHub's limits current, through one epoch of OPA's data."""
 
     def __init__(
         self,
@@ -67,7 +66,7 @@ class Limiting:
     ) -> None:
         """`check` reads a document, decoded from JSON. Raises Undecided.
 
-        `beside` is what is written beside the collections that objects are replicated to.
+        `beside` is data that is written besides the collections.
         """
         self._opa = opa
         self._epoch = epoch
@@ -75,27 +74,27 @@ class Limiting:
         self._check = check
         self._beside = tuple(beside)
         self._clock = clock
-        self._leaving: set[str] = set()  # collections that are on their way out of OPA
+        self._leaving: set[str] = set()  # collections that are being removed from OPA
         self._reads: Reads | None = None
         self._none = False  # there is no policy at all
         self._changing = True
-        self._due = True  # nothing may be told before it was asked for
+        self._due = True  # no decision may be published before the first query
         self._stale = False
         self._asked_at, self._took = 0.0, 0.0
         self._unsettled_since: float | None = None
 
     @property
     def seconds(self) -> float | None:
-        """How long until there is something to do, None: when something changes."""
+        """Seconds until `keep` or `settle` is due, None: not before a change."""
         since, again = self._unsettled_since, self._again
         settle = None
-        if since is not None and not self._changing:  # else the news of that is what ends it
+        if since is not None and not self._changing:  # else it ends with `policies_changed`
             settle = max(0.0, since + _SETTLE_SECONDS - self._clock())
         return min((s for s in (settle, again) if s is not None), default=None)
 
     @property
     def _again(self) -> float | None:
-        """How long until it is to be asked for, None: when something changes."""
+        """Seconds until the next query is due, None: not before a change."""
         if self._stale:
             again = _SHARE * self._took
         elif self._reads is not None and self._reads.impure and not self._none:
@@ -105,32 +104,32 @@ class Limiting:
         return max(0.0, self._asked_at + again - self._clock())
 
     def policies_changing(self) -> None:
-        """Take note that OPA may hold another set of policies from now on."""
+        """Record that OPA may hold another set of policies from now on."""
         self._changing = True
 
     def policies_changed(self, reads: Reads | None, *, none: bool) -> None:
-        """Take note that OPA holds another set, whose limits read this; `none`: it is empty."""
+        """Record that OPA holds another set, whose limits read this; `none`: it is empty."""
         self._reads, self._none = reads, none
         self._changing, self._due = False, True
 
     def written(self, name: str) -> None:
-        """Take note that OPA holds something new in a collection, or the collection no more."""
+        """Record that OPA holds another state of a collection, or no longer has the collection."""
         self._leaving.discard(name)
         if self._looks_at(name):
             self._stale = True
 
     def leaving(self, name: str) -> None:
-        """Take note that a collection is on its way out of OPA, until that is `written`."""
+        """Record that a collection is being removed from OPA, until it is `written`."""
         self._leaving.add(name)
 
     async def keep(self) -> None:
-        """Ask if what is known may be out of date. Raises SyncError."""
+        """Query the limits if they may be out of date. Raises SyncError."""
         cheap = self._stale and self._took <= _CHEAP_SECONDS
         if self._due or cheap or self._again == 0:
             await self._ask()
 
     async def keep_after(self, collections: Iterable[Pending]) -> None:
-        """Do so before an answer is told that OPA gave a moment ago. Raises SyncError."""
+        """Do the same before publishing an answer that OPA has just given. Raises SyncError."""
         if self._under_way(collections):
             self._stale = True
         if self._changing and self._took < _SLOW_SECONDS:
@@ -138,9 +137,9 @@ class Limiting:
         await self.keep()
 
     def settle(self, collections: Iterable[Pending]) -> None:
-        """Let the limits alone be in force that are known, all decisions being told.
+        """Leave only the present limits in force, once all decisions have been published.
 
-        Not while OPA may hold something already on which there is still to be decided.
+        Not while OPA may hold data on which decisions are still to be made.
         """
         if self._hub.settled:
             self._unsettled_since = None
@@ -155,7 +154,7 @@ class Limiting:
         self._hub.settle()
 
     def _under_way(self, collections: Iterable[Pending]) -> bool:
-        """Tell whether OPA may hold something that the limits look at, and that is not told yet."""
+        """Return whether OPA may hold unannounced data that the limits read."""
         written = (found.name for found in (*collections, *self._beside) if found.pending)
         return any(self._looks_at(name) for name in (*self._leaving, *written))
 
@@ -168,7 +167,7 @@ class Limiting:
             self._due = self._stale = False
             self._hub.limit(None)
             return
-        due, self._due, self._stale = self._due, False, False  # what changes from now on, again
+        due, self._due, self._stale = self._due, False, False  # changes from now on count anew
         self._asked_at = self._clock()
         try:
             document = await self._document()
@@ -178,7 +177,7 @@ class Limiting:
                 self._due = due or self._due
                 self._stale = True
                 raise
-            # An answer that is too slow may come one day; an evaluation error stays.
+            # A slow answer may succeed later; an evaluation error stays.
             self._stale = self._stale or not isinstance(error, Undecided)
             self._failed(str(error))
         else:

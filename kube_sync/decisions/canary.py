@@ -1,7 +1,7 @@
-"""A canary as decisions see it: which objects it decides on, and one question for both sides.
+"""Divide objects between the policies in force and a canary, behind one evaluator.
 
-Keeps true: an object is decided by the set of its side, and by no other; whoever asks need not know
-that there are two. What a canary decides on is of classes of its own.
+Invariant: an object is decided by the policy set of its side, and by no other; callers need not
+know that there are two. Objects on the canary's side are in classes of their own.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.reads import Reads, joined
 from kube_sync.opa.sides import Side
 
-_ON = b"+"  # behind the class of an object that the canary decides on: no digest is so long
+_ON = b"+"  # appended to the class of an object on the canary's side: no digest is that long
 
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """What decides on the objects of one side, in OPA beside what is in force."""
+    """The policy set that decides on the objects of one side, beside the one in force."""
 
     side: Side
     policy: str  # the digest of its modules
@@ -33,19 +33,19 @@ class Canary:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """What is in force and, on its side, a canary."""
+    """The policy set in force and, for its side, a canary's."""
 
     canary: Canary
     in_force: SinglePolicySet
 
     @property
     def reads(self) -> Reads | None:
-        """What either of them reads."""
+        """What either set reads."""
         reads = self.in_force.reads
         return None if reads is None else joined(reads, self.canary.reads)
 
     def policy(self, key: ObjectKey, /) -> str:
-        """Return the digest of the set of an object's side."""
+        """Return the digest of the set that decides on an object."""
         return self.canary.policy if self.canary.side.has(key) else self.in_force.digest
 
     def member(self, member: Member, key: ObjectKey, /) -> Member:
@@ -55,7 +55,7 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class SidedEvaluator:
-    """The decisions of what is in force and, for its side, of a canary."""
+    """Evaluates the policies in force and, for its side, a canary."""
 
     in_force: PolicySetEvaluator
     canary: PolicySetEvaluator
@@ -63,13 +63,13 @@ class SidedEvaluator:
 
     @property
     def room(self) -> int:
-        """How many decisions fit into the next query."""
+        """The number of decisions for the next query."""
         return min(self.in_force.room, self.canary.room)
 
     async def evaluate(
         self, collection: str, keys: Iterable[ObjectKey]
     ) -> dict[ObjectKey, Outcome]:
-        """Decide all of `keys`; those that OPA does not hold are left out. Raises SyncError."""
+        """Evaluate all of `keys`; those that OPA does not hold are left out. Raises SyncError."""
         on: list[ObjectKey] = []
         off: list[ObjectKey] = []
         for key in keys:
@@ -79,23 +79,23 @@ class SidedEvaluator:
 
 
 class CanaryDecider:
-    """Has the objects of its side decided by a canary, in one epoch of OPA's data."""
+    """Lets a canary decide on the objects of its side, in one epoch of OPA's data."""
 
     def __init__(
         self, decider: Tracker, in_force: PolicySetEvaluator, lane: PolicySetEvaluator
     ) -> None:
-        """Decide by `in_force` and, on its side, by the `lane` of the canary."""
+        """Evaluate by `in_force` and, for its side, by the `lane` of the canary."""
         self._decider = decider
         self._in_force = in_force
         self._lane = lane
         self._canary: Canary | None = None
 
     def changing(self) -> None:
-        """Take note that OPA may hold another canary from now on."""
+        """Record that OPA may hold another canary from now on."""
         self._decider.division_changing()
 
     def changed(self, canary: Canary | None) -> None:
-        """Take note that OPA decides by this canary for its side, None by none."""
+        """Record that this canary decides on its side from now on, None: there is none."""
         old, self._canary = self._canary, canary
         same = old is not None and canary is not None and old.policy == canary.policy
         sides = [found.side for found in (old, canary) if found is not None]

@@ -1,14 +1,14 @@
-"""The latest change of every object, in the order of their numbers, and its line of the stream.
+"""The log of the latest decision of each object, in order of sequence numbers, as stream lines.
 
-Keeps true: for each object there is at most one entry, its latest, so memory is bounded by the
-number of objects and of those that ended lately. A reader is nothing but the number that it has
-read up to: whoever is slow finds only the latest of each object, and costs nobody else anything.
-What ended is kept for a while, for readers that knew it; a reader that has not heard of one that is
-forgotten can only start afresh.
+Invariant: each object has at most one entry, its latest, so memory is bounded by the number of
+objects and of those that ended lately. A reader's only state is the number up to which it has read:
+a slow reader gets only the latest entry of each object, and costs no other anything. Entries of
+ended objects are kept for a while, for readers that know the object; a reader that has not read an
+entry that is dropped has to start over.
 
-A line is in two parts that are each encoded once, whoever reads it, when the first reader wants
-them. Objects that are decided alike change alike: what is said of them is one Verdict, and its part
-of the line is shared by all of them; the other part names the object.
+A line has two parts, each encoded once for all readers, when the first one needs it. Objects with
+equal decisions change alike: they share one Verdict, and its part of the line; the other part names
+the object.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Head(msgspec.Struct, frozen=True, tag="decision", tag_field="type"):
 
 
 class Verdict(msgspec.Struct, frozen=True, weakref=False):
-    """What a DecisionRecord says beside the name of its object; the fields are the record's."""
+    """The part of a DecisionRecord without the object; the fields are the record's."""
 
     decision: Decision | None
     old: Decision | None
@@ -54,7 +54,7 @@ class Verdict(msgspec.Struct, frozen=True, weakref=False):
 
 
 class EncodedVerdict:
-    """A Verdict, and its part of the line."""
+    """A Verdict, and its encoded part of the line."""
 
     __slots__ = ("_tail", "verdict")
 
@@ -64,7 +64,7 @@ class EncodedVerdict:
 
     @property
     def undefined(self) -> bool:
-        """Whether nothing is decided (any more)."""
+        """Whether there is no decision (any more)."""
         return self.verdict.decision is None and self.verdict.failure is None
 
     def tail(self) -> bytes:
@@ -75,7 +75,7 @@ class EncodedVerdict:
 
 
 class Entry:
-    """What was last said of one object; `told` is None of one that is gone."""
+    """The latest entry of one object; `told` is None if the object was deleted."""
 
     __slots__ = ("_head", "ended", "seq", "superseded", "target", "told", "uid")
 
@@ -84,13 +84,13 @@ class Entry:
         self.uid = uid
         self.seq = seq
         self.told = told
-        self.ended = told is None or told.undefined  # nothing is kept of it but this
+        self.ended = told is None or told.undefined  # only this entry is kept of it
         self.superseded = False
         self._head: bytes | None = None
 
     @property
     def record(self) -> DecisionRecord | DeletedRecord:
-        """The record that readers get."""
+        """The record for readers."""
         if self.told is None:
             return DeletedRecord(self.target, self.seq)
         said = self.told.verdict
@@ -109,12 +109,12 @@ class Entry:
         )
 
     def supersede(self) -> None:
-        """Take note that something newer was said of the object, or that this is forgotten."""
+        """Mark that the object has a newer entry, or that this one is dropped."""
         self.superseded = True
-        self._head = None  # made anew for whoever took it before
+        self._head = None  # encoded again for a reader that holds it
 
     def parts(self) -> tuple[bytes, bytes]:
-        """Return the line, in the two parts that are kept."""
+        """Return the line, in its two encoded parts."""
         if self._head is None:
             if self.told is None:
                 self._head = encode(DeletedRecord(self.target, self.seq))
@@ -123,40 +123,40 @@ class Entry:
         return self._head, b"" if self.told is None else self.told.tail()
 
 
-ENDED = 10_000  # deletions and decisions that became undefined, kept for readers that are behind
+ENDED = 10_000  # deletions and decisions that became undefined, kept for slow readers
 
-# Superseded entries that are not worth the time to sweep them out: so many, and a share of others.
+# Superseded entries that are not worth removing: so many, plus a share of the others.
 _SLACK, _SHARE = 1_000, 4
 _seq = attrgetter("seq")
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What comes next for a reader."""
+    """The next entries for a reader."""
 
     entries: list[Entry]
-    upto: int  # all numbers up to this have been read then
-    complete: bool  # there is nothing after it
+    upto: int  # all numbers up to this are read then
+    complete: bool  # no entries follow
 
 
 class ChangeLog:
-    """What was last said of every object."""
+    """The latest entry of each object."""
 
     def __init__(self, ended: int = ENDED) -> None:
-        """Keep the last `ended` of the objects that nothing is decided of any more."""
+        """Keep the last `ended` entries of objects without a decision."""
         self.seq = 0
         self.current: dict[Target, Entry] = {}
-        self.forgotten = 0  # the highest number that no reader can be told of any more
+        self.forgotten = 0  # the highest number that was dropped
         self._limit = ended
         self._ended: dict[Target, Entry] = {}  # oldest first
         self._entries: list[Entry] = []
 
     def ended(self, target: Target) -> Entry | None:
-        """Return how an object that nothing is decided of ended, if that is still known."""
+        """Return the entry of an object without a decision, if it is still kept."""
         return self._ended.get(target)
 
     def add(self, target: Target, uid: str, told: EncodedVerdict | None) -> Entry:
-        """Take in what is said of an object now, None: it is gone; return it as readers get it."""
+        """Add a verdict on an object, None: it was deleted; return the entry."""
         self.seq += 1
         entry = Entry(target, uid, self.seq, told)
         if (old := self.current.get(target)) is not None:
@@ -175,7 +175,7 @@ class ChangeLog:
         return entry
 
     def after(self, seq: int, known: int, limit: int) -> Page:
-        """Return up to `limit` entries after `seq`, without what ended up to `known`."""
+        """Return up to `limit` entries after `seq`, without those that ended up to `known`."""
         found: list[Entry] = []
         entries = self._entries
         for index in range(bisect_right(entries, seq, key=_seq), len(entries)):

@@ -1,8 +1,8 @@
-"""Classes of objects that a decision cannot tell apart, and which of them OPA holds.
+"""Classes of objects that a decision cannot distinguish, and the class of each object in OPA.
 
-Keeps true: a member is known only where its class is that of the very state that OPA was last known
-to hold, as the present classifier sees it; whatever else there may be counts as unknown. Objects of
-unknown class are classes of their own. It holds digests and uids, never objects.
+Invariant: an object's class is known only if it is that of the very state that OPA was last known
+to hold, by the present classifier; any other counts as unknown. Objects of unknown class are
+classes of their own. It keeps digests and uids, never objects.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ Classify = Callable[[bytes], bytes]
 
 
 def shares(reads: Reads) -> bool:
-    """Tell whether objects that agree in what is read of them are decided alike at any time."""
+    """Return whether objects with equal projections always get equal decisions."""
     return reads.gave_up is None and not reads.impure
 
 
 def shares_classes(reads: Reads) -> bool:
-    """Tell whether objects may be decided alike without all of each being equal."""
+    """Return whether objects may share decisions without being equal as a whole."""
     return shares(reads) and () not in reads.input.paths
 
 
 class Member(NamedTuple):
-    """One state of an object: the digest of what is read of it, and the object's uid.
+    """One state of an object: its class (digest of what is read of it) and its uid.
 
-    `edition` tells the classifier that made it from earlier ones.
+    `edition` identifies the classifier that computed it.
     """
 
     kind: bytes
@@ -40,32 +40,32 @@ class Member(NamedTuple):
 
 
 class Members:
-    """The members of one collection, as far as they are known."""
+    """The known classes of the objects of one collection."""
 
     def __init__(self) -> None:
         self._classify: Classify | None = None
         self._edition = 0
         self._held: dict[ObjectKey, Member] = {}
         self._sizes: Counter[bytes] = Counter()
-        self._kinds: dict[bytes, bytes] = {}  # one object for each digest
+        self._kinds: dict[bytes, bytes] = {}  # interned digests
 
     @property
     def known(self) -> int:
-        """How many objects are known."""
+        """The number of objects with a known class."""
         return len(self._held)
 
     @property
     def classes(self) -> int:
-        """How many classes those make."""
+        """The number of classes."""
         return len(self._sizes)
 
     @property
     def wanted(self) -> bool:
-        """Whether anybody wants to know."""
+        """Whether objects are classified at all."""
         return self._classify is not None
 
     def classify(self, classify: Classify | None) -> bool:
-        """Know objects by this from now on, None by nothing; returns whether all were forgotten."""
+        """Classify by this from now on, None: not at all; return whether classes were dropped."""
         if classify is self._classify:
             return False
         self._classify = classify
@@ -75,7 +75,7 @@ class Members:
         return True
 
     def read(self, body: bytes, uid: str) -> Member | None:
-        """Return what an object is a member of, None where it is not known."""
+        """Return the class of an object, None if it is unknown."""
         if self._classify is None:
             return None
         try:
@@ -84,9 +84,9 @@ class Members:
             return None
 
     def note(self, key: ObjectKey, member: Member | None) -> None:
-        """Take note that OPA holds this state of an object, or one that is unknown, or none."""
+        """Record the class of an object in OPA; None: it is unknown, or there is no object."""
         self._forget(key)
-        # It may have been read before the classifier changed, and written after.
+        # The object may have been read before the classifier changed, and written after.
         if member is None or member.edition != self._edition:
             return
         kind = self._kinds.setdefault(member.kind, member.kind)
@@ -94,7 +94,7 @@ class Members:
         self._sizes[kind] += 1
 
     def of(self, key: ObjectKey) -> Member | None:
-        """Return what OPA holds of an object, None where that is not known."""
+        """Return the class of an object in OPA, None if it is unknown."""
         return self._held.get(key)
 
     def _forget(self, key: ObjectKey) -> None:

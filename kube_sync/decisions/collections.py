@@ -1,9 +1,8 @@
-"""The collections that decisions are about or look at, and what their state means to readers.
+"""The collections that decisions are made for or read, with their holds in the hub.
 
-Readers act on nothing while a collection is loaded or the API server does not know its kind: it
-looks empty, and would move objects. Of an object that cannot be read there is no decision but a
-failure that says so, and where others may be decided by such an object, what decisions stand on is
-not current.
+While a collection is loading, or the API server does not know its kind, readers must not act: it
+looks empty, and would move objects. For an object that cannot be read there is a failure in place
+of a decision; if it may influence decisions on others, their data is reported as stale.
 """
 
 from __future__ import annotations
@@ -19,33 +18,33 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 
 
 class Collection_(Objects, Protocol):  # noqa: N801 - collections.abc has the plain name
-    """What OPA holds of one collection."""
+    """OPA's content of one collection."""
 
-    gvr: GroupVersionResource | None  # None: it is not of the API server
+    gvr: GroupVersionResource | None  # None: not from the API server
     known: bool
-    learning: bool  # the classes of its objects will soon be known
+    learning: bool  # its objects' classes will be known soon
 
     @property
     def loaded(self) -> bool:
-        """Whether OPA holds what was listed first."""
+        """Whether OPA holds the first LIST."""
         ...
 
     @property
     def pending(self) -> int:
-        """How many changes OPA does not hold yet."""
+        """The number of changes that OPA does not hold yet."""
         ...
 
     @property
     def unreadable(self) -> Mapping[ObjectKey, tuple[str, str]]:
-        """The uid of each object that cannot be read, and why; OPA may hold a past state of it."""
+        """The uid of each unreadable object, and why; OPA may hold an outdated state of it."""
         ...
 
     def turned(self) -> Collection[ObjectKey]:
-        """Which objects became readable or unreadable since this was asked last."""
+        """Return the objects that became readable or unreadable since the last call."""
         ...
 
     def keys(self) -> Iterable[ObjectKey]:
-        """Every object that OPA holds."""
+        """Return the keys of all objects in OPA."""
         ...
 
 
@@ -58,29 +57,29 @@ class TrackedCollections:
         targets: Mapping[str, GroupVersionResource],
         collections: Iterable[Collection_],
     ) -> None:
-        """`targets` are the collections that decisions are about, by name in OPA."""
+        """`targets` are the collections that decisions are made for, by name in OPA."""
         self._hub = hub
         self.targets = dict(targets)
         self.found = {found.name: found for found in collections}
-        self._loading: set[str] = set()  # added while others are in, and not decided on yet
+        self._loading: set[str] = set()  # added after the first load, and not decided on yet
 
     def expect(self, found: Collection_, target: GroupVersionResource | None) -> bool:
-        """Hold until this collection, new or in place of its namesake, is in and decided on.
+        """Hold until this collection, new or a replacement, is loaded and decided on.
 
-        Returns what `retarget` does.
+        Returns the result of `retarget`.
         """
-        # Before the target: no reader may act on what is forgotten of the old one.
+        # Before the target: no reader may act on what is dropped of the old one.
         self._hub.hold(f"load {found.name}", f"{found.name}: is being loaded")
         self._loading.add(found.name)
         self.found[found.name] = found
         return self.retarget(found.name, target)
 
     def is_loading(self, name: str) -> bool:
-        """Tell whether a collection was added, and is not decided on yet."""
+        """Return whether a collection was added, and is not decided on yet."""
         return name in self._loading
 
     def retarget(self, name: str, target: GroupVersionResource | None) -> bool:
-        """Have decisions be about this collection, or not any more; returns whether that is new."""
+        """Make a collection a target of decisions, None: no longer one; return if it changed."""
         old = self.targets.pop(name, None)
         if target is not None:
             self.targets[name] = target
@@ -90,7 +89,7 @@ class TrackedCollections:
         return old != target
 
     def forget(self, name: str) -> bool:
-        """Forget a collection; returns what `retarget` does."""
+        """Remove a collection; return the result of `retarget`."""
         self.found.pop(name, None)
         was_target = self.retarget(name, None)
         self._loading.discard(name)
@@ -99,19 +98,19 @@ class TrackedCollections:
         return was_target
 
     def keys(self, name: str) -> Collection[ObjectKey]:
-        """Return all objects of a collection that there is something to say of."""
+        """Return all objects of a collection that get a decision or a failure."""
         found = self.found[name]
         return dict.fromkeys(chain(found.keys(), found.unreadable)).keys()
 
     @property
     def learning(self) -> bool:
-        """Whether one LIST will save most of the evaluations of a sweep."""
+        """Whether a running LIST will save most of the evaluations of a sweep."""
         return any(self.found[name].learning for name in self.targets)
 
     def turned(self) -> Iterator[tuple[str, Collection[ObjectKey]]]:
-        """Yield what became readable or not since the last call, of each target.
+        """Yield the objects of each target that became readable or unreadable since the last call.
 
-        What others may be decided by, and cannot be read, is told in the hub.
+        Unreadable objects of other collections are reported in the hub.
         """
         for name, found in self.found.items():
             turned = found.turned()
@@ -121,14 +120,14 @@ class TrackedCollections:
                 self._tell_unreadable(name)
 
     def hold_missing(self) -> None:
-        """Hold for every kind that the API server lacks: it looks empty, and moves nothing."""
+        """Hold for every kind that the API server lacks: it looks empty, and must move nothing."""
         for found in self.found.values():
             if not found.known:
                 reason = f"{found.name}: the API server does not know this resource"
                 self._hub.hold(f"missing {found.name}", reason)
 
     def release_decided(self) -> None:
-        """Release what is loaded or known again; the decisions are made on all that OPA holds."""
+        """Release collections that are loaded or known again; all decisions are current now."""
         for found in self.found.values():
             if found.known and not found.pending:
                 self._hub.release(f"missing {found.name}")
@@ -140,7 +139,7 @@ class TrackedCollections:
                 self._hub.release(f"load {name}")
 
     def forget_deleted(self) -> None:
-        """Forget the decisions on objects that are not there any more."""
+        """Delete the decisions on objects that do not exist any more."""
         for name in self.targets:
             self._forget_deleted(name)
 

@@ -1,7 +1,7 @@
-"""`kube-sync decisions`: the decision stream for people, until it was all printed or for ever.
+"""The command `kube-sync decisions`: print the decision stream, once or as a watch.
 
-The first connection has to work; once it did, a watch goes on through whatever happens to the
-replicator, and says so.
+The first connection must succeed; after that, a watch survives any failure of the replicator, and
+reports it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Say = Callable[[str], None]
 
 
 async def run(request: Request, settings: Settings, say: Say, complain: Say) -> None:
-    """Print lines by `say`, and what is wrong by `complain`.
+    """Print lines by `say`, and errors by `complain`.
 
-    Raises SyncError when the replicator does not answer, NotFound when it has no decision on what
-    was named.
+    Raises SyncError if the replicator does not answer, NotFound if it has no decision on the named
+    object.
     """
     connected = False
 
@@ -67,7 +67,7 @@ async def _table(
     async for record in records:
         was_shown = board.shown
         lines = [*board.take(record)]
-        # What holds is beside the table, not in it.
+        # Holds are printed apart from the table.
         _print(lines, say if was_shown or isinstance(record, BookmarkRecord) else complain)
         if board.shown and not was_shown:
             if board.empty:

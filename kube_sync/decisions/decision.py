@@ -1,13 +1,13 @@
-"""What a policy said of one resource, in the form in which annotations are stored.
+"""Parse a policy's decision on one resource into annotations and labels as they are stored.
 
-Annotation values are text. A policy may answer with any JSON, as the design's own example does;
-what is not a string becomes compact JSON text with sorted keys, so that equal answers are equal
-text, wherever they are written. null is refused: it would be the text "null". Labels are text
-from the start, since hardly any JSON is a label. A key or label that the API server would refuse
-is refused here, where its name can be told.
+Annotation values are text. A policy may return any JSON, as in the design's own example; a value
+that is not a string becomes compact JSON text with sorted keys, so that equal answers are equal
+text. null is rejected: it would become the text "null". Labels must be text, since hardly any JSON
+is a valid label. Keys and labels that the API server would reject are rejected here, where the
+message can name them.
 
-A placement that names no cluster empties the workload. A policy that says so because the fleet it
-sees is empty has not decided anything: nothing here or elsewhere takes it for an order.
+A placement without any cluster empties the workload. A policy that returns one because it sees an
+empty fleet has not decided anything: nothing here or elsewhere executes it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from kube_sync.errors import NO_JSON, Undecided, json_type
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     """The annotations and labels that a policy wants, or the errors for which it refuses.
 
-    `warnings` are for whoever sent the resource, `reasons` say of a cluster by name why it was
-    chosen; neither changes anything. `evict` says that the resource may be left without any
-    cluster to run on.
+    `warnings` are for the sender of the resource, `reasons` say why a cluster was chosen, by
+    cluster name; neither changes anything. `evict` allows the resource to be left without any
+    cluster.
     """
 
-    # With these factories msgspec writes the first two even where they are empty.
+    # With these factories msgspec encodes the first two even if they are empty.
     annotations: Mapping[str, str] = msgspec.field(default_factory=lambda: {})  # noqa: PIE807 - as above
     errors: tuple[str, ...] = msgspec.field(default_factory=lambda: ())
     labels: Mapping[str, str] = {}
@@ -48,7 +48,7 @@ _SUBDOMAIN = re.compile(  # RFC 1123
 )
 _NAME_LENGTH, _PREFIX_LENGTH = 63, 253
 
-# Policies quote what they refuse, and what an object says may be 256 KiB; each process that follows
+# Policies quote what they refuse, and an object's fields may have 256 KiB; each process that reads
 # decisions holds all of them.
 _LONGEST: Final = 2_000  # characters of an error, a warning or a reason
 _MOST: Final = 100  # errors, or warnings
@@ -57,9 +57,9 @@ _sorted = msgspec.json.Encoder(order="sorted")
 
 
 def parse_decision(result: bytes) -> Decision:
-    """Read the document that a policy answered with; keys that are not ours are ignored.
+    """Parse the document that a policy returned; unknown keys are ignored.
 
-    Raises Undecided when one that is ours has a shape that means nothing.
+    Raises Undecided if a known key has an invalid value.
     """
     document = _decode(result)
     annotations, labels = _object(document, "annotations"), _object(document, "labels")
@@ -112,10 +112,10 @@ def _cut(text: str) -> str:
 
 
 def _reasons(found: object) -> dict[str, str]:
-    """Read texts, or arrays of them as Rego's `reasons[cluster] contains text` gives.
+    """Parse texts, or arrays of them as Rego's `reasons[cluster] contains text` gives.
 
-    Anything else is left out: a decision is not worth less for what was said about it, and a policy
-    may have had the key for purposes of its own.
+    Other values are ignored: they do not invalidate a decision, and a policy may have used the key
+    for other purposes.
     """
     entries = found if isinstance(found, dict) else {}
     read = ((cluster, _reason(entry)) for cluster, entry in sorted(entries.items()))
@@ -139,7 +139,7 @@ def _annotation(key: str, value: object) -> str:
     if value is None:
         msg = f"the policy's annotation {key} is null"
         raise Undecided(msg)
-    # The API server compares the prefix of an annotation, not that of a label, in lower case.
+    # The API server lowercases the prefix of an annotation, not of a label, before validation.
     if not _is_key(key.lower()):
         msg = f"the policy's annotation {key!r} has no name that the API server takes"
         raise Undecided(msg)
@@ -173,9 +173,9 @@ PLACEMENT = "federation.kubernetes.io/replica-set-preferences"
 
 
 def empties(wanted: Mapping[str, str], current: Mapping[str, str]) -> bool:
-    """Tell whether `wanted` would take away every cluster that a workload may run on now.
+    """Return whether `wanted` would remove every cluster that a workload may run on now.
 
-    One without a placement runs wherever its federation puts it.
+    A workload without a placement runs wherever its federation puts it.
     """
     return (
         PLACEMENT in wanted
@@ -185,12 +185,12 @@ def empties(wanted: Mapping[str, str], current: Mapping[str, str]) -> bool:
 
 
 def is_empty_placement(preferences: str) -> bool:
-    """Tell whether replica-set-preferences name no cluster, or only clusters of weight 0."""
+    """Return whether replica-set-preferences name no cluster, or only clusters of weight 0."""
     try:
         clusters = msgspec.json.decode(preferences)["clusters"]
         entries = list(clusters.values())
     except (*NO_JSON, KeyError, TypeError, AttributeError):
-        return False  # not the shape that says where to run: nothing can be concluded
+        return False  # not a placement: nothing can be concluded
     return not any(_has_weight(entry) for entry in entries)
 
 

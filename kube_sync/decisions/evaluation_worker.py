@@ -1,8 +1,8 @@
-"""Ask OPA what the queue has next, until it answers, and tell the hub what it decided.
+"""Evaluate the queue's next objects by OPA, with retries, and publish the decisions in the hub.
 
-What changed itself never waits for a sweep. An object that changes, and a collection that is
-withdrawn, while OPA answers, are no part of that answer. Before decisions are told, limits are
-asked for. While OPA does not answer, the hub says so, and what was asked is asked again.
+A changed object never waits for a sweep. If an object changes, or a collection is withdrawn, during
+a query, the answer does not count for it. Limits are queried before decisions are published. While
+OPA does not answer, the hub reports that, and the query is repeated.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class EvaluationWorker:
         limiting: Limiting | None,
         backoff: Backoff,
     ) -> None:
-        """Wait by `backoff` between two attempts; without `limiting` no limits are asked for."""
+        """Use `backoff` between two attempts; without `limiting` no limits are queried."""
         self.evaluator = evaluator
         self._hub = hub
         self._collections = collections
@@ -50,13 +50,13 @@ class EvaluationWorker:
         self._backoff = backoff
 
     async def process_next(self) -> None:
-        """Ask as many as OPA decides in one query, and tell of a class what is known of it."""
+        """Evaluate as many as fit into one query, and publish known decisions of classes."""
         await self._insist(self._turn)
 
     async def settle_limits(self) -> None:
-        """Ask for the limits alone; all decisions that were due are told."""
+        """Query the limits alone, once all due decisions are published."""
         await self._insist(self._keep_limits)
-        # What came while OPA was asked for limits may be why these are higher now.
+        # Changes that arrived during the query may be why the limits are looser now.
         if self._limiting is not None and self._queue.is_empty:
             self._limiting.settle(self._collections.found.values())
 
@@ -81,23 +81,23 @@ class EvaluationWorker:
             await self._limiting.keep()
 
     async def _turn(self) -> None:
-        await self._keep_limits()  # some decisions are known, and told at once
-        if self._queue.changed:  # what changed itself never waits
+        await self._keep_limits()  # known decisions are published right away
+        if self._queue.changed:  # changed objects never wait
             await self._ask_about_changed()
-        elif self._queue.is_due:  # else withdrawn, or the policies change by now
+        elif self._queue.is_due:  # else withdrawn, or the policies are changing
             await self._ask_about_all()
 
     async def _ask_about_changed(self) -> None:
         queue, targets = self._queue, self._collections.targets
         name = next(iter(queue.changed))[0]
         gvr, found = targets[name], self._collections.found[name]
-        # Taken off first: what changes while OPA answers is asked for again.
+        # Taken off first: an object that changes during the query is enqueued again.
         questions = self._sharing.questions(queue.changed, found, gvr, self.evaluator.room)
         for question in questions:
             for key in question.keys:
                 queue.sweep.pop((name, key), None)
         if not questions:
-            await asyncio.sleep(0)  # all was known: others want their turn too
+            await asyncio.sleep(0)  # all decisions were known: yield to other tasks
             return
         try:
             outcomes = await self._answers(found, questions)
@@ -105,7 +105,7 @@ class EvaluationWorker:
             if targets.get(name) == gvr:
                 queue.add_again({(name, k): c for one in questions for k, c in one.keys.items()})
             raise
-        if targets.get(name) == gvr:  # else withdrawn while OPA answered
+        if targets.get(name) == gvr:  # else withdrawn during the query
             for question in questions:
                 outcome, changed = outcomes.get(question.one), queue.changed
                 queue.add_again(self._sharing.answered(question, outcome, found, gvr, changed))
@@ -123,7 +123,7 @@ class EvaluationWorker:
                     queue.sweep_again(name, [*questions, *(answer.question for answer in known)])
                 raise
             for question in questions:
-                if targets.get(name) != gvr:  # withdrawn while OPA answered
+                if targets.get(name) != gvr:  # withdrawn during the query
                     return
                 outcome, changed = outcomes.get(question.one), queue.changed
                 same = self._sharing.answered_one(question, outcome, found, gvr, changed)
@@ -141,13 +141,13 @@ class EvaluationWorker:
         outcomes = dict(await self.evaluator.evaluate(found.name, asked))
         if self._limiting is not None:
             await self._limiting.keep_after(self._collections.found.values())
-        for question in questions:  # after the answer: what is not readable now counts
+        for question in questions:  # after the answer: objects unreadable by now count
             if (unread := found.unreadable.get(question.one)) is not None:
                 outcomes[question.one] = Outcome(unread[0], failure=unread[1])
         return outcomes
 
     async def _share(self, answer: Answer, gvr: GroupVersionResource, found: Collection_) -> None:
-        """Tell a whole class, by and by: others want their turn too."""
+        """Publish a decision for a whole class, in slices that yield to other tasks."""
         keys = [*answer.question.keys]
         for start in range(0, len(keys), TURN):
             if self._collections.targets.get(found.name) != gvr:  # withdrawn meanwhile

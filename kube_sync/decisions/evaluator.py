@@ -1,13 +1,13 @@
-"""Ask OPA for the decisions of many resources at once, over the data that it holds.
+"""Query OPA for the decisions on many resources at once, over the data it holds.
 
 A generated module, `kube_sync.batch`, evaluates the placement decision `with input as` each
-replicated object, so no object body travels, and the answer belongs to one state of the data.
-Slices are small, because one long query followed by one write stalls every client of OPA: as many
-as OPA was seen to decide in 20 ms.
+replicated object, so no object body is sent, and the answer belongs to one state of the data. A
+query has as many objects as OPA decided in 20 ms, because a write that waits for a long query
+stalls every client of OPA.
 
-The input is the object as it was asked for (`requested`), put back in Rego, which has the objects.
-Warnings are for whoever writes an object, so they are left out here. Where there is a Witness, the
-answer brings what the decisions were made on, but never a Secret.
+The input is the object as its owner requested it (`requested`), restored in Rego. Warnings are for
+whoever writes an object, so they are dropped here. With an InputReader, the answer contains the
+inputs of the decisions, but never a Secret.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kube_sync.opa.client import QueryApi
 from kube_sync.opa.lanes import Lane, batch_package, lane_path
 from kube_sync.opa.paths import DataPath, reference
 
-BATCH_MODULE = "kube_sync/replicator/batch"  # its id
+BATCH_MODULE = "kube_sync/replicator/batch"  # the module's id
 _PACKAGE: DataPath = ("kube_sync", "batch")
 
 
@@ -86,21 +86,21 @@ _are_requests(requests) if {{
 
 
 class DecisionApi(QueryApi, Protocol):
-    """The part of OPA that decides, and how long it takes."""
+    """OPA's query API, with evaluation times."""
 
     async def timed_query(self, path: str, body: bytes) -> tuple[bytes | None, float | None]:
-        """Ask for a document; tell also how long it was evaluated (seconds), None: not known."""
+        """Query a document; return also the evaluation time in seconds, None: unknown."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was decided of one resource: a decision, or why there is none. Both None: undefined."""
+    """The outcome for one resource: a decision, or a failure. Both None: undefined."""
 
     uid: str
     decision: Decision | None = None
     failure: str | None = None
-    evidence: RecordedInput | None = field(default=None, compare=False)  # what it was made on
+    evidence: RecordedInput | None = field(default=None, compare=False)  # its input
 
 
 class _Answer(msgspec.Struct):
@@ -119,7 +119,7 @@ _Evidence = dict[int, RecordedInput]
 
 
 class Evaluator:
-    """The placement decision of one OPA, which holds the generated module."""
+    """Evaluates the placement decision in one OPA, by the generated module."""
 
     def __init__(
         self,
@@ -131,9 +131,9 @@ class Evaluator:
         witness: InputReader | None = None,
         read: ReadDecision = parse_decision,
     ) -> None:
-        """Decide only on data that was loaded whole in `epoch`, by what is in force or a lane.
+        """Evaluate only on data that was loaded in `epoch`, by the policies in force or a lane.
 
-        `read` reads what was decided.
+        `read` parses a decision.
         """
         self._read = read
         self._witness = witness
@@ -145,23 +145,23 @@ class Evaluator:
 
     @property
     def room(self) -> int:
-        """How many decisions fit into the next query."""
+        """The number of decisions for the next query."""
         return self._pace.size
 
     def policies_changing(self) -> None:
-        """Take note that OPA may hold another set of policies from now on."""
+        """Record that OPA may hold another set of policies from now on."""
         if self._witness is not None:
             self._witness.policies_changing()
 
     def policies_changed(self, reads: Reads) -> None:
-        """Take note that OPA holds policies that read this."""
+        """Record that OPA holds policies that read this."""
         if self._witness is not None:
             self._witness.policies_changed(reads)
 
     async def evaluate(
         self, collection: str, keys: Iterable[ObjectKey]
     ) -> dict[ObjectKey, Outcome]:
-        """Decide all of `keys`; those that OPA does not hold are left out. Raises SyncError."""
+        """Evaluate all of `keys`; those that OPA does not hold are left out. Raises SyncError."""
         outcomes: dict[ObjectKey, Outcome] = {}
         rest = iter(keys)
         while part := list(islice(rest, self.room)):
@@ -181,7 +181,7 @@ class Evaluator:
             for key in keys:
                 outcomes |= await self._slice(collection, [key])
             return outcomes
-        alike: dict[bytes, Decision] = {}  # one value for all that are told as one
+        alike: dict[bytes, Decision] = {}  # one value for all equal decisions
         return {
             keys[index]: _outcome(answer, evidence.get(index), alike, self._read)
             for index, answer in answers.items()
@@ -197,14 +197,14 @@ class Evaluator:
             return await self._witnessed(self._witness, asked, collection, keys)
         except Outdated:
             pass
-        if (asked := self._witness.ask(collection, keys, afresh=True)) is None:  # other policies
+        if (asked := self._witness.ask(collection, keys, afresh=True)) is None:  # new policies
             return _answers(await self._query("decisions", collection, keys), len(keys)), {}
         return await self._witnessed(self._witness, asked, collection, keys)
 
     async def _witnessed(
         self, witness: InputReader, asked: InputRequest, collection: str, keys: Sequence[ObjectKey]
     ) -> tuple[dict[int, _Answer], _Evidence]:
-        """Ask for decisions and what they are made on. Raises Outdated."""
+        """Query decisions with their inputs. Raises Outdated."""
         answer = await self._query(
             "witnessed", collection, keys, data=asked.names, inputs=asked.wanted
         )
@@ -231,7 +231,7 @@ class Evaluator:
         answer, evaluated = await self._opa.timed_query(f"{self._package}/{path}", body)
         seconds = self._clock() - begun
         metrics.decision_evaluation_seconds.observe(seconds)
-        # Not how long the answer was waited for: on a busy machine smaller questions wait as long.
+        # Not the time until the answer: on a busy machine smaller queries wait as long.
         self._pace.took(len(keys), seconds if evaluated is None else evaluated)
         if answer is None:
             msg = "OPA does not hold all that this replicator loaded"
@@ -244,9 +244,9 @@ def _package(lane: Lane | None) -> DataPath:
 
 
 def batch_module(root: str, path: str, lane: Lane | None = None) -> str:
-    """Return the Rego module that evaluates `path` for many objects below `root`, in a lane if any.
+    """Return the Rego module that evaluates `path` for many objects below `root`, or in a lane.
 
-    Limits are those of what is in force: a lane says nothing of them.
+    It has limits only for the policies in force, not for a lane.
     """
     path = path if lane is None else lane_path(lane, path)
     decision, data = reference(path.split("/")), reference((root,))
@@ -281,7 +281,7 @@ _objects[index] := {data}[input.collection][name] if {{
 
 
 def _answers(answer: bytes, number: int) -> dict[int, _Answer]:
-    """Return what was said, by the number of its object. Raises Undecided."""
+    """Return the answers by the number of the object. Raises Undecided."""
     try:
         found = msgspec.json.decode(answer, type=dict[int, _Answer])
     except NO_JSON as error:
@@ -306,7 +306,7 @@ def _outcome(
     alike: dict[bytes, Decision],
     read: ReadDecision,
 ) -> Outcome:
-    """Return what was decided; an answer that is in `alike`, or comes into it, is read once."""
+    """Return the outcome; equal answers are parsed once and kept in `alike`."""
     if not (body := bytes(answer.decision)):
         metrics.decision_evaluations.labels("undefined").inc()
         return Outcome(answer.uid, evidence=evidence)

@@ -1,10 +1,9 @@
-"""Which rules made a decision: OPA is asked once more, and tells each rule that it entered.
+"""Explain which rules made a decision, by a query with OPA's trace.
 
-Only names of rules, files and rows are taken from what it tells, never a value: the form that OPA
-makes for people has them, and no bindings. A decision over a large fleet explains itself at length
-(a line for each step), so the answer is bounded in size and time, and one question is asked at a
-time; who bounds it says that it was too much, instead of a part. What OPA knows not to apply by its
-index of rules it never enters, and so it is not named.
+Only names of rules, files and rows are taken from the trace, never a value: OPA's pretty format has
+them, without bindings. The trace of a decision over a large fleet is long (a line for each step),
+so its size and time are limited, and queries run one at a time; a trace over the limit gives an
+error, not a part. Rules that OPA's rule index excludes are never entered, and so not named.
 """
 
 from __future__ import annotations
@@ -25,39 +24,39 @@ from kube_sync.opa.lanes import Lane, lane_id, lane_path, prefix
 
 LONGEST: Final = 8 << 20  # bytes of an explanation
 SECONDS: Final = 5.0
-WAITING: Final = 8  # questions at once; who comes later is told so
+WAITING: Final = 8  # concurrent requests; further ones get an error
 
-# As OPA prints a trace with locations (topdown.PrettyTraceWithLocation):
+# A line of OPA's trace with locations (topdown.PrettyTraceWithLocation):
 # `policies/placement/policy.rego:19     | | Exit data.io.k8s.federation.admission.errors`
 _STEP = re.compile(
     r"(?P<file>\S.*?):(?P<row>\d+)\s+(?:\| )*(?P<step>Enter|Exit) (?P<rule>data\..+)"
 )
-# A rule alone: the body of a comprehension is printed as its expressions.
+# Only rules: the body of a comprehension is printed as its expressions.
 _RULE = re.compile(r'data(?:\.[A-Za-z_][A-Za-z0-9_]*|\[(?:"(?:[^"\\]|\\.)*"|[^]\s"]+)\])+')
 _SHORTENED = "..."  # in place of a part of a long file name
 
 
 class Explainer(Protocol):
-    """The part of OPA that explains."""
+    """OPA's explain API."""
 
     async def explain(self, path: str, body: bytes, longest: int, seconds: float) -> Explained:
-        """Ask for the document at `path`, and how it comes about. Raises SyncError."""
+        """Query the document at `path` with its trace. Raises SyncError."""
         ...
 
 
 class Rule(msgspec.Struct, frozen=True, order=True):
-    """A rule that OPA entered; `applied` where its body succeeded, once or more."""
+    """A rule that OPA entered; `applied` if its body succeeded at least once."""
 
     file: str
     row: int
     name: str  # as OPA writes it, below `data`
     applied: bool
-    text: str = ""  # of the row, where the module is known
+    text: str = ""  # of the row, if the module is known
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """How a decision is made now, or why that is not known (`failure`)."""
+    """How a decision is made now, or why that is unknown (`failure`)."""
 
     rules: tuple[Rule, ...] = ()
     decision: Decision | None = None  # None: undefined
@@ -65,7 +64,7 @@ class Explanation:
 
 
 class Explaining:
-    """Asks one question at a time."""
+    """Runs one explain query at a time."""
 
     def __init__(self, opa: Explainer, path: str) -> None:
         """`path` is that of the decision, as in `placement.path`."""
@@ -77,10 +76,10 @@ class Explaining:
     async def explain(
         self, body: bytes, modules: Mapping[str, str], lane: Lane | None = None
     ) -> Explanation:
-        """Return how the object in `body`, as it was asked for, is decided on now.
+        """Explain the present decision on the object in `body`, given as it was requested.
 
-        `modules` are the sources in force by id, or of a `lane` before they were moved, to show
-        the rows of.
+        `modules` are the sources in force by id, or those of a `lane` before they were moved; their
+        rows are shown.
         """
         if self._asking >= WAITING:
             return Explanation(failure="OPA is being asked about others, try again")
@@ -101,7 +100,7 @@ class Explaining:
 
 
 def rules(explanation: Iterable[str], modules: Mapping[str, str]) -> tuple[Rule, ...]:
-    """Return the rules that a trace names: those that applied first, and helpers last of these."""
+    """Return the rules in a trace: first those that applied, with helpers last among them."""
     found: dict[tuple[str, int, str], bool] = {}
     for file, row, rule, exited in _steps(explanation):
         key = (file, row, rule)
@@ -115,7 +114,7 @@ def rules(explanation: Iterable[str], modules: Mapping[str, str]) -> tuple[Rule,
 def _rules_of(
     lane: Lane, explanation: Iterable[str], modules: Mapping[str, str]
 ) -> tuple[Rule, ...]:
-    """Return the rules of a lane by the names that they have where they were written."""
+    """Return the rules of a lane by their original names."""
     ids = {lane_id(lane, policy_id): policy_id for policy_id in modules}
     found = rules(explanation, {moved: modules[own] for moved, own in ids.items()})
     root = ".".join((*prefix(lane), ""))
@@ -141,7 +140,7 @@ def _with_text(rule: Rule, modules: Mapping[str, str]) -> Rule:
 
 def _steps(explanation: Iterable[str]) -> Iterator[tuple[str, int, str, bool]]:
     for line in explanation:
-        # Most lines are no such step, and to find that out by the pattern takes four times as long.
+        # A quick check first: the pattern takes four times as long, and most lines do not match.
         if not (" Enter data." in line or " Exit data." in line):
             continue
         if (step := _STEP.fullmatch(line)) and _RULE.fullmatch(step["rule"]):
@@ -149,8 +148,8 @@ def _steps(explanation: Iterable[str]) -> Iterator[tuple[str, int, str, bool]]:
 
 
 def _file(shown: str, modules: Mapping[str, str]) -> str:
-    """Return the module that OPA means by a file name."""
-    shown = shown.removeprefix("/")  # as it is in a bundle
+    """Return the id of the module that a file name in a trace refers to."""
+    shown = shown.removeprefix("/")  # as in a bundle
     if shown in modules or _SHORTENED not in shown:
         return shown
     start, _, end = shown.partition(_SHORTENED)

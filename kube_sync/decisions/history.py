@@ -1,9 +1,9 @@
-"""What changed lately: a ring of the last changes of decisions, each with when it was seen.
+"""A ring buffer of the latest decision changes, each with the time at which it was seen.
 
-Keeps true: memory is bounded by count and by age, whatever happens; what is no longer there is
-said. It is fed by a reader of the hub, so it costs a decision nothing; steps that come and go
-between two turns of the event loop are coalesced as for every reader. What was decided first of
-all, when OPA was loaded, is no change. It ends with its process: nothing is kept on disk.
+Invariant: memory is bounded by count and by age, and a page says what is missing. A reader of the
+hub fills it, so it costs the evaluation nothing; changes within one iteration of the event loop are
+coalesced as for every reader. The first decisions after a load are no changes. It ends with its
+process: nothing is stored on disk.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from kube_sync.runtime.clock import unix_clock
 KEPT = 5_000  # changes
 SECONDS = 3600.0
 
-_TURN = 200  # records between two chances for others
+_TURN = 200  # records between two yields to other tasks
 _SILENCE = 60.0  # seconds
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One change: what was decided before and after. `number` grows by one with each.
+    """One change: the decision before and after. `number` grows by one with each.
 
-    With `gone` the object is no more, and of `old` nothing is known where nothing was decided.
+    With `gone` the object was deleted. `old` is None if nothing was decided before.
     """
 
     number: int
@@ -56,17 +56,17 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A part of the history; `upto` is the number to ask for the next part with."""
+    """Part of the history; pass `upto` to get the next part."""
 
     changes: tuple[Change, ...]
     upto: int
-    complete_since: float  # Unix seconds: of what was before, some or all is not there
-    cut: bool  # there were more than are kept, so it goes back less than it could
+    complete_since: float  # Unix seconds: some or all earlier changes are missing
+    cut: bool  # the count limit dropped changes within the age limit
     more: bool = False
 
 
 class History:
-    """The changes of one replicator process."""
+    """The decision changes of one replicator process."""
 
     def __init__(
         self,
@@ -77,20 +77,20 @@ class History:
     ) -> None:
         """Keep at most so many changes, for at most so long.
 
-        `clock` tells Unix seconds and never goes back; by default those of the start, and what has
-        gone by since.
+        `clock` returns Unix seconds and never goes back; by default the start time plus the elapsed
+        time.
         """
         self._changes: deque[Change] = deque(maxlen=kept)
         self._seconds = seconds
         self._clock = clock = clock or unix_clock()
         self._began = clock()
-        self._dropped_at: float | None = None  # the time of the last that was pushed out by others
+        self._dropped_at: float | None = None  # time of the last change dropped by count
         self._number = 0
         self._known: dict[Target, tuple[Decision | None, str | None]] = {}
-        self._unconfirmed: set[Target] = set()  # of a reader that began afresh
+        self._unconfirmed: set[Target] = set()  # of a reader that has started over
 
     async def follow(self, hub: DecisionHub) -> NoReturn:
-        """Take in what the hub tells, for ever."""
+        """Read the hub's records until cancelled."""
         while True:
             reader = hub.reader()
             self._unconfirmed = set(self._known)
@@ -98,12 +98,12 @@ class History:
                 while True:
                     for record in await reader.read(_TURN, _SILENCE):
                         self.take(record)
-                    await asyncio.sleep(0)  # a sweep of the fleet is many turns
+                    await asyncio.sleep(0)  # a sweep of the fleet takes many iterations
             except Expired:
-                continue  # too far behind: what is now is known again, what was between is not
+                continue  # too far behind: read the present state again, without its history
 
     def take(self, record: Record) -> None:
-        """Take one record in."""
+        """Add one record."""
         match record:
             case DecisionRecord():
                 self._decided(record)
@@ -134,9 +134,9 @@ class History:
             self._add(target, old=before[0])
 
     def after(self, number: int = 0, limit: int = 1_000) -> Page:
-        """Return the changes with a higher number, oldest first, `limit` of them at most."""
+        """Return the changes with a higher number, oldest first, at most `limit`."""
         self._forget()
-        # Numbers are without gaps, so the place of the first is known.
+        # Numbers have no gaps, so the position of the first is known.
         oldest = self._number - len(self._changes)
         start = max(0, number - oldest)
         found = tuple(islice(self._changes, start, start + limit))
@@ -179,7 +179,7 @@ class History:
         self._changes.append(change)
 
     def _forget(self) -> None:
-        """Let go what is too old."""
+        """Drop changes that are too old."""
         oldest = self._clock() - self._seconds
         while self._changes and self._changes[0].time < oldest:
             self._changes.popleft()

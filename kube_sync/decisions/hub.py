@@ -1,11 +1,11 @@
-"""The current decision of every resource, and who wants to hear of changes.
+"""The hub of current decisions, one for each resource, to which stream readers subscribe.
 
-Keeps true: a reader first gets everything, then changes; what it has not read yet is coalesced to
-the latest record of each resource, so memory is bounded by the number of resources, whatever
-readers do, and no reader slows another or the writer. A decision that cannot be made any more
-stands until another one is made. The hub outlives the epochs of OPA's data: decisions of the last
-one stand until the next one says otherwise. How much may move is told before every decision that
-came later, and that more may, after every decision that came before.
+Invariant: a reader gets all decisions first, then changes. Unread changes are coalesced to the
+latest record of each resource, so memory is bounded by the number of resources, and no reader slows
+another or the writer. If a decision fails the last good one stays until another is made. The hub
+outlives the epochs of OPA's data, and so do the decisions of an epoch until the next one replaces
+them. Stricter limits on moves are sent before every later decision, looser ones after every earlier
+decision.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.runtime.freshness import Freshness
 
-_ALIKE = 1_000  # verdicts that are remembered, to be shared by the next objects decided alike
+_ALIKE = 1_000  # recent verdicts, shared by the next objects with an equal decision
 
 
 class Recorder(Protocol):
-    """Who writes down what is said, before readers are told."""
+    """Records decisions before readers get them."""
 
     def said(self, line: Entry, evidence: RecordedInput | None) -> None:
-        """Write down what is said of an object, and what that was decided on."""
+        """Record the entry of an object, and the input of its decision."""
         ...
 
     def retained(
@@ -50,7 +50,7 @@ class Recorder(Protocol):
         keys: Collection[ObjectKey],
         decided: Collection[ObjectKey],
     ) -> None:
-        """Write down which objects of a collection are there, and decided on."""
+        """Record which objects of a collection exist, and have a decision."""
         ...
 
 
@@ -66,17 +66,17 @@ class DecisionHub:
         stricter: Callable[[Any, Any], Any] = lambda _, later: later,
         recorder: Recorder | None = None,
     ) -> None:
-        """Remember `ended` objects that nothing is decided of any more, for readers behind.
+        """Keep the last `ended` objects without a decision, for slow readers.
 
-        `stricter` returns what limits as much as either of two documents of limits, None is one
-        that limits nothing; by default the later one counts.
+        `stricter` returns a document of limits as strict as both given ones, where None limits
+        nothing; by default the later one.
         """
         self.instance = instance
         self.log = ChangeLog(ended)
-        self.data = 0  # writes to OPA that decisions may look at
+        self.data = 0  # number of writes to OPA that may affect decisions
         self.budget: Budget | None = None
         self._limits: tuple[Any] | None = None  # the last good document; None: there was none yet
-        # That, and what was before it while decisions of its time are still to come.
+        # It, combined with the former one while decisions of that time are pending.
         self._in_force: tuple[Any] | None = None
         self._stricter = stricter
         self._recorder = recorder
@@ -90,49 +90,49 @@ class DecisionHub:
 
     @property
     def seq(self) -> int:
-        """The number of the latest change."""
+        """The sequence number of the latest change."""
         return self.log.seq
 
     @property
     def count(self) -> int:
-        """How many resources have a decision, or a failure."""
+        """The number of resources with a decision, or a failure."""
         return len(self.log.current)
 
     @property
     def records(self) -> dict[Target, DecisionRecord]:
-        """Every resource's current record, made anew at each call."""
+        """The current record of every resource, built at each call."""
         found = {target: entry.record for target, entry in self.log.current.items()}
         return {t: record for t, record in found.items() if not isinstance(record, DeletedRecord)}
 
     @property
     def held(self) -> tuple[str, ...]:
-        """Why nothing may be acted on now; empty when it may."""
+        """Why readers must not act now; empty if they may."""
         return tuple(reason for _, reason in sorted(self._holds.items()))
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is wrong although the decisions stand."""
+        """Warnings that do not invalidate the decisions."""
         return tuple(text for _, text in sorted(self._notes.items()))
 
     def hold(self, name: str, reason: str) -> None:
-        """Tell every reader not to act until `name` is released."""
+        """Tell all readers not to act until `name` is released."""
         if self._holds.get(name) != reason:
             self._holds[name] = reason
             self._wake()
 
     def hold_alone(self, name: str, reason: str) -> None:
-        """Tell every reader not to act until `name` is released; other holds are out of date."""
+        """Hold `name` and release all other holds, which are out of date."""
         self.hold(name, reason)
         for other in self._holds.keys() - {name}:
             self.release(other)
 
     def release(self, name: str) -> None:
-        """Take the hold `name` back."""
+        """Release the hold `name`."""
         if self._holds.pop(name, None) is not None:
             self._wake()
 
     def note(self, name: str, text: str | None) -> None:
-        """Tell every reader what is wrong, None: nothing any more; the decisions stand."""
+        """Set a warning for all readers, None: remove it; the decisions stay valid."""
         if self._notes.get(name) == text:
             return
         if text is None:
@@ -142,9 +142,9 @@ class DecisionHub:
         self._wake()
 
     def limit(self, document: Any) -> None:  # noqa: ANN401 - whatever a policy says
-        """Tell every reader what `data.kube_sync_budget` is, None: undefined.
+        """Publish the value of `data.kube_sync_budget`, None: undefined.
 
-        What it was before limits as well, until `settle`.
+        The former value stays in force too, until `settle`.
         """
         before = self._in_force
         self._limits = (document,)
@@ -152,16 +152,16 @@ class DecisionHub:
         self._say(None)
 
     def not_limited(self, failure: str) -> None:
-        """Tell every reader why what `data.kube_sync_budget` is now cannot be used."""
+        """Publish why the value of `data.kube_sync_budget` is unusable."""
         self._say(failure)
 
     @property
     def settled(self) -> bool:
-        """Whether nothing limits any more but the last good document."""
+        """Whether only the last good document limits moves."""
         return self._in_force == self._limits
 
     def settle(self) -> None:
-        """Take note that every decision of the time of the last good document is told."""
+        """Record that every decision from before the last good document has been published."""
         self._in_force = self._limits
         self._say(self.budget.failure if self.budget else None)
 
@@ -194,22 +194,22 @@ class DecisionHub:
         data: int = 0,
         source: Source | None = None,
     ) -> None:
-        """Take in what was decided of a resource; an equal decision is no news.
+        """Record the outcome for a resource; an equal decision is no change.
 
-        Undefined is told where there was a decision before, and is not kept. After a failure the
-        last good decision on the same object stands. `uid` is the object's, where the outcome was
-        asked for with another one.
+        An undefined outcome is published if there was a decision before, and is not kept. After a
+        failure the last good decision on the same object stays. `uid` is the object's, if the
+        outcome was evaluated for another one.
         """
         old = self.log.current.get(target)
         uid = outcome.uid if uid is None else uid
         if _no_news(old, outcome, uid):
             if old is not None and old.uid == uid:
-                old.uid = uid  # of two equal strings after a load the one that others hold
+                old.uid = uid  # of two equal strings after a load, keep the one that others share
             return
         if old is None or old.told is None or (uid and uid != old.uid):
             before = None
         else:
-            # A failure may not know of which object it is: then what stands is the old one's.
+            # A failure may lack the uid: then it is that of the present decision.
             before, uid = old.told.verdict.decision, uid or old.uid
         told = self._told(outcome, before, cause, policy, data, source)
         self._add(target, uid, told, outcome.evidence)
@@ -217,15 +217,15 @@ class DecisionHub:
         self._wake()
 
     def delete(self, target: Target) -> None:
-        """Forget a resource that is gone."""
+        """Delete the decision on a resource that is gone."""
         ended = self.log.ended(target)
-        # Readers were told that it is undefined: they need not remember that any longer.
+        # Readers know that it is undefined, and need not remember that any longer.
         if target in self.log.current or (ended is not None and ended.told is not None):
             self._add(target, "", None)
             self._wake()
 
     def retain(self, gvr: GroupVersionResource, keys: Collection[ObjectKey]) -> None:
-        """Forget every resource of a collection that is not among `keys`."""
+        """Delete the decisions of a collection whose objects are not among `keys`."""
         gone = [t for t in self.log.current if t.gvr == gvr and t.key not in keys]
         for target in gone:
             self.delete(target)
@@ -234,7 +234,7 @@ class DecisionHub:
             self._recorder.retained(gvr, keys, decided)
 
     def measure(self) -> None:
-        """Count what changed since the last time."""
+        """Update the metric of decision changes."""
         if self._uncounted:
             metrics.decision_changes.inc(self._uncounted)
             self._uncounted = 0
@@ -243,7 +243,7 @@ class DecisionHub:
     def subscribe(self, since: tuple[str, int] | None = None) -> Iterator[Subscription]:
         """Open a reader; it begins with all current decisions, or after a bookmark.
 
-        Raises Expired when the bookmark (instance and number) is too old, or another process's.
+        Raises Expired if the bookmark (instance and number) is too old, or from another process.
         """
         subscription = self.reader(since)
         self._subscriptions.add(subscription)
@@ -255,7 +255,7 @@ class DecisionHub:
             metrics.decision_subscribers.set(len(self._subscriptions))
 
     def reader(self, since: tuple[str, int] | None = None) -> Subscription:
-        """Return a reader that nobody counts. Raises Expired as `subscribe` does."""
+        """Return a reader that the metric does not count. Raises Expired as `subscribe` does."""
         if since is None:
             return Subscription(self)
         instance, seq = since
@@ -284,10 +284,10 @@ class DecisionHub:
         data: int,
         source: Source | None,
     ) -> EncodedVerdict:
-        """Return what is said of an object, the same object for all that are decided alike."""
+        """Return the verdict on an object, one instance for all objects with equal decisions."""
         last_good = outcome.failure is not None and before is not None
         decision = before if last_good else outcome.decision
-        # By identity: what is remembered is alive, so nothing else has its id.
+        # By identity: the cached values are alive, so no id is reused.
         alike = (id(decision), id(before), outcome.failure, cause, policy, data, id(source))
         if (found := self._alike.get(alike)) is None:
             if len(self._alike) >= _ALIKE:

@@ -1,11 +1,11 @@
-"""What a decision was made on: the object as it was asked about, and the data beside it.
+"""Read the inputs of decisions with the decisions: the object, and the other data they read.
 
-Keeps true: OPA answers with both in the very query that decides, so they are of one state; data
-that an earlier answer brought stands for a later one only while the number of the last batch, which
-is in every answer, proves that nothing of it was written in between. An input stands until a batch
-that changes it is sent, so a sweep over objects that are as they were brings none. What is not had
-is named, with the reason. No Secret is asked for. Inputs take a bounded number of bytes here: the
-oldest go first, and are then unknown to whoever is decided alike later.
+Invariant: OPA returns both in the very query that decides, so they are of one state. Data of an
+earlier answer is reused only while the number of the last batch, which each answer contains, proves
+that it was not written since. An input is reused until a batch that changes it is sent, so a sweep
+over unchanged objects transfers none. Missing data is listed with the reason. Secrets are never
+requested. The bytes of inputs are limited: the oldest are dropped first, and later decisions that
+share them have none.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ from kube_sync.opa.analysis.paths import Path
 from kube_sync.opa.analysis.reads import Reads, shown
 
 MOST_OBJECTS: Final = 1_000  # of a collection that is recorded
-MOST_BYTES: Final = 4 << 20  # likewise
+MOST_BYTES: Final = 4 << 20  # the same, in bytes
 
 _INPUT_BYTES = 16 << 20
-_OVERHEAD = 500  # bytes that it takes to remember an input
-_BATCHES = 10_000  # that are remembered
+_OVERHEAD = 500  # bytes of bookkeeping for an input
+_BATCHES = 10_000  # batches that are remembered
 
-Kept = tuple[Path, ...] | None  # what OPA holds of each object, None: all
+Kept = tuple[Path, ...] | None  # the fields of each object in OPA, None: all
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Basis:
-    """One state of the data that decisions read, `lacks` says of what else they read and why not.
+    """One state of the data that decisions read; `lacks` lists missing data with the reason.
 
-    `reads` is what they read of the input, `inputs` what OPA holds of the objects of a collection
-    that decisions are about, `kept` of the others'.
+    `reads` are the paths read of the input, `inputs` the fields in OPA of targets by resource,
+    `kept` those of other collections.
     """
 
     root: str
     path: str
     reads: tuple[Path, ...]
     inputs: Mapping[str, Kept]
-    collections: Mapping[str, bytes]  # JSON as it lies in OPA
+    collections: Mapping[str, bytes]  # JSON as stored in OPA
     kept: Mapping[str, Kept]
     lacks: Mapping[str, str]
-    number: int = 0  # of the last batch that is in it
+    number: int = 0  # of the last batch in it
 
 
 class RecordedInput:
-    """One input, and the data beside it; the input is None where it was let go."""
+    """One input with the other data; the input is None if it was dropped."""
 
     __slots__ = ("__weakref__", "basis", "input")
 
@@ -63,7 +63,7 @@ class RecordedInput:
 
 @dataclass(frozen=True, slots=True)
 class InputRequest:
-    """Which collections and inputs a query is to bring, and what stands for the others."""
+    """The collections and inputs that a query has to return, and what replaces the others."""
 
     collection: str
     keys: Sequence[ObjectKey]
@@ -75,16 +75,16 @@ class InputRequest:
 
     @property
     def wanted(self) -> list[int]:
-        """The numbers of the objects that are to be brought."""
+        """The numbers of the objects whose inputs are requested."""
         return [number for number in range(len(self.keys)) if number not in self.inputs]
 
 
 class Outdated(Exception):
-    """The data was written since it was brought: ask again, for all of it."""
+    """The data was written since it was read: query again, for all of it."""
 
 
 class InputReader:
-    """Asks for what decisions are made on, through one epoch of OPA's data."""
+    """Reads the inputs of decisions, through one epoch of OPA's data."""
 
     def __init__(
         self,
@@ -97,9 +97,9 @@ class InputReader:
         secrets: Callable[[], Collection[str]],
         lacks: Mapping[str, str] | None = None,
     ) -> None:
-        """`path` is the decision's; `kept` and `held` tell what, and how many, OPA holds of a name.
+        """`path` is the decision's; `kept` and `held` return the fields and the number of objects.
 
-        `secrets` are the collections of Secrets; what `lacks` says is never had.
+        `secrets` are the collections of Secrets; data in `lacks` is always missing.
         """
         self._lacks = dict(lacks or {})
         self._root, self._path = root, path
@@ -112,25 +112,25 @@ class InputReader:
         self._known: dict[tuple[str, ObjectKey], bytes] = {}  # inputs as OPA has them, oldest first
         self._known_bytes = 0
         self._forgotten = 0
-        self._apart: list[str] = []  # collections that are being written without a number
-        # Weakly, or data of long ago would be kept for the sake of inputs that nobody wants.
+        self._apart: list[str] = []  # collections that are being written without a batch number
+        # Weak references, or old data would be kept alive for inputs that nobody uses.
         self._inputs: deque[tuple[weakref.ref[RecordedInput], int]] = deque()
         self._bytes = 0
 
     def policies_changing(self) -> None:
-        """Witness nothing until it is known which policies are in force."""
+        """Record no inputs until it is known which policies are in force."""
         self._reads, self._basis = None, None
-        self._forget(list(self._known))  # more of each may be kept from here on
+        self._forget(list(self._known))  # OPA may hold more fields of each from now on
         self._edition += 1
 
     def policies_changed(self, reads: Reads) -> None:
-        """Witness decisions that read this."""
+        """Record the inputs of decisions that read this."""
         self.policies_changing()
         self._reads = reads
         self._too_large.clear()
 
     def batch(self, changes: Mapping[str, Collection[ObjectKey]], number: int) -> None:
-        """Take note that a batch is on its way to OPA, and what it changes, by collection."""
+        """Record that a batch is being sent to OPA, and what it changes, by collection."""
         self._batches.append((number, changes))
         self._forget((name, key) for name, keys in changes.items() for key in keys)
         if len(self._batches) > _BATCHES:
@@ -138,7 +138,7 @@ class InputReader:
 
     @contextmanager
     def apart(self, name: str) -> Generator[None]:
-        """Take note that a collection is written as a whole, without a number."""
+        """Mark a collection as being written as a whole, without a batch number."""
         self._apart.append(name)
         self._forget_whole(name)
         try:
@@ -150,7 +150,7 @@ class InputReader:
     def ask(
         self, collection: str, keys: Sequence[ObjectKey], *, afresh: bool = False
     ) -> InputRequest | None:
-        """Return what to ask for beside decisions on these objects, None: nothing."""
+        """Return the inputs to request with decisions on these objects, None: none."""
         if self._reads is None or collection in self._secrets():
             return None
         names, lacks = self._wanted(self._reads)
@@ -170,14 +170,14 @@ class InputReader:
         data: Mapping[str, msgspec.Raw],
         inputs: Mapping[int, msgspec.Raw],
     ) -> dict[int, RecordedInput]:
-        """Return what an answer stands on by the number of the object; nothing where it is unsure.
+        """Return the inputs of an answer by the number of the object; none if they are uncertain.
 
-        Raises Outdated where only another question tells.
+        Raises Outdated if only another query can tell.
         """
         reads, number = self._reads, max(map(int, fence), default=0)
         if asked.edition != self._edition or reads is None:
             return {}
-        # What was written meanwhile is known no more.
+        # Inputs that were written meanwhile are not known any more.
         for n in asked.inputs:
             if self._known.get((asked.collection, asked.keys[n])) is not asked.inputs[n]:
                 raise Outdated
@@ -211,7 +211,7 @@ class InputReader:
         return found
 
     def _learn(self, asked: InputRequest, brought: Mapping[int, bytes], number: int) -> None:
-        """Know inputs as they were at a batch, but for those that one after it changes."""
+        """Cache inputs as of a batch, except those that a later batch changes."""
         if self._apart:
             return
         later = [changes.get(asked.collection, ()) for n, changes in self._batches if n > number]
@@ -234,7 +234,7 @@ class InputReader:
         self._forget([ident for ident in self._known if ident[0] == name])
 
     def _evidence(self, body: bytes, basis: Basis) -> RecordedInput:
-        """Return an input with its data, as long as there is room for it."""
+        """Return an input with its data; drop the oldest inputs beyond the limit."""
         found, size = RecordedInput(body, basis), len(body) + _OVERHEAD
         self._inputs.append((weakref.ref(found), size))
         self._bytes += size
@@ -246,12 +246,12 @@ class InputReader:
         return found
 
     def _still(self, basis: Basis | None) -> Basis | None:
-        """Return it where nothing was sent since that changes it."""
+        """Return the data if nothing that was sent since changes it."""
         last = self._batches[-1][0] if self._batches else 0
         return basis if basis is not None and self._is_of(basis, last) else None
 
     def _is_of(self, basis: Basis, number: int) -> bool:
-        """Tell whether OPA held this data when `number` was the last batch it had taken."""
+        """Return whether OPA held this data when `number` was its last batch."""
         if basis is not self._basis or self._forgotten > basis.number:
             return False
         return not any(
@@ -281,7 +281,7 @@ class InputReader:
 
 
 def is_decision(path: Path, decision: str) -> bool:
-    """Tell whether a path below `data` is that of the decision, whose rules say what is there."""
+    """Return whether a path below `data` is that of the decision, which policies define."""
     return path == tuple(decision.split("/"))
 
 

@@ -1,7 +1,7 @@
-"""The values of what policies read of one object, for people. Pure.
+"""Show the values that policies read of one object. Pure.
 
-Nothing else of the object is in it, long values are cut, and what a Secret keeps is never in it,
-whatever policies read of it.
+It contains no other fields, long values are truncated, and a Secret's values are never included,
+whether or not policies read them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ MOST: Final = 100  # values of one field
 
 _WITHHELD: Final = "(a Secret's, not shown)"
 _SECRET: Final = (("data",), ("stringData",))
-# kubectl repeats the values of a Secret there.
+# kubectl repeats a Secret's values there.
 _REPEATED: Final = ("metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration")
 
 
 class Input(msgspec.Struct, frozen=True):
-    """One field that is read: what is there as JSON text, None where nothing is, and who reads."""
+    """One field that is read: its value as JSON text, None if absent, and the rules reading it."""
 
     path: str
     value: str | None
@@ -34,7 +34,7 @@ class Input(msgspec.Struct, frozen=True):
 
 
 def inputs(body: Mapping[str, Any], reads: Document) -> tuple[Input, ...]:
-    """Return what is read of an object."""
+    """Return the fields that are read of an object."""
     secret = body.get("kind") == "Secret"
     fields = (f for f in reads.fields if f.path[-1:] != (REQUESTED,))  # ours; no policy sees it
     return tuple(_input(body, field, secret=secret) for field in fields)
@@ -57,7 +57,7 @@ def _who(field: FieldRead) -> Iterator[str]:
 
 
 def _may_show_secret(path: Path) -> bool:
-    """Tell whether a path leads to values of a Secret, or to something that holds them."""
+    """Return whether a path leads to a Secret's values, or to a field that contains them."""
     return any(_meets(path, forbidden) for forbidden in (*_SECRET, _REPEATED))
 
 

@@ -1,8 +1,7 @@
-"""How many decisions to ask for in one query, by how long the last ones took.
+"""Choose the number of decisions in one query by the time of the last ones.
 
-OPA answers others beside a query, but a write that waits for it holds up everybody (one query of
-12 s and one PATCH stalled every client for as long), so a query aims at 20 ms however large the
-fleet is.
+OPA runs queries concurrently, but a write that waits for one blocks all clients (one query of 12 s
+and one PATCH stalled every client for as long), so a query aims at 20 ms for any size of the fleet.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ class Pace:
         self.size = _FIRST
 
     def took(self, number: int, seconds: float) -> None:
-        """Take note that a query for so many took so long."""
+        """Record the time of a query with so many decisions."""
         fits = int(number * _AIM / seconds) if seconds > 0 else _MOST
-        # A small query says little of larger ones, but that it was slow says much.
+        # A fast small query says little about larger ones; a slow one says much.
         if number < self.size and fits >= number:
             return
         self.size = max(1, min(fits, 2 * number, _MOST))

@@ -1,7 +1,7 @@
-"""Which set of policies decides on which object: what is in force, where nobody divides them.
+"""Which set of policies decides on which object: the one in force, unless they are divided.
 
-Who decides knows this alone. What stands beside what is in force, and for which objects, is known
-to who divides them (`canary.py`).
+The evaluation depends only on this interface. Which other sets there are, and for which objects, is
+known to the code that divides them (`canary.py`).
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from kube_sync.opa.analysis.reads import Reads
 
 
 class PolicySetEvaluator(Protocol):
-    """The decisions of one set of policies, or of several on the objects of each."""
+    """Evaluates one set of policies, or several on the objects of each."""
 
     @property
     def room(self) -> int:
-        """How many decisions fit into the next query."""
+        """The number of decisions for the next query."""
         ...
 
     async def evaluate(
         self, collection: str, keys: Iterable[ObjectKey]
     ) -> dict[ObjectKey, Outcome]:
-        """Decide all of `keys`; those that OPA does not hold are left out. Raises SyncError."""
+        """Evaluate all of `keys`; those that OPA does not hold are left out. Raises SyncError."""
         ...
 
 
 class PolicySets(Protocol):
-    """Which set decides on which object."""
+    """Maps objects to the sets of policies that decide on them."""
 
     @property
     def reads(self) -> Reads | None:
-        """What any of them reads, None before that is known."""
+        """What any of the sets reads, None before that is known."""
         ...
 
     def policy(self, key: ObjectKey, /) -> str:
@@ -44,7 +44,7 @@ class PolicySets(Protocol):
         ...
 
     def member(self, member: Member, key: ObjectKey, /) -> Member:
-        """Return the class of an object, apart from those that another set decides on."""
+        """Return the class of an object, distinct for each set."""
         ...
 
 
@@ -60,7 +60,7 @@ class SinglePolicySet:
         return self.digest
 
     def member(self, member: Member, _key: ObjectKey, /) -> Member:
-        """Return the class as it is."""
+        """Return the class unchanged."""
         return member
 
 
@@ -68,7 +68,7 @@ class SinglePolicySet:
 class Division:
     """How objects are divided among sets of policies from now on."""
 
-    divide: Callable[[SinglePolicySet], PolicySets] | None  # None: what is in force decides on all
+    divide: Callable[[SinglePolicySet], PolicySets] | None  # None: the set in force decides on all
     evaluator: PolicySetEvaluator
-    is_touched: Callable[[ObjectKey], bool]  # which objects have to be asked about anew
-    is_outdated: Callable[[bytes], bool]  # of which classes what was decided is of the past
+    is_touched: Callable[[ObjectKey], bool]  # objects to evaluate again
+    is_outdated: Callable[[bytes], bool]  # classes whose decisions are out of date

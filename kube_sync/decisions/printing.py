@@ -1,7 +1,7 @@
-"""Decisions as people read them: a table of what is decided, then one line a change. Pure.
+"""Format decisions for people: a table of the current ones, then one line for each change. Pure.
 
-What a stream that began afresh says again is no change. Nothing that a policy wrote reaches a
-terminal as anything but text.
+Decisions that a stream repeats after starting over are no changes. Text of policies is printed
+without control characters.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _TITLES = ("OBJECT", "DECISION", "CAUSE", "POLICY")
 
 
 class Board:
-    """What a reader knows, and has not been shown yet."""
+    """The decisions that a reader knows, and whether they were printed."""
 
     def __init__(self, request: Request, clock: Callable[[], str]) -> None:
-        """`clock` tells the time of day."""
+        """`clock` returns the time of day."""
         self._request = request
         self._clock = clock
         self._known: dict[Target, DecisionRecord] = {}
@@ -43,11 +43,11 @@ class Board:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is known of what is asked about."""
+        """Whether no decision is known for the request."""
         return not self._known
 
     def take(self, record: Record | None) -> Iterator[str]:
-        """Take one record in, None where a stream begins afresh; yield lines to print."""
+        """Handle one record, None if a stream starts over; yield lines to print."""
         match record:
             case None:
                 self._unconfirmed = set(self._known)
@@ -88,7 +88,7 @@ class Board:
 
     def _said(self, record: StatusRecord) -> Iterator[str]:
         held, notes = record.held, record.notes
-        if held == (SENDING,):  # of every stream's beginning: no news
+        if held == (SENDING,):  # at the beginning of every stream: no news
             held = self._status[0]
         if (held, notes) == self._status:
             return
@@ -144,7 +144,7 @@ def _decision(record: DecisionRecord | None) -> str:
 
 
 def wanted(decision: Decision) -> str:
-    """Return what a decision wants, in one line."""
+    """Return the content of a decision in one line."""
     if decision.errors:
         return "refused: " + "; ".join(map(_text, decision.errors))
     annotations = dict(decision.annotations)
@@ -156,7 +156,7 @@ def wanted(decision: Decision) -> str:
 
 
 def _clusters(preferences: str | None) -> str | None:
-    """Return the clusters of a placement, with the weights where they differ."""
+    """Return the clusters of a placement, with weights if they differ."""
     if preferences is None:
         return None
     try:

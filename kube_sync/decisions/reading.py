@@ -1,11 +1,11 @@
-"""What a policy decided, if whoever reads the annotations can: else no decision is usable.
+"""Parse and validate decisions: an unreadable placement annotation makes one unusable.
 
-`parse_decision` reads what every annotation has to be; a DecisionReader also holds placement
-annotations to their contracts, and names the policy and the row that a wrong one comes from. The
-webhook, the replicator and `plan` read decisions by it, so that all three say the same of them.
+`parse_decision` checks what every annotation must be; a DecisionReader also validates placement
+annotations, and names the policy and the row of a wrong one. The webhook, the replicator and `plan`
+all parse decisions by it, so that their results agree.
 
-The row is found in the text of the modules, since an answer of OPA does not say which rule made it.
-What is found nowhere, as a key that is put together, is told without a row.
+The row is searched in the text of the modules, since OPA's answer does not name the rule. If it is
+not found, as for a computed key, the message has no row.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from kube_sync.errors import Undecided
 from kube_sync.kube.policynames import called
 from kube_sync.objects import ObjectKey
 
-_ROWS: Final = 3  # that are named
-_REMEMBERED: Final = 64  # places
+_ROWS: Final = 3  # in a message
+_REMEMBERED: Final = 64  # searched annotations and messages
 
 Modules = Mapping[str, str]  # sources by id
-Row = tuple[str, int]  # a module's id, and the number of a row
+Row = tuple[str, int]  # module id and row number
 ReadDecision = Callable[[bytes], Decision]  # raises Undecided
 
 
 class Unreadable(Protocol):
-    """An annotation whose value breaks its contract; as text: what was expected, what is there."""
+    """An annotation with an invalid value; its text names what was expected and what was found."""
 
     @property
     def annotation(self) -> str:
@@ -36,7 +36,7 @@ class Unreadable(Protocol):
 
     @property
     def word(self) -> str:
-        """What may be misspelt in its value, "" where that is not known."""
+        """The possibly misspelt word in its value, "" if unknown."""
         ...
 
 
@@ -44,7 +44,7 @@ Check = Callable[[Mapping[str, str]], Unreadable | None]
 
 
 class DecisionReader:
-    """Reads decisions; those whose placement nobody could read are none."""
+    """Parses decisions, and rejects those with an unreadable placement."""
 
     def __init__(
         self,
@@ -52,9 +52,9 @@ class DecisionReader:
         modules: Callable[[], Modules] = dict,
         names: Mapping[str, str] | None = None,
     ) -> None:
-        """`check` finds what is wrong with annotations, `modules` are those that may be at fault.
+        """`check` validates annotations, `modules` returns the modules that may be at fault.
 
-        `names`: what people call a module, where that is not the object that holds it.
+        `names`: names of modules for messages, if they differ from those of their objects.
         """
         self._check = check
         self._modules = modules
@@ -64,9 +64,9 @@ class DecisionReader:
         self._blamed: dict[str, list[Row]] = {}
 
     def __call__(self, result: bytes) -> Decision:
-        """Return what was decided. Raises Undecided: with policy, row and what was expected."""
+        """Parse a decision. Raises Undecided, with policy, row and what was expected."""
         decision = parse_decision(result)
-        # What a policy refuses is not carried out, whatever it decides beside that.
+        # A refusal is never carried out, so its annotations are not validated.
         wrong = None if decision.errors else self._check(decision.annotations)
         if wrong is None:
             return decision
@@ -77,7 +77,7 @@ class DecisionReader:
         raise Undecided(msg)
 
     def blamed(self, failure: str) -> list[Row]:
-        """Return the rows that this failure of decisions was put down to."""
+        """Return the rows that a failure was attributed to."""
         return self._blamed.get(failure, [])
 
     def _rows(self, wrong: Unreadable) -> list[Row]:
@@ -90,7 +90,7 @@ class DecisionReader:
 
 
 def place(module: str, row: int, names: Mapping[str, str] | None = None) -> str:
-    """Return a row of a module as its author knows it."""
+    """Return the name of a row of a module for its author."""
     if module in (names or {}):
         return f"{(names or {})[module]} row {row}"
     parts = module.split("/", 2)
@@ -101,7 +101,7 @@ def place(module: str, row: int, names: Mapping[str, str] | None = None) -> str:
 
 
 def rows(modules: Modules, annotation: str, word: str = "") -> list[Row]:
-    """Return the rows that decide an annotation: where the word is, else where its key is."""
+    """Return the rows that decide an annotation: those with the word, else with its key."""
     found: dict[int, list[Row]] = {}
     for module, source in sorted(modules.items()):
         if "annotations" in source:
@@ -113,7 +113,7 @@ def rows(modules: Modules, annotation: str, word: str = "") -> list[Row]:
 
 
 def mentions(modules: Modules, literal: str) -> list[Row]:
-    """Return the first rows in which a text stands as a string."""
+    """Return the first rows that contain a text as a string literal."""
     quoted = f'"{literal}"', f"`{literal}`"
     found = (
         (module, row)
@@ -133,7 +133,7 @@ def _code(source: str) -> Iterator[tuple[int, str]]:
 
 
 def _rank(text: str, annotation: str, word: str) -> int:
-    """Rank a row by how surely it decides an annotation, 0: it does not."""
+    """Rank how certainly a row decides an annotation, 0: it does not."""
     head = text.removeprefix("default ").startswith("annotations")
     if word and f'"{word}"' in text:
         return 1

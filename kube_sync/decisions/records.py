@@ -1,13 +1,13 @@
-"""The lines of the decision stream: newline-delimited JSON, each with its version `v: 1`.
+"""The records of the decision stream: newline-delimited JSON, each with its version `v: 1`.
 
-A stream begins with one `decision` record for each resource that has one, then a `bookmark`;
-after that come changes only. `seq` grows by one with each change of the replicator process named
-by `instance`. A reader that is slow gets the latest state of each resource, not every step.
-docs/decisions.md is the contract with readers.
+A stream begins with one `decision` record for each resource that has one, then a `bookmark`; then
+only changes follow. `seq` grows by one with each change of the replicator process named by
+`instance`. A slow reader gets the latest state of each resource, not every step. docs/decisions.md
+is the contract with readers.
 
-Decisions stand on what OPA holds. While a collection cannot be watched or listed, or OPA takes
-nothing, they are made on the state before, and the stream goes on. So it names every stale source
-at once and for how long; how much of that is too much, readers decide.
+Decisions depend on the data in OPA. While a collection cannot be listed or watched, or OPA accepts
+no writes, they are made on the former state, and the stream goes on. So it reports at once every
+stale source and for how long; readers decide how long is too long.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from kube_sync.decisions.decision import Decision
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.runtime.freshness import Freshness, StaleSource
 
-_NAMED = 100  # objects of a collection that cannot be read: who makes many fills no stream
+_NAMED = 100  # unreadable objects of a collection: many must not fill the stream
 VERSION: Literal[1] = 1
 
 
 class Target(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One resource that decisions are about."""
+    """One resource that decisions are made for."""
 
     group: str
     version: str
@@ -37,22 +37,22 @@ class Target(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, gvr: GroupVersionResource, key: ObjectKey) -> Target:
-        """Return the one that lives at `key`."""
+        """Return the resource of a collection with this key."""
         return cls(gvr.group, gvr.version, gvr.resource, key.name, key.namespace)
 
     @property
     def gvr(self) -> GroupVersionResource:
-        """The collection it is in."""
+        """Its collection."""
         return GroupVersionResource(self.group, self.version, self.resource)
 
     @property
     def key(self) -> ObjectKey:
-        """Where it lives in its collection."""
+        """Its key in the collection."""
         return ObjectKey(self.namespace, self.name)
 
 
 class Source(msgspec.Struct, frozen=True):
-    """The first of `count` changes that made OPA be asked; `collection` is its name in OPA."""
+    """The first of `count` changes that caused an evaluation; `collection` is its name in OPA."""
 
     collection: str
     object: str  # namespace/name, or the bare name of a cluster-scoped object
@@ -60,13 +60,13 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class DecisionRecord(msgspec.Struct, frozen=True, tag="decision", tag_field="type"):
-    """What is decided of one resource now; `decision` is null where nothing is (any more).
+    """The current decision on one resource; `decision` is null if there is none (any more).
 
-    `failure` says why there is no usable decision now; with `last_good`, `decision` is the one
-    that stands meanwhile. `cause` is what made the replicator ask: `load`, `object`, `data` or
-    `policy`, and `source` which object of another collection or target it was, where that is known.
-    It was decided by the policies with the digest `policy`, over the data as OPA held it after
-    `data` writes of this replicator, or later.
+    `failure` says why there is no usable decision now; with `last_good`, `decision` is the last
+    good one, which stays in effect. `cause` is why the replicator evaluated it: `load`, `object`,
+    `data` or `policy`, and `source` the changed object of another collection or target, if known.
+    It was decided by the policies with the digest `policy`, over OPA's data after `data` writes of
+    this replicator, or later.
     """
 
     object: Target
@@ -84,7 +84,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, tag="decision", tag_field="typ
 
 
 class DeletedRecord(msgspec.Struct, frozen=True, tag="deleted", tag_field="type"):
-    """The resource is gone."""
+    """The resource was deleted."""
 
     object: Target
     seq: int
@@ -92,7 +92,7 @@ class DeletedRecord(msgspec.Struct, frozen=True, tag="deleted", tag_field="type"
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """An object that no decision is about, but may stand on, and why it cannot be read."""
+    """An unreadable object that is no target, but that decisions may depend on, and why."""
 
     object: Target
     uid: str
@@ -100,19 +100,20 @@ class Unreadable(msgspec.Struct, frozen=True):
 
 
 class Stale(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that decisions stand on is not current; for so many seconds when this was sent."""
+    """A stale source of decisions, and for how many seconds when this was sent."""
 
-    source: str  # a collection by its name in OPA, or what else it is
+    source: str  # a collection by its name in OPA, or another source
     seconds: float
     reason: str
-    unreadable: tuple[Unreadable, ...] = ()  # the objects that it is for; of many the first
+    unreadable: tuple[Unreadable, ...] = ()  # the objects concerned; of many the first
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """What policies say of how much may move: the document `data.kube_sync_budget`.
+    """The limits of policies on moves: the document `data.kube_sync_budget`.
 
-    `failure` says why what it is now cannot be used; with `last_good`, `document` is what stands
-    meanwhile (null: nothing), without it nobody knows, and what a reader knew before stands.
+    `failure` says why its present value is unusable; with `last_good`, `document` is the value in
+    effect meanwhile (null: no limits); without it that is unknown, and a reader keeps its last
+    value.
     """
 
     document: Any = None
@@ -123,10 +124,9 @@ class Budget(msgspec.Struct, frozen=True):
 class StatusRecord(msgspec.Struct, frozen=True, tag="status", tag_field="type"):
     """Why the decisions may not be acted on now; an empty list: they may.
 
-    `notes` are what is wrong beside that: the decisions that were told stand. `stale` is what they
-    stand on and is not current: how long a reader acts on them all the same is for it to say.
-    `budget` is how much may move, None where no policy says; while there are reasons in `held` it
-    may be out of date.
+    `notes` are warnings that do not invalidate decisions. `stale` are the stale sources; a reader
+    decides how long to act on them. `budget` are the limits on moves, None if no policy sets any;
+    while `held` has reasons it may be out of date.
     """
 
     held: tuple[str, ...]
@@ -138,7 +138,7 @@ class StatusRecord(msgspec.Struct, frozen=True, tag="status", tag_field="type"):
 
 
 class BookmarkRecord(msgspec.Struct, frozen=True, tag="bookmark", tag_field="type"):
-    """Everything up to `seq` has been sent; also a sign of life, and where to resume."""
+    """Everything up to `seq` has been sent; also a keep-alive, and where to resume."""
 
     seq: int
     instance: str
@@ -157,7 +157,7 @@ def encode(record: Record) -> bytes:
 
 
 def decode(line: bytes) -> Record:
-    """Read one line. Raises msgspec.DecodeError, also for a version that is not known."""
+    """Decode one line. Raises msgspec.DecodeError, also for an unknown version."""
     return _decoder.decode(line)
 
 
@@ -171,7 +171,7 @@ def report_unreadable(
     gvr: GroupVersionResource | None,
     found: Mapping[ObjectKey, tuple[str, str]],
 ) -> None:
-    """Report what cannot be read of a collection: the uid of each object, and why."""
+    """Report the unreadable objects of a collection, given uid and reason of each."""
     source, keys = f"{name} that cannot be read", heapq.nsmallest(_NAMED, found)
     if not keys:
         freshness.report(source, None)
@@ -182,5 +182,5 @@ def report_unreadable(
 
 
 def stale_records(freshness: DecisionFreshness, sources: StaleSources) -> tuple[Stale, ...]:
-    """Return stale sources as the stream sends them now."""
+    """Return the stale sources as records of the stream."""
     return tuple(Stale(one.source, freshness.age(one), one.reason, one.details) for one in sources)

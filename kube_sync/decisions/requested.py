@@ -1,14 +1,13 @@
-"""What the owner of an object asked for, where a policy has written something else since. Pure.
+"""Restore the annotations that an object's owner requested, where a policy has overwritten them.
 
-A policy may read the annotation that it decides. After a write its input would be its own output,
-and a placement that was narrowed once could never widen. So the value that was asked for is kept
-in one annotation, a JSON object by key (null: the key was absent), and is put back into the input
-of every evaluation. Keeps true: what follows from an object's annotations and a decision follows
-again from the annotations that are written then, so writing twice is writing once.
+Pure. A policy may read the annotation that it decides. After a write its input would be its own
+output, and a placement that was narrowed once could never widen. So the requested value is kept in
+one annotation (the note), a JSON object by key (null: the key was absent), and is restored in the
+input of every evaluation. Invariant: the annotations written for a decision give the same result if
+the decision is applied to them again, so writing twice is writing once.
 
-A note of ours is told from one that somebody made up by its seal (`sealing`). Without a key there
-is none, and a note about a key that the policy does not decide is worth something only where it was
-there before (see `admission`).
+The seal (`sealing`) distinguishes our notes from forged ones. Without a key there is none, and a
+note on a key that the policy does not decide counts only if it was there before (see `admission`).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from kube_sync.errors import NO_JSON
 from kube_sync.opa.analysis.paths import EACH, Path, covers, minimal
 from kube_sync.opa.analysis.reads import Ask, FieldRead, Reads, order
 
-FIELD_MANAGER: Final = "kube-sync-remediator"  # in whose name decisions are written
+FIELD_MANAGER: Final = "kube-sync-remediator"  # the field manager of decisions
 
 _ANNOTATIONS: Final[Path] = ("metadata", "annotations")
 NOTE: Final[Path] = (*_ANNOTATIONS, REQUESTED)
@@ -48,7 +47,7 @@ _objects = msgspec.json.Decoder(_Object)
 
 
 def requests(annotations: Mapping[str, str]) -> dict[str, str | None]:
-    """Return what was asked for by key, None: that it be absent; what cannot be read is nothing."""
+    """Return the requested values by key, None: absent; an unreadable note has none."""
     if (text := annotations.get(REQUESTED)) is None:
         return {}
     try:
@@ -60,7 +59,7 @@ def requests(annotations: Mapping[str, str]) -> dict[str, str | None]:
 
 
 def put_back(annotations: Mapping[str, str], asked_for: Mapping[str, str | None]) -> dict[str, str]:
-    """Return annotations with these requests in place of what stands there, and without a note."""
+    """Return annotations with these requested values restored, and without the note."""
     return {
         key: value
         for key, value in {**annotations, **asked_for}.items()
@@ -69,37 +68,37 @@ def put_back(annotations: Mapping[str, str], asked_for: Mapping[str, str | None]
 
 
 def restored(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Return annotations as they were asked for."""
+    """Return annotations as their owner requested them."""
     return put_back(annotations, requests(annotations))
 
 
 def noted(
     asked: Mapping[str, str], decided: Mapping[str, str], earlier: Mapping[str, str | None]
 ) -> dict[str, str | None]:
-    """Return the requests to note beside what was decided.
+    """Return the requested values to note beside a decision.
 
-    `earlier` are requests that stay, since their keys still hold what an earlier policy decided.
+    `earlier` requests are kept for keys that still have the value of an earlier policy.
     """
     kept = {key: value for key, value in earlier.items() if key not in decided}
     return kept | {key: asked.get(key) for key, value in decided.items() if asked.get(key) != value}
 
 
 def with_annotations(body: bytes | msgspec.Raw, annotations: Mapping[str, str]) -> msgspec.Raw:
-    """Return the JSON of an object with other annotations, all else byte by byte."""
+    """Return the JSON of an object with other annotations, the rest unchanged."""
     whole = _fields.decode(body)
     metadata = _fields.decode(whole["metadata"])
-    # An empty map stays: whether other annotations were left out on the way is not known here.
+    # An empty map stays: other annotations may have been omitted by a projection.
     metadata["annotations"] = msgspec.Raw(_encode(annotations))
     whole["metadata"] = msgspec.Raw(_encode(metadata))
     return msgspec.Raw(_encode(whole))
 
 
 def as_asked(body: bytes) -> bytes:
-    """Return the JSON of an object as it was asked for. Raises msgspec.DecodeError."""
+    """Return the JSON of an object as its owner requested it. Raises msgspec.DecodeError."""
     try:
         annotations = _objects.decode(body).metadata.annotations or {}
     except msgspec.ValidationError:
-        return body  # not what the API server takes for metadata
+        return body  # not valid metadata
     if REQUESTED not in annotations:
         return body
     return bytes(with_annotations(body, restored(annotations)))
@@ -108,11 +107,11 @@ def as_asked(body: bytes) -> bytes:
 def classified(
     classify: Callable[[bytes], bytes], paths: Iterable[Path]
 ) -> Callable[[bytes], bytes]:
-    """Return what tells classes by what was asked for, where these paths lead to annotations.
+    """Return a classifier of objects as requested, if these paths lead to annotations.
 
-    The note itself tells nothing: of two requests that no policy reads neither makes a class. One
-    that cannot be read here does: OPA may read it (half a surrogate pair, a key that is there
-    twice), and would decide for all that seem to be of the class without it.
+    The note itself does not count, so requests that no policy reads make no classes. An unreadable
+    note does: OPA may be able to read it (half a surrogate pair, a duplicate key), and would then
+    decide for all objects that seem to be of the class without it.
     """
     if not any(map(_meets_annotations, paths)):
         return classify
@@ -137,7 +136,7 @@ def _unreadable_note(body: bytes) -> str | None:
 
 
 def with_note(reads: Reads) -> Reads:
-    """Return what is read once requests are put back: the note, where any annotation is."""
+    """Return the reads with the note added, if any annotation is read."""
     paths = reads.input.paths
     if not any(map(_meets_annotations, paths)) or any(covers(path, NOTE) for path in paths):
         return reads

@@ -1,13 +1,13 @@
-"""The seal that proves a note of what was asked for (`requested`) to be of this program.
+"""Seal the note of requested values (`requested`), which proves that kube-sync wrote it.
 
-A note is an annotation, which anybody who may write the object can write as well. So it is sealed:
+A note is an annotation, so anybody who may write the object can write one. So it is sealed:
 HMAC-SHA-256, with a key that replicator, remediator and webhook share, over the object's place, the
-requests, and the placement and whatever else is noted as they stand beside it. Keeps true: with a
-key, a note without a valid seal counts for nothing, and one of other values than those is none.
+requests, and the present values of the placement and of the noted annotations. Invariant: with a
+key, a note without a valid seal, or with a seal for other values, does not count.
 
-The seal is in the note, by a key for which nobody can ask, so that whatever reads notes leaves it
-out. It is not bound to the uid: an object has none yet when it is first seen at admission. With
-`generateName` it has no name either, and is bound to that.
+The seal is a member of the note, with a key that nobody can request, so that readers of notes skip
+it. It does not cover the uid: an object has none when admission first sees it. With `generateName`
+it has no name either, and the seal covers that prefix.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from kube_sync.runtime.tokenfile import TokenFile
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-SEAL: Final = REQUESTED  # its key in the note
+SEAL: Final = REQUESTED  # the seal's key in the note
 _MARK: Final = REQUESTED.encode()
 _SHORTEST: Final = 32  # characters of a key
-_LOOK_SECONDS: Final = 1.0  # between two looks at the file: notes are read by the thousand
+_LOOK_SECONDS: Final = 1.0  # between two checks of the file: notes are read by the thousand
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an object is, as far as it is known at its creation."""
+    """The identity of an object, as far as known at its creation."""
 
     group: str
     resource: str
@@ -48,7 +48,7 @@ class Place:
     generate_name: str = ""
 
 
-# Not kube.meta: no other field may keep a note from being looked at.
+# Not kube.meta: no other invalid field may prevent the check of a note.
 class _Metadata(msgspec.Struct, rename="camel"):
     annotations: dict[str, str] | None = None
     generate_name: str = ""
@@ -63,7 +63,7 @@ _notes = msgspec.json.Decoder(dict[str, str | None])
 
 
 class Seals:
-    """Seals notes, and tells which ones are sealed; without a file of keys, every note counts."""
+    """Creates and verifies seals; without a key file, every note counts."""
 
     def __init__(self, path: str | None = None) -> None:
         """Read the keys. Raises Misconfigured: no file, no key in it, or one that is too short."""
@@ -74,11 +74,11 @@ class Seals:
 
     @property
     def sealing(self) -> bool:
-        """Whether notes have to be sealed."""
+        """Whether notes must be sealed."""
         return bool(self._keys)
 
     def proves(self, annotations: Mapping[str, str], place: Place) -> bool:
-        """Tell whether the note among these annotations is sealed, for what stands beside it."""
+        """Return whether the note among these annotations has a valid seal."""
         if (text := annotations.get(REQUESTED)) is None:
             return False
         try:
@@ -104,7 +104,7 @@ class Seals:
     ) -> str:
         """Return the note to write beside the annotations that are to be `stored`.
 
-        It is the text that was `found` where that says and proves the same.
+        It is the text that was `found`, if that has the same requests and a valid seal.
         """
         requested = {key: value for key, value in noted.items() if key != SEAL}
         if not self.sealing:
@@ -117,13 +117,13 @@ class Seals:
         return compact({**requested, SEAL: sealed})
 
     def proven(self, gvr: GroupVersionResource, item: Item) -> bytes:
-        """Return the JSON of an object, without its note unless that is sealed."""
+        """Return the JSON of an object, without its note unless the seal is valid."""
         if not self.sealing or _MARK not in item.body:
             return item.body
         try:
             metadata = _objects.decode(item.body).metadata
         except NO_JSON:
-            return item.body  # whoever reads it tells
+            return item.body  # its reader reports the error
         annotations, key = metadata.annotations or {}, item.key
         place = Place(gvr.group, gvr.resource, key.namespace, key.name, metadata.generate_name)
         if REQUESTED not in annotations or self.proves(annotations, place):
@@ -139,7 +139,7 @@ class Seals:
         self._look_at = now + _LOOK_SECONDS
         try:
             self._keys = self._read()
-        except Misconfigured as error:  # what was sealed stays proven
+        except Misconfigured as error:  # former seals stay valid
             log.warning("keys_not_read", reason=str(error))
         return self._keys
 
@@ -152,12 +152,12 @@ class Seals:
 
 
 def beside(noted: Iterable[str], annotations: Mapping[str, str]) -> dict[str, str | None]:
-    """Return what a seal covers besides the requests: the placement, and what else is noted."""
+    """Return the values that a seal covers besides the requests: placement and noted keys."""
     return {key: annotations.get(key) for key in sorted({*noted, PLACEMENT})}
 
 
 def without_note(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Return all other annotations."""
+    """Return all annotations but the note."""
     return {key: value for key, value in annotations.items() if key != REQUESTED}
 
 

@@ -1,9 +1,9 @@
-"""Which objects one evaluation answers for, and what was decided of each class.
+"""Share one evaluation among all objects of a class, and cache the decision of each class.
 
-Keeps true: a decision is shared only by objects of the class that was asked about, by members as
-OPA was last known to hold them; and it is kept for one state of policy and data, so that a change
-of either asks again. An answer of which it is not certain which state of the representative it is
-about counts for the representative alone, and the others are asked about again.
+Invariant: only objects of the evaluated class share a decision, by their classes as OPA was last
+known to hold them. A decision is cached for one state of policies and data; a change of either
+causes another evaluation. If it is uncertain which state of the representative was evaluated, the
+answer counts for it alone, and the others are evaluated again.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from kube_sync.opa.analysis.reads import Reads
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-_SPARE = 1_000  # decisions of classes that are not worth the time to let them go
-TURN = 500  # objects between two looks at what came meanwhile
+_SPARE = 1_000  # cached decisions of former classes that are not worth removing
+TURN = 500  # objects between two yields to other tasks
 
 
 class Objects(Protocol):
-    """What OPA holds of one collection."""
+    """OPA's content of one collection."""
 
     name: str
     members: Members
 
     @property
     def held(self) -> int:
-        """How many objects OPA holds."""
+        """The number of objects in OPA."""
         ...
 
     def moves(self, key: ObjectKey) -> bool:
-        """Whether OPA may hold another state of an object than the one that is noted."""
+        """Return whether OPA may hold another state of an object than the classified one."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was decided of a class, for these objects."""
+    """The decision of a class, for these objects."""
 
     question: Question
     outcome: Outcome
@@ -62,25 +62,25 @@ class Sharing:
         self._hub = hub
         self._in_force = SinglePolicySet()
         self._divide: Callable[[SinglePolicySet], PolicySets] | None = (
-            None  # None: it decides on all
+            None  # None: the set in force decides on all
         )
         self._sets: PolicySets = self._in_force
         self._reads: Reads | None = None  # of all sets
         self._shares = False
         self._changing = False
         self._division_changing = False
-        self._known: dict[tuple[str, bytes], tuple[Outcome, int]] = {}  # and on which data
+        self._known: dict[tuple[str, bytes], tuple[Outcome, int]] = {}  # with the state of the data
         self._revision = 0
         self._unshared: set[str] = set()
         self._awaited: set[Key] = set()
 
     def expect(self, keys: Iterable[Key]) -> None:
-        """Note which of these nothing was told of yet."""
+        """Record the objects that await their first decision."""
         self._awaited = set(keys)
 
     @property
     def expecting(self) -> bool:
-        """Whether nothing was told of some of what was expected."""
+        """Whether any expected object has no decision yet."""
         return bool(self._awaited)
 
     def policies_changing(self) -> None:
@@ -90,23 +90,23 @@ class Sharing:
         self.outdate()
 
     def policies_changed(self, digest: str, reads: Reads) -> None:
-        """Decide in the name of these policies, which read this."""
+        """Decide by the policies with this digest, which read this."""
         self._in_force = SinglePolicySet(digest, reads)
         self._changing = False
         self._reread()
         self.outdate()
 
     def division_changing(self) -> None:
-        """Share nothing until it is known what sets beside what is in force read next."""
+        """Share nothing until it is known what the sets beside the one in force read next."""
         self._division_changing = True
         self._reread()
         self.outdate()
 
     def divided(self, division: Division) -> None:
-        """Have objects decided by the sets that they are divided among."""
+        """Let objects be decided by the sets that they are divided among."""
         self._divide, self._division_changing = division.divide, False
         self._reread()
-        self._revision += 1  # what is asked for now is of either
+        self._revision += 1  # pending evaluations may be of either
         known = self._known.items()
         self._known = {ident: said for ident, said in known if not division.is_outdated(ident[1])}
 
@@ -117,27 +117,27 @@ class Sharing:
         self._shares = not changing and self._reads is not None and shares(self._reads)
 
     def policies_renamed(self, digest: str) -> None:
-        """Decide in the name of other policies, which decide alike."""
+        """Change the digest of the policies in force, which decide the same."""
         self._in_force = replace(self._in_force, digest=digest)
         self._reread()
 
     def outdate(self) -> None:
-        """Take note that what was decided may be decided otherwise now."""
+        """Drop cached decisions, since they may be out of date."""
         self._known.clear()
         self._revision += 1
 
     def looks_at(self, name: str) -> bool:
-        """Tell whether a decision may depend on the objects of a collection, beside its own."""
+        """Return whether decisions may depend on other objects of a collection."""
         read = self._reads.resources.get(name) if self._reads is not None else None
         return read is None or read.used
 
     @property
     def fleeting(self) -> bool:
-        """Whether decisions change without any data."""
+        """Whether decisions change without any change of data."""
         return self._reads is not None and bool(self._reads.impure)
 
     def grouped(self, found: Objects, keys: Iterable[ObjectKey], cause: Cause) -> Sweep:
-        """Return what is to be asked about all of these, each class once."""
+        """Return a sweep of all these objects, grouped by class."""
         sweep: Sweep = {}
         for key in keys:
             member = self._member(found, key)
@@ -150,7 +150,7 @@ class Sharing:
     def questions(
         self, queue: Changed, found: Objects, gvr: GroupVersionResource, room: int
     ) -> list[Question]:
-        """Take from a queue what is asked next; what is known already is said at once."""
+        """Take the next evaluations from a queue; publish decisions that are cached."""
         asked: dict[object, Question] = {}
         for (name, key), cause in [*islice(queue.items(), TURN)]:
             if name != found.name:
@@ -164,7 +164,7 @@ class Sharing:
         return [*asked.values()]
 
     def swept(self, sweep: Sweep, found: Objects, room: int) -> tuple[list[Question], list[Answer]]:
-        """Take from a sweep what is asked next, and what is known already."""
+        """Take the next evaluations from a sweep, and cached decisions."""
         asked: dict[object, Question] = {}
         known: list[Answer] = []
         for ident, group in [*islice(sweep.items(), TURN)]:
@@ -184,7 +184,7 @@ class Sharing:
         group: Group,
         room: int,
     ) -> bool:
-        """Ask about a group; returns whether there was room."""
+        """Add a group to the query; return whether there was room."""
         keys = dict.fromkeys(group.keys, group.cause)
         if isinstance(kind, ObjectKey):
             member = self._member(found, kind)
@@ -196,7 +196,7 @@ class Sharing:
         if (said := self._known.get((found.name, kind))) is not None:
             known.append(Answer(Question(kind, keys, self._revision, said[1]), said[0]))
             return True
-        # Where all have changed since, any of them is asked about for itself alone.
+        # If all members have changed since, one of them is evaluated for itself alone.
         fit = (k for k in keys if self._is(found, k, kind) and not found.moves(k))
         one = next(fit, group.keys[0])
         if kind not in asked and len(asked) >= room:
@@ -213,9 +213,9 @@ class Sharing:
         gvr: GroupVersionResource,
         changed: Changed,
     ) -> Changed:
-        """Tell what was decided, None where OPA lacks the object; returns what to ask again.
+        """Publish an outcome, None if OPA lacks the object; return the objects to enqueue again.
 
-        `changed` is what OPA holds another state of since the question.
+        `changed` are the objects that OPA holds another state of since the query.
         """
         keys = [*question.keys][1:]
         same = self.answered_one(question, outcome, found, gvr, changed)
@@ -231,30 +231,30 @@ class Sharing:
         gvr: GroupVersionResource,
         changed: Changed,
     ) -> bool:
-        """Tell what was decided of the one that was asked about; returns if others may share it."""
+        """Publish the outcome of the evaluated object; return if others may share it."""
         one = question.one
         if outcome is None:
             self._awaited.discard((found.name, one))
             self._hub.delete(Target.of(gvr, one))
             return False
-        # As it was asked: whatever OPA holds by now, this is what it said of this uid.
+        # For the uid in the answer, whatever OPA holds by now.
         cause = question.keys[one]
         self._tell(found.name, gvr, one, outcome, cause, uid=outcome.uid, data=question.data)
-        # A write may reach OPA before the question and be answered after it. Until then it is
-        # pending in the Mirror, from then on the object is among those that changed.
+        # A write may reach OPA before the query and be answered after it. Until then it is pending
+        # in the Mirror; afterwards the object is among the changed ones.
         same = self._is(found, one, question.kind) and not found.moves(one)
         if not same or (found.name, one) in changed:
             return False
         if question.kind is not None and question.revision == self._revision:
             if len(self._known) > 2 * found.held + _SPARE:
-                self._known.clear()  # most are of classes that no object is of any more
+                self._known.clear()  # most are of classes without objects
             self._known[found.name, question.kind] = outcome, question.data
         return True
 
     def share(
         self, answer: Answer, keys: Iterable[ObjectKey], found: Objects, gvr: GroupVersionResource
     ) -> Changed:
-        """Tell it of these of its class; returns those that are of another one by now."""
+        """Publish a class's decision for these; return those that are of another class by now."""
         again: Changed = {}
         question = answer.question
         for key in keys:
@@ -267,8 +267,8 @@ class Sharing:
         return again
 
     def measure(self, found: Objects, *, deciding: bool) -> None:
-        """Count the classes of a collection, and say when there are as many as objects."""
-        if self._changing:  # it is of no policies
+        """Update the metrics of a collection's classes, and log if no objects share a decision."""
+        if self._changing:  # no policies are known
             return
         members, held = found.members, found.held
         each = members.known == members.classes == held
@@ -281,7 +281,7 @@ class Sharing:
         (self._unshared.add if alone else self._unshared.discard)(found.name)
 
     def forget(self, name: str) -> None:
-        """Count the classes of a collection no more, and expect nothing of it."""
+        """Remove the metrics of a collection, and its awaited objects."""
         self._awaited = {key for key in self._awaited if key[0] != name}
         self._unshared.discard(name)
         for metric in (metrics.decision_classes, metrics.decision_unshared):
@@ -296,8 +296,8 @@ class Sharing:
         member: Member | None,
         room: int,
     ) -> bool:
-        """Ask about an object with its class; returns whether there was room."""
-        # One that is on its way may be there already: it stands for no other one.
+        """Add an object to the query, with its class; return whether there was room."""
+        # A pending write may be in OPA already: the object represents no class.
         kind = None if member is None or found.moves(key) else member.kind
         if (question := asked.get(kind or key)) is None:
             if len(asked) >= room:

@@ -1,10 +1,10 @@
 """The decision stream over HTTP: `GET /v1/decisions/<path>?watch`, one response that stays open.
 
 Newline-delimited JSON, so that `curl -N` is a usable client. Without `watch` the response ends
-after what is decided now. `since=<instance>:<seq>`, of a bookmark, leaves out what was sent before
-it; 410 where that cannot be known any more. With a token file set, every request must carry that
-bearer token. `GET /v1/decisions` is the same stream as ever: it watches. docs/decisions.md is the
-contract.
+after the current decisions. `since=<instance>:<seq>`, from a bookmark, skips what was sent before
+it; 410 if changes since then are not known any more. With a token file, every request must carry
+that bearer token. `GET /v1/decisions` is an older form that always watches. docs/decisions.md is
+the contract.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from kube_sync.runtime.foreignpages import foreign
 from kube_sync.runtime.tokenfile import TokenFile
 
 PATH = "/v1/decisions"
-RESUMED = "Kube-Sync-Resumed"  # the response header that says after which bookmark it begins
-SILENCE_SECONDS = 10.0  # at the latest after this long there is a sign of life
+RESUMED = "Kube-Sync-Resumed"  # response header: the bookmark after which the stream begins
+SILENCE_SECONDS = 10.0  # a keep-alive is sent after this long
 
 _CHUNK = 500  # records in one write
 _HEADERS = {
@@ -35,7 +35,7 @@ _HEADERS = {
 _YES, _NO = ("", "1", "true"), ("0", "false")
 _POSITION = re.compile(r"([^:\s]+):([0-9]{1,18})")
 _HUB = web.AppKey("hub", DecisionHub)
-# Returns when what was decided so far is written down, or cannot be.
+# Returns when all decisions so far are recorded, or cannot be.
 Recorded = Callable[[], Awaitable[object]]
 _RECORDED = web.AppKey[Recorded]("recorded")
 _TOKEN = web.AppKey("token", TokenFile)
@@ -44,7 +44,7 @@ _OPEN = web.AppKey("open", frozenset[str])  # paths that need no token
 
 
 async def _nowhere() -> None:
-    """Write nothing down."""
+    """Record nothing."""
 
 
 def stream_app(
@@ -55,10 +55,10 @@ def stream_app(
     tokenless: Iterable[web.RouteDef] = (),
     recorded: Recorded = _nowhere,
 ) -> web.Application:
-    """Build the application that serves `hub`, and `others` to who has the same token.
+    """Build the application that serves `hub`, and `others` with the same token.
 
-    `path` is the decision that the hub has, as in `placement.path`; `tokenless` hold nothing, and
-    are served to anybody. Nothing is told before `recorded` returns.
+    `path` is that of the hub's decision, as in `placement.path`; `tokenless` routes contain no
+    data, and need no token. Nothing is sent before `recorded` returns.
     """
     tokenless = tuple(tokenless)
     app = web.Application(middlewares=[_authenticated])
@@ -112,7 +112,7 @@ async def _decisions(request: web.Request) -> web.StreamResponse:
             await request.app[_RECORDED]()
             await response.write(lines)
     except ConnectionResetError:
-        pass  # the reader has seen enough
+        pass  # the reader closed the connection
     return response
 
 
@@ -133,13 +133,13 @@ async def _follow(
         try:
             lines = await subscription.read_lines(_CHUNK, SILENCE_SECONDS)
         except Expired:
-            return response  # too far behind: who comes back with its bookmark is told so
+            return response  # too far behind: with its bookmark the client gets 410
         try:
             await recorded()
-            # Waits while the reader is slow; what comes meanwhile is coalesced in the hub.
+            # Waits while the reader is slow; changes meanwhile are coalesced in the hub.
             await response.write(lines)
         except ConnectionResetError:
-            return response  # the reader is gone
+            return response  # the reader closed the connection
 
 
 async def _begin(request: web.Request, since: tuple[str, int] | None) -> web.StreamResponse:

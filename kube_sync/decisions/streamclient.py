@@ -1,9 +1,9 @@
-"""Read the decision stream, for ever, from wherever it is.
+"""Client of the decision stream, which reconnects until cancelled.
 
-Yields records; `None` says that a new stream begins, so that everything known so far has to be
-confirmed by it. After a connection that broke it goes on where its last bookmark was, without a
-`None`, if the replicator still knows what changed since; else it starts afresh. A silent stream is
-a broken one: it has a sign of life every few seconds.
+It yields records; `None` marks a new stream, which has to confirm everything known so far. After a
+broken connection it resumes at its last bookmark, without a `None`, if the replicator still knows
+the changes since; else it starts over. A silent stream counts as broken: a keep-alive is due every
+few seconds.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from kube_sync.runtime.tokenfile import TokenFile
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _CONNECT_SECONDS = 5.0
-_REASON = 300  # characters of an answer that are told
+_REASON = 300  # characters of an answer in an error
 _LINE_LIMIT = 1 << 22  # bytes; aiohttp's reader refuses lines longer than twice its buffer
 
 
 class StreamClient:
-    """One replicator's decisions."""
+    """Reads the decisions of one replicator."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class StreamClient:
         *,
         tls: Callable[[], Tls] = in_the_clear,
     ) -> None:
-        """`report` is told why there is no stream, or None when there is one."""
+        """`report` receives why there is no stream, or None when there is one."""
         self._url = settings.url
         self._where = f"decision stream {masked(settings.url)}"
         self._token = TokenFile(settings.token_file)
@@ -52,7 +52,7 @@ class StreamClient:
         self._backoff = backoff or Backoff(longest=5.0)
 
     async def records(self) -> AsyncGenerator[Record | None]:
-        """Yield records until cancelled, None before the first one of each stream begun afresh."""
+        """Yield records until cancelled, None before the first one of each new stream."""
         since: str | None = None  # the last bookmark
         while True:
             at_least = None
@@ -64,7 +64,7 @@ class StreamClient:
                         yield None
                     async for record in _records(content):
                         self._backoff.progressed()
-                        # Noted first: whoever was given a bookmark has all that came before it.
+                        # Before the yield: a consumer of the bookmark has everything before it.
                         if isinstance(record, BookmarkRecord):
                             since = f"{record.instance}:{record.seq}"
                         yield record
@@ -79,7 +79,7 @@ class StreamClient:
 
     @asynccontextmanager
     async def _open(self, since: str | None) -> AsyncGenerator[tuple[aiohttp.StreamReader, bool]]:
-        """Yield the lines, and whether they go on after what was read before."""
+        """Yield the lines, and whether they continue after `since`."""
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=_CONNECT_SECONDS, sock_read=3 * SILENCE_SECONDS
         )
@@ -102,14 +102,14 @@ class StreamClient:
                 if response.status != 200:  # noqa: PLR2004 - HTTP's own
                     msg = f"{where}: {response.status}"
                     raise Retriable(msg)
-                # One that does not know `since` sends everything, and says nothing of what ended.
+                # A server that does not know `since` sends everything, without deletions.
                 yield response.content, since is not None and response.headers.get(RESUMED) == since
 
 
 async def _records(content: aiohttp.StreamReader) -> AsyncIterator[Record]:
     async for line in content:
         if not line.endswith(b"\n"):
-            return  # torn: the stream ended in the middle of it
+            return  # truncated: the stream ended within the line
         try:
             yield decode(line)
         except NO_JSON as error:

@@ -1,9 +1,9 @@
-"""One reader of the hub: how far it has read, and what it was told of holds and notes.
+"""One reader of the hub: its position, and the holds, notes and limits that it was sent.
 
-Keeps true: a hold is told before anything else, its end only after all decisions that came before
-it, and so is what is not current; how much may move, before all decisions that came after it, and
-that more may, after all that came before. A reader has no queue: what it has not read is in the
-ChangeLog, once for all readers, and coalesced to the latest of each object.
+Invariant: a hold, and a stale source, is sent before anything else; its end only after all
+decisions that came before it. Stricter limits are sent before all later decisions, looser ones
+after all earlier decisions. A reader has no queue: unread entries are in the ChangeLog, once for
+all readers, and coalesced to the latest of each object.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Line = Entry | StatusRecord | BookmarkRecord
 
 
 class Feed(Protocol):
-    """Whom a reader reads from, the DecisionHub."""
+    """The source of a reader, the DecisionHub."""
 
     instance: str
     log: ChangeLog
@@ -43,12 +43,12 @@ class Feed(Protocol):
 
     @property
     def held(self) -> tuple[str, ...]:
-        """Why nothing may be acted on now."""
+        """Why readers must not act now."""
         ...
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What else is wrong."""
+        """Warnings that do not invalidate the decisions."""
         ...
 
     def both(self, told: Budget | None, now: Budget | None) -> Budget | None:
@@ -57,40 +57,40 @@ class Feed(Protocol):
 
 
 class Subscription:
-    """What one reader has read."""
+    """The state of one reader."""
 
     def __init__(self, hub: Feed, since: int | None = None) -> None:
         """Begin with all current decisions, or after the number `since`. Raises Expired."""
         self._hub = hub
-        # Of what ended up to here it knows, or never knew.
+        # It knows all objects that ended up to this number, or never knew them.
         self._known = hub.log.seq if since is None else since
         self._read = 0 if since is None else since
         self._news = asyncio.Event()
-        self._held: tuple[str, ...] | None = None  # what the reader was told, None: nothing yet
+        self._held: tuple[str, ...] | None = None  # last sent to the reader, None: nothing yet
         self._notes: tuple[str, ...] = ()
         self._late: StaleSources = ()
-        self._budget: Budget | None = None  # what the reader was told
-        self._looked_at: Budget | None = None  # what the hub had then
+        self._budget: Budget | None = None  # last sent to the reader
+        self._looked_at: Budget | None = None  # the hub's at that time
         self._marked: int | None = None
         self._check()
 
     async def read(self, limit: int, silence: float) -> list[Record]:
-        """Wait for records, at most `silence` seconds, and take up to `limit` decisions.
+        """Wait for records, at most `silence` seconds, and return up to `limit` decisions.
 
-        Without news it returns a bookmark, as a sign of life. Raises Expired when the reader is so
+        Without a change it returns a bookmark, as a keep-alive. Raises Expired if the reader is so
         far behind that it could miss the end of an object.
         """
         lines = await self._next(limit, silence)
         return [line.record if isinstance(line, Entry) else line for line in lines]
 
     async def read_lines(self, limit: int, silence: float) -> bytes:
-        """Do as `read` does, and return the lines."""
+        """Do the same as `read`, but return encoded lines."""
         return joined(await self._next(limit, silence))
 
     def snapshot(self, limit: int) -> Iterator[bytes]:
-        """Yield everything from where the reader is to now, `limit` records at a time.
+        """Yield everything from the reader's position to now, `limit` records at a time.
 
-        It ends with a bookmark; what changes while it is read is not in it.
+        It ends with a bookmark; changes during the reading are not included.
         """
         lines = self._take(sys.maxsize)
         for start in range(0, len(lines), limit):
@@ -108,7 +108,7 @@ class Subscription:
                 async with asyncio.timeout(silence):
                     await self._news.wait()
             except TimeoutError:
-                # What came in this very moment goes before the bookmark that says it was sent.
+                # What arrived in this moment goes before the bookmark that covers it.
                 return self._take(limit) or [self._bookmark()]
             finally:
                 self._hub.waiting.discard(self._news)
@@ -126,12 +126,12 @@ class Subscription:
         page = self._hub.log.after(self._read, self._known, limit)
         self._read = page.upto
         so_far = self._not_current(late)
-        # The hub keeps an equal budget: to compare large ones at each turn would be slow.
+        # The hub keeps an equal budget: comparing large ones in each iteration would be slow.
         said = notes == self._notes and budget is self._budget
         if news or so_far != self._late or not said:
             begins = held or self._held is None
             now = (held or (SENDING,)) if begins else self._held
-            if not page.entries:  # then an end overtakes nothing
+            if not page.entries:  # then the end of a hold precedes no decision
                 so_far, budget = late, self._hub.budget
             lines.append(self._status(now, notes, so_far, budget))
         lines += page.entries
@@ -143,10 +143,10 @@ class Subscription:
         return lines
 
     def _limits_ahead(self) -> Budget | None:
-        """Return what limits until the reader has read all decisions that came before."""
+        """Return the limits until the reader has read all earlier decisions."""
         budget, before = self._hub.budget, self._looked_at
         self._looked_at = budget
-        if self._held is None:  # it may not act on any before the end
+        if self._held is None:  # it may not act on any decision before the end
             return budget
         return self._budget if budget is before else self._hub.both(self._budget, budget)
 
@@ -163,10 +163,10 @@ class Subscription:
         return StatusRecord(self._held, self._hub.instance, notes, stale, self._budget)
 
     def _not_current(self, late: StaleSources) -> StaleSources:
-        """Return what the reader is to take for late until it has read all decisions."""
+        """Return the stale sources to report until the reader has read all decisions."""
         known = {one.source: one for one in self._late}
         for one in late:
-            # One that was current in between, too: for the reader it has been late all the time.
+            # Even if it was current in between, for the reader it has been stale all the time.
             since = min(one.since, known.get(one.source, one).since)
             known[one.source] = replace(one, since=since)
         return tuple(one for _, one in sorted(known.items()))
@@ -177,7 +177,7 @@ class Subscription:
 
 
 def joined(lines: Iterable[Line]) -> bytes:
-    """Return the lines as they are sent."""
+    """Return the encoded lines."""
     parts: list[bytes] = []
     for line in lines:
         if isinstance(line, Entry):

@@ -1,10 +1,10 @@
-"""Ask OPA again for every decision that a change may have touched.
+"""Track changes, and re-evaluate every decision that a change may affect.
 
-A changed target is asked for at once, unless its class is known; a change to a collection that the
-decision looks at, or to the policies, asks for all targets, each class once. Where a policy
-compares targets with each other, a changed target asks for all others too, a little later; where
-decisions change by themselves, all are asked for again and again. The queue says what is asked
-next; the tracker fills it, asks OPA, and tells the hub.
+A changed target is evaluated at once, unless its class has a cached decision. A change of the
+policies, or of a collection that the decision reads, causes a sweep of all targets, once for each
+class. If a policy compares targets with each other, a changed target causes a delayed sweep too; if
+decisions change by themselves, sweeps are repeated. The tracker fills the queue, has its objects
+evaluated, and updates the hub.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kube_sync.runtime.backoff import Backoff
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-_AGAIN_SECONDS = 30.0  # between two sweeps for decisions that change by themselves
+_AGAIN_SECONDS = 30.0  # between two sweeps if decisions change by themselves
 _SETTLE_SECONDS = 2.0
 
 
@@ -50,10 +50,10 @@ class Tracker:
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`targets` are the collections that decisions are about, by name in OPA.
+        """`targets` are the collections that decisions are made for, by name in OPA.
 
-        `static` says that OPA has policies that nobody tells of here; without `limiting` nobody
-        asks for the limits that policies set.
+        `static`: OPA has policies of its own, of which the tracker is not notified. Without
+        `limiting` no limits are queried.
         """
         self._evaluator = evaluator
         self._hub = hub
@@ -76,8 +76,8 @@ class Tracker:
         self._modules = 0
 
     def written(self, name: str, keys: Collection[ObjectKey]) -> None:
-        """Take note that OPA holds these objects' newest state."""
-        # Even with nothing to decide: a kind that came back may be released now.
+        """Handle a write of these objects' newest state into OPA."""
+        # Even without policies: a kind that came back may be released now.
         self._news.set()
         looked_at, is_target = self._sharing.looks_at(name), name in self._collections.targets
         if looked_at or is_target:
@@ -89,7 +89,7 @@ class Tracker:
         is_loading = self._collections.is_loading(name)
         cause = Cause("data", _source(name, keys))
         if is_loading or (looked_at and not is_target):
-            self._queue.request_sweep(cause)  # a hold ends when all was asked for again
+            self._queue.request_sweep(cause)  # its hold ends when all is evaluated again
         if looked_at:
             self._sharing.outdate()
         if is_target:
@@ -98,17 +98,17 @@ class Tracker:
                 self._queue.plan_sweep(Cause("object", cause.source), _SETTLE_SECONDS)
 
     def expect(self, found: Collection_, target: GroupVersionResource | None) -> None:
-        """Hold until this collection, new or in place of its namesake, is in and decided on."""
+        """Hold until this collection, new or a replacement, is loaded and decided on."""
         if self._collections.expect(found, target):
             self._retargeted(found.name, target)
 
     def retarget(self, name: str, target: GroupVersionResource | None) -> None:
-        """Take note that decisions are about this collection, or are not any more."""
+        """Make a collection a target of decisions, or not any more."""
         if self._collections.retarget(name, target):
             self._retargeted(name, target)
 
     def forget(self, name: str) -> None:
-        """Take note that a collection is on its way out of OPA."""
+        """Handle that a collection is being removed from OPA."""
         if self._collections.forget(name):
             self._retargeted(name, None)
         if self._limiting is not None:
@@ -122,8 +122,8 @@ class Tracker:
         self._news.set()
 
     def wake(self) -> None:
-        """Look again at which collections are known, and which of their objects can be read."""
-        # At once, not in turn: OPA may hold the emptied collection before an answer is here.
+        """Check which collections are known, and which objects became readable or unreadable."""
+        # Right away: OPA may hold the emptied collection before an answer arrives.
         self._collections.hold_missing()
         for name, turned in self._collections.turned():
             if not self._nothing_to_decide():
@@ -131,8 +131,8 @@ class Tracker:
         self._news.set()
 
     def policies_changing(self) -> None:
-        """Take note that OPA may hold another set of policies from now on."""
-        # Objects of one class by what the old ones read may be decided differently by the new.
+        """Record that OPA may hold another set of policies from now on."""
+        # Objects of one class by what the old policies read may be decided differently by the new.
         self._sharing.policies_changing()
         self._evaluator.policies_changing()
         self._queue.policies_changing()
@@ -140,7 +140,7 @@ class Tracker:
             self._limiting.policies_changing()
 
     def policies_changed(self, digest: str, modules: int, reads: Reads) -> None:
-        """Take note that OPA holds another set of policies, of so many modules."""
+        """Record that OPA holds another set of policies, of so many modules."""
         self._modules = modules
         self._queue.policies_changed()
         self._sharing.policies_changed(digest, reads)
@@ -151,28 +151,28 @@ class Tracker:
         self._news.set()
 
     def policies_renamed(self, digest: str, modules: int) -> None:
-        """Take note that OPA holds, or may hold, another set that decides all alike."""
+        """Record that OPA holds, or may hold, another set that decides the same."""
         self._modules = modules
         self._sharing.policies_renamed(digest)
 
     def division_changing(self) -> None:
-        """Take note that objects may be divided otherwise among sets of policies from now on."""
+        """Record that objects may be divided differently among sets of policies from now on."""
         self._sharing.division_changing()
 
     def divided(self, division: Division) -> None:
-        """Have each object decided by its set of policies."""
-        # In one step: from here on each is decided by that set, and by no other.
+        """Let each object be decided by its set of policies."""
+        # In one step: from now on that set decides on it, and no other.
         self._worker.evaluator = division.evaluator
         self._sharing.divided(division)
         if self._loading is None:
-            return  # all is asked about first
+            return  # all are evaluated first
         for name in self._collections.targets:
             touched = filter(division.is_touched, self._collections.keys(name))
             self._queue.add(name, touched, Cause("policy"))
         self._news.set()
 
     async def run(self, policies: asyncio.Event) -> NoReturn:
-        """Once the first policies are in, keep the hub current."""
+        """Once the first policies are in force, keep the hub current."""
         self._hub.hold("load", "OPA is being loaded")
         self._loading = None
         await policies.wait()
@@ -180,14 +180,14 @@ class Tracker:
         while True:
             self._news.clear()
             await self._work()
-            self._sharing.expect(())  # what is left is not there any more
+            self._sharing.expect(())  # those left do not exist any more
             self._end_load()
             await self._wait()
 
     def _end_load(self) -> None:
-        """Let readers act once everything was decided on in this epoch, whatever changes since.
+        """Release readers once everything was decided on in this epoch, whatever changed since.
 
-        Where policies or objects change without end there is always something to ask again.
+        Under constant changes of policies or objects there is always something to evaluate again.
         """
         if self._loading and not self._sharing.expecting:
             self._loading = False
@@ -196,7 +196,7 @@ class Tracker:
             log.info("decisions_current", targets=self._hub.count)
 
     async def _work(self) -> None:
-        """Decide until nothing is left, changed targets before swept ones."""
+        """Evaluate until the queue is empty, changed targets before swept ones."""
         while True:
             self._collections.hold_missing()
             if self._queue.may_sweep and not self._collections.learning:
@@ -233,7 +233,7 @@ class Tracker:
             )
 
     def _nothing_to_decide(self) -> bool:
-        """Tell whether every decision is undefined, and known to be: then nobody is asked."""
+        """Return whether every decision is known to be undefined, so that no query is needed."""
         return not self._static and not self._modules and not self._hub.count
 
     async def _wait(self) -> None:
@@ -242,14 +242,14 @@ class Tracker:
         times = (None if planned is None else planned[0], limits)
         timeout = min((seconds for seconds in times if seconds is not None), default=None)
         if await self._news_within(timeout) or planned is None or timeout != planned[0]:
-            return  # after so long the limits alone may be asked for again
+            return  # the timeout was for the limits
         cause = planned[1]
-        if cause.kind == "data":  # which nobody tells of
+        if cause.kind == "data":  # such changes cause no notification
             self._sharing.outdate()
         self._queue.request_sweep(cause)
 
     async def _news_within(self, seconds: float | None) -> bool:
-        """Wait for news; returns whether it came in time."""
+        """Wait for a change; return whether it came in time."""
         try:
             # Not wait_for: before Python 3.12 it swallows a cancellation that comes with news.
             async with asyncio.timeout(seconds):

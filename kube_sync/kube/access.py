@@ -1,4 +1,4 @@
-"""What we may do, as the API server's authorizers say (authorization.k8s.io/v1)."""
+"""Check this process's own permissions by SelfSubjectAccessReview (authorization.k8s.io/v1)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class _Review(msgspec.Struct):
 async def allowed(
     client: KubeClient, gvr: GroupVersionResource, verbs: Iterable[str]
 ) -> frozenset[str]:
-    """Ask which of these verbs we are allowed for a resource, in all namespaces.
+    """Return which of these verbs the API server allows this process for a resource, cluster-wide.
 
-    `verbs`: a verb, or one and a subresource, as `patch status`. Raises SyncError.
+    `verbs`: a verb, or a verb and a subresource, as `patch status`. Raises SyncError.
     """
     return frozenset([verb for verb in verbs if await _may(client, gvr, verb)])
 

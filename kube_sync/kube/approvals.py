@@ -1,8 +1,8 @@
-"""What operators approved: the annotation `kube-sync.io/approved` of policy ConfigMaps.
+"""Operator approvals: the annotation `kube-sync.io/approved` of policy ConfigMaps.
 
-Its value is names with commas between them, each with the time at which it was given (`name@Unix
-seconds`); an approval lapses after a day, one without a time does not. It stands on an object that
-only those may write who may change the policy, and the API server's audit log says who wrote it.
+Its value is a comma-separated list of names, each with the time of the approval (`name@Unix
+seconds`). An approval expires after a day; one without a time does not expire. Only those who may
+change the policy may write the ConfigMap, and the API server's audit log records who wrote it.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ LAPSE_SECONDS = 86_400.0
 
 
 class Approval(msgspec.Struct, frozen=True):
-    """What one ConfigMap approves."""
+    """The value of the approval annotation of one ConfigMap."""
 
     key: ObjectKey
     text: str
 
 
 def approvals(namespaces: Iterable[str], news: Callable[[], None]) -> list[ConfigMaps[Approval]]:
-    """Return a Store for each place where approvals may be."""
+    """Return one Cache for each namespace that may hold approvals."""
     return [ConfigMaps(name, news, _read) for name in namespaces]
 
 
 def approved(text: str, now: float) -> dict[str, float | None]:
-    """Return the names that are approved now (Unix seconds), each with its time."""
+    """Return the names that are approved at `now` (Unix seconds), each with its approval time."""
     found: dict[str, float | None] = {}
     for part in text.split(","):
         name, _, at = part.strip().partition("@")
@@ -45,7 +45,7 @@ def approved(text: str, now: float) -> dict[str, float | None]:
 
 
 def with_approved(annotations: Mapping[str, str], names: Iterable[str], now: float) -> str:
-    """Return the annotation's value with these names too, without what has lapsed."""
+    """Return the annotation's value with `names` added and expired approvals removed."""
     known = approved(annotations.get(APPROVED, ""), now) | dict.fromkeys(names, now)
     return ",".join(name if at is None else f"{name}@{at:.0f}" for name, at in known.items())
 

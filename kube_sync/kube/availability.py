@@ -1,11 +1,11 @@
-"""Whether a kind is served: the one rule by which a 404 of it counts.
+"""Decide whether a kind is still served, and so whether a 404 means that it is gone.
 
-Keeps true: a kind that is not found takes nothing away unless it is confirmed that it is gone. A
-404 alone is no proof: a proxy without a backend answers it, and so does an API server that starts.
-A built-in kind is served by definition, so it is never gone. Any other kind is gone only when
-discovery answers properly and lacks it, and when its CustomResourceDefinition is gone. Discovery is
-behind the definitions for some seconds after a start, so where nobody may read the definition,
-discovery has to lack the kind for that long.
+Invariant: a kind that is not found has no effect until it is confirmed to be gone. A 404 alone
+proves nothing: a proxy without a backend returns it, and so does an API server that is starting. A
+built-in kind is always served, so it is never gone. Any other kind is gone only when discovery
+answers properly without it and its CustomResourceDefinition is gone. Discovery lags behind the
+definitions for some seconds after a start. So without permission to read the definition, the kind
+must be missing from discovery for `SURE_SECONDS` first.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ class _Definition(msgspec.Struct):
 
 
 def is_built_in(gvr: GroupVersionResource) -> bool:
-    """Tell whether every Kubernetes API server serves a resource, by definition."""
+    """Return whether every Kubernetes API server serves a resource, by definition."""
     grouped = "." not in gvr.group or gvr.group in _BUILT_IN
     return grouped and _STABLE.fullmatch(gvr.version) is not None
 
 
 class Availability:
-    """Whether one kind is served; ask it about each 404."""
+    """Tracks whether one kind is served; call `confirm` for each 404."""
 
     def __init__(
         self,
@@ -78,14 +78,14 @@ class Availability:
         self._client = client
         self._gvr = gvr
         self._clock = clock
-        self._lacking_since: float | None = None  # by discovery, without a break
+        self._lacking_since: float | None = None  # as discovery reports it, without interruption
 
     def seen(self) -> None:
-        """Note that the API server has served the kind just now."""
+        """Record that the API server has just served the kind."""
         self._lacking_since = None
 
     async def confirm(self, error: NotFound) -> None:
-        """Return if a 404 means that the kind is gone. Raises Unconfirmed."""
+        """Return if a 404 means that the kind is gone. Raises Unconfirmed otherwise."""
         try:
             doubt = await self._doubt()
         except SyncError as failed:
@@ -95,11 +95,11 @@ class Availability:
             raise Unconfirmed(msg) from error
 
     async def is_gone(self) -> bool:
-        """Tell whether the kind is known not to be there. Raises SyncError."""
+        """Return whether the kind is confirmed to be gone. Raises SyncError."""
         return await self._doubt() is None
 
     async def is_namespaced(self) -> bool:
-        """Tell whether the objects lie in namespaces. Raises SyncError; NotFound: it is gone."""
+        """Return whether the kind is namespaced. Raises SyncError; NotFound if the kind is gone."""
         try:
             return await is_namespaced(self._client, self._gvr)
         except NotFound as error:
@@ -121,13 +121,14 @@ class Availability:
         return "its CustomResourceDefinition is there" if defined else None
 
     async def _is_defined(self) -> bool | None:
-        """Tell whether a definition of this version is stored, None where nobody says."""
+        """Return whether a definition of this version is stored, None if that is unknown."""
         name = f"{self._gvr.resource}.{self._gvr.group}"
         try:
             body = await self._client.request("GET", DEFINITIONS.path(name=name))
             versions = msgspec.json.decode(body, type=_Definition).spec.versions
         except NotFound as error:
-            # The answer of a store names what it lacks; any other 404 is somebody else's.
+            # The API server's own 404 names the missing object; any other 404 comes from something
+            # else.
             return False if name in str(error) else None
         except Refused:
             return None

@@ -1,12 +1,12 @@
-"""The objects of one collection in memory, kept current by a Reflector (client-go: cache.Store).
+"""In-memory cache of one collection, kept current by a Reflector (client-go: cache.Store).
 
-Keeps true: a LIST counts when it is whole, and one that broke off changes nothing. A kind that the
-API server does not know takes nothing away, unless the cache is made to be empty then
-(`when_unknown`): `availability.py` asks discovery first, but a definition that somebody
-deleted by mistake is no reason to undo what stood on its objects. The cache holds the new state
-before a callback runs, so a callback reads what is true.
+Invariant: only a complete LIST replaces the cache; one that broke off changes nothing. When the API
+server does not know the kind the cache keeps its objects, unless `when_unknown` is "empty".
+`availability.py` asks discovery first, but a definition that was deleted by mistake is no reason to
+undo what was decided from its objects. The cache is updated before a callback runs, so a callback
+reads the new state.
 
-A class of this module may be derived from to add ways to read it, never to change what it keeps.
+A subclass may add ways to read the cache, and never changes what it stores.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from kube_sync.kube.collection import Event, Item
 from kube_sync.objects import ObjectKey
 
 T = TypeVar("T")
-# By key: what was held before and what is now, None: no object.
+# By key: the cached value before and after; None: no object.
 Changes = Mapping[ObjectKey, tuple[T | None, T | None]]
 
-_SLICE = 20  # objects that are parsed before other tasks may run: one may have a megabyte
+_SLICE = 20  # objects parsed between two yields to other tasks: one may have a megabyte
 
 
 @dataclass(eq=False, slots=True)
 class Write:
-    """A write on its way."""
+    """A write request whose answer has not arrived yet."""
 
     key: ObjectKey
-    overtaken: bool = False  # the object was deleted, or the collection listed, since it was sent
+    overtaken: bool = False  # since it was sent, the object was deleted or the collection listed
 
 
 class Cache(Generic[T]):
-    """What `parse` makes of each object of a collection, by the object's key.
+    """Caches the value that `parse` returns for each object of a collection, by the object's key.
 
-    An object that `parse` returns None for is not held. `parse` may raise SyncError: the Reflector
-    reports it and tries again, and what is held stands.
+    An object is not cached if `parse` returns None for it. `parse` may raise SyncError: the
+    Reflector reports it and retries, and the cache stays as it is.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class Cache(Generic[T]):
         merge: Callable[[T | None, T], T] = lambda _held, found: found,
         differs: Callable[[T | None, T | None], bool] = ne,
     ) -> None:
-        """Call `on_change` with what an event changed, and once a LIST with what `differs` by it.
+        """Call `on_change` with the changed values (`differs`) of each watch event and each LIST.
 
-        `on_list` is called at the end of each LIST, also of a kind that is unknown. `merge` makes
-        what is to be held of what was held and what was found.
+        `on_list` is called at the end of each LIST, also if the kind is unknown. `merge` combines
+        the cached value and the new one into the value to cache.
         """
-        self.listed = False  # the whole collection was known once
+        self.listed = False  # a LIST of the whole collection has succeeded once
         self.served = False  # the API server knew the kind at the last LIST
         self._parse = parse
         self._on_change = on_change
@@ -71,19 +71,19 @@ class Cache(Generic[T]):
         self._writes: list[Write] = []
 
     def get(self, key: ObjectKey) -> T | None:
-        """Return what is held of an object, None if there is no such object."""
+        """Return the cached value of an object, None if there is no such object."""
         return self._objects.get(key)
 
     @property
     def objects(self) -> Mapping[ObjectKey, T]:
-        """What is held of all objects, by key; another mapping after each LIST."""
+        """All cached values, by key; a new mapping after each LIST."""
         return self._objects
 
     def __len__(self) -> int:
         return len(self._objects)
 
     def put(self, key: ObjectKey, value: T | None, *, notify: bool = True) -> None:
-        """Hold what a write was answered with, before the watch brings it; None: it is deleted."""
+        """Cache the answer to a write before its watch event arrives; None: it was deleted."""
         before = self._objects.pop(key, None)
         if value is not None:
             self._objects[key] = value
@@ -92,9 +92,10 @@ class Cache(Generic[T]):
 
     @contextmanager
     def writing(self, key: ObjectKey) -> Iterator[Write]:
-        """Yield a write to be sent now: the watch may be further than the answer is.
+        """Yield a write to send now; `overtaken` tells if the watch got ahead of its answer.
 
-        Whoever would hold the answer to one that was overtaken holds what is gone, for ever.
+        Do not `put` the answer to an overtaken write: the object may be gone, and would be cached
+        forever.
         """
         write = Write(key)
         self._writes.append(write)
@@ -106,7 +107,7 @@ class Cache(Generic[T]):
     # The Store of a Reflector
 
     async def page(self, items: Sequence[Item]) -> None:
-        """Take a part of a LIST."""
+        """Parse one page of a LIST."""
         for number, item in enumerate(items, 1):
             if (found := self._parse(item)) is not None:
                 self._listing[item.key] = found
@@ -114,7 +115,7 @@ class Cache(Generic[T]):
                 await asyncio.sleep(0)
 
     def finish(self, *, known: bool) -> None:
-        """Hold exactly what the LIST held."""
+        """Replace the cache with the result of the LIST."""
         listing, self._listing = self._listing, {}
         self.served = known
         if known or self._empties:
@@ -124,11 +125,11 @@ class Cache(Generic[T]):
         self._on_list()
 
     def abandon(self) -> None:
-        """Forget the LIST that broke off."""
+        """Discard a LIST that broke off."""
         self._listing = {}
 
     def apply(self, event: Event) -> None:
-        """Take one watch event in."""
+        """Apply one watch event."""
         if event.item is None:
             return
         found = None if event.type == "DELETED" else self._parse(event.item)

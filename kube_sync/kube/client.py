@@ -1,7 +1,7 @@
-"""Requests to one API server: bytes in, bytes out, errors by what to do next.
+"""HTTP requests to one API server: bytes in, bytes out, errors by what the caller does next.
 
-Keeps true: every request has a time limit, no aiohttp error leaves this module, and a status
-other than 2xx always raises. It decodes nothing but error Statuses.
+Invariant: every request has a timeout, no aiohttp error leaves this module, and a status other than
+2xx always raises. It decodes no body but the Status of an error.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from kube_sync.runtime.httperrors import retriable
 _USER_AGENT = f"kube-sync/{__version__}"
 _CONNECT_SECONDS = 10.0
 _REQUEST_SECONDS = 60.0
-_ANSWER_SECONDS = 30.0  # until a stream begins
+_ANSWER_SECONDS = 30.0  # until the response of a stream begins
 _READ_BUFFER = 1 << 20  # bytes; LIST pages are megabytes
 
 
 class Silent(Retriable):
-    """A stream that was open says nothing: it may be dead, or there is no news."""
+    """An open stream was silent for too long: the connection may be dead, or nothing changed."""
 
 
 class Status(msgspec.Struct):
-    """What the API server says of a failed request (meta/v1 Status)."""
+    """The API server's answer to a failed request (meta/v1 Status)."""
 
     code: int = 0
     reason: str = ""
@@ -52,7 +52,7 @@ class Status(msgspec.Struct):
 
 
 class Identity(Protocol):
-    """Where an API server is, and who we are there."""
+    """Where an API server is, and the credentials for it."""
 
     @property
     def server(self) -> str:
@@ -61,21 +61,21 @@ class Identity(Protocol):
 
     @property
     def server_name(self) -> str | None:
-        """The name to expect in its certificate, where it is another one than the URL's."""
+        """The server name to verify in its certificate, if it differs from the URL's."""
         ...
 
     def forget(self) -> None:
-        """Find out anew who we are before the next request: we were refused."""
+        """Reload the credentials before the next request: the API server refused them."""
         ...
 
     async def headers(self) -> dict[str, str]:
-        """Return the headers that say who we are. Raises SyncError."""
+        """Return the headers that authenticate a request. Raises SyncError."""
         ...
 
     def tls(self, last: ssl.SSLContext | None) -> ssl.SSLContext:
-        """Return what its certificate is verified by: `last` again, where that is not out of date.
+        """Return the TLS context for the API server: `last` again unless it is out of date.
 
-        Asked before each request. Raises Misconfigured.
+        Called before each request. Raises Misconfigured.
         """
         ...
 
@@ -117,9 +117,9 @@ class KubeClient:
     async def stream(
         self, path: str, *, params: Mapping[str, str], accept: str, silence: float
     ) -> AsyncGenerator[aiohttp.StreamReader]:
-        """GET a body that goes on; more than `silence` seconds without a byte end it.
+        """GET a response that stays open, and end it after `silence` seconds without a byte.
 
-        Raises SyncError, Silent among them.
+        Raises SyncError, among them Silent.
         """
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence
@@ -178,7 +178,7 @@ class KubeClient:
 
 @contextmanager
 def _counted(method: str) -> Iterator[Callable[[int], None]]:
-    """Count one request as soon as its answer begins, or once it is known that none does."""
+    """Count one request when its response begins, or when it fails without one."""
     counted = False
 
     def count(status: int | str) -> None:
@@ -197,7 +197,7 @@ _TOO_LARGE: Final = "etcdserver: request is too large"
 
 
 def failure(code: int, body: bytes, retry_after: str | None = None) -> SyncError:
-    """Return the error that an HTTP status and its body stand for."""
+    """Return the error for an HTTP status and its body."""
     try:
         status = msgspec.json.decode(body, type=Status)
     except NO_JSON:
@@ -212,7 +212,7 @@ def failure(code: int, body: bytes, retry_after: str | None = None) -> SyncError
             return Conflict(message)
         case 410:
             return Expired(message)
-        # An object that is too large stays so, however often it is tried.
+        # An object that is too large will be too large at each retry.
         case _ if (code == 429 or code >= 500) and _TOO_LARGE not in message:  # noqa: PLR2004
             seconds = float(retry_after) if retry_after and retry_after.isdigit() else None
             return Retriable(message, seconds)
@@ -232,7 +232,7 @@ async def kube_client(settings: Kubernetes) -> AsyncGenerator[KubeClient]:
 @asynccontextmanager
 async def connected(identity: Identity) -> AsyncGenerator[KubeClient]:
     """Yield a client for one API server. Raises Misconfigured."""
-    tls = _tls(identity)  # wrong now: say so
+    tls = _tls(identity)  # fail at start if TLS is misconfigured
     try:
         async with aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),
@@ -241,11 +241,11 @@ async def connected(identity: Identity) -> AsyncGenerator[KubeClient]:
         ) as session:
             yield KubeClient(identity, session, tls)
     finally:
-        # A handshake that was cancelled leaves its socket to the next turn of the loop, and who
-        # ends with this client has none.
+        # A cancelled handshake closes its socket in the next iteration of the loop; a process that
+        # ends with this client would have none.
         await asyncio.sleep(0)
 
 
 def _tls(identity: Identity, last: ssl.SSLContext | None = None) -> ssl.SSLContext | None:
-    """Return what to verify an API server by, None where it speaks without TLS."""
+    """Return the TLS context for an API server, None if it is reached without TLS."""
     return identity.tls(last) if identity.server.startswith("https:") else None

@@ -1,10 +1,10 @@
-"""The part of kubernetes_asyncio that reads kubeconfigs and service accounts, without its models.
+"""Load kubernetes_asyncio's kubeconfig and service account readers, without its models.
 
-Importing the whole package costs every process 0.5 s of CPU and about 50 MB for a class of each
-kind of object, none of which is used here. Its configuration reader needs two names of
-`kubernetes_asyncio.client`, one of them for a function that this project does not call; while it
-is imported, an empty package that has just these stands in for the two large ones. Where a release
-of the library is laid out otherwise, the package is imported whole.
+Importing the whole package costs every process 0.5 s of CPU and about 50 MB for the model classes,
+none of which is used here. Its configuration readers need two names of `kubernetes_asyncio.client`,
+one of them for a function that this project does not call. During the import, empty packages with
+just these names replace the two large ones. If a release of the library has another layout, the
+package is imported whole.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _modules() -> tuple[Any, Any]:
 
 @contextmanager
 def _without_models() -> Iterator[None]:
-    """Let empty packages stand in; afterwards nothing of them is left for other importers."""
+    """Replace the large packages by empty ones, and remove those afterwards for other importers."""
     before = set(sys.modules)
     try:
         _stand_in(_PACKAGE)
@@ -58,7 +58,7 @@ def _without_models() -> Iterator[None]:
 
 
 def _stand_in(name: str) -> ModuleType:
-    """Put an empty package in the place of the one of this name; its modules are found as ever."""
+    """Replace the package of this name by an empty one; its submodules can still be imported."""
     if (spec := find_spec(name)) is None:
         raise ModuleNotFoundError(name=name)
     module = ModuleType(name)

@@ -1,10 +1,10 @@
-"""One collection of the API server: LIST in pages, WATCH line by line.
+"""One collection of the API server: paginated LIST, and WATCH line by line.
 
-Keeps true: an object's JSON passes through as bytes, with `apiVersion` and `kind` put into it
-where a LIST of a built-in kind leaves them out; a torn last line is never an event; an object
-whose metadata cannot be read, or that is nested too deeply to be read at all, is left out, with a
-log line and a count, and delays no other; where only its managedFields are nested so, they alone
-are. It does not decide when to list or to watch: the Reflector does.
+Invariant: an object's JSON passes through as bytes, with `apiVersion` and `kind` added where a LIST
+of a built-in kind omits them. A truncated last line is never an event. An object whose metadata
+cannot be read, or that is nested too deeply to be parsed, is left out, logged and counted, and
+delays no other; if only its managedFields are nested so deeply, only they are left out. When to
+list and when to watch is the Reflector's decision.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ ResourceVersion = NewType("ResourceVersion", str)
 
 _PAGE = "500"
 _AHEAD_BYTES = 16 << 20
-_WATCH_SECONDS = 300  # asked of the server, jittered up to twice as long, as client-go does
+_WATCH_SECONDS = 300  # requested timeout, jittered up to twice as long, as client-go does
 # The server sends a bookmark about once a minute (Kubernetes, "API Concepts", "Watch bookmarks"); a
 # connection that died without a word sends none.
 _SILENCE_SECONDS = 90.0
-_NO_VERSION = ("", "0")  # of a LIST: etcd's begin with 1
+_NO_VERSION = ("", "0")  # resourceVersions that no LIST has: etcd's begin with 1
 _LIST_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _WATCH_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One object as the API server holds it."""
+    """One object as the API server stores it."""
 
     key: ObjectKey
     uid: str
     version: ResourceVersion
     body: bytes  # JSON
-    whole: bool = True  # else it is nested too deeply, and `body` has its metadata alone
+    whole: bool = True  # False: it is nested too deeply, and `body` has only its metadata
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Part of a collection; every page of one LIST has the same resourceVersion."""
+    """One page of a LIST; all pages of one LIST have the same resourceVersion."""
 
     items: list[Item]
     version: ResourceVersion
@@ -66,15 +66,15 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One change: ADDED, MODIFIED or DELETED; BOOKMARK and CONNECTED have no item.
+    """One watch event: ADDED, MODIFIED or DELETED; BOOKMARK and CONNECTED have no item.
 
-    CONNECTED is ours: the server has accepted the watch, so what we hold is current.
+    CONNECTED is added here: the server has accepted the watch, so the cache is current.
     """
 
     type: str
     version: ResourceVersion
     item: Item | None = None
-    arrived: float = field(default=0.0, compare=False)  # its bytes, on the monotonic clock
+    arrived: float = field(default=0.0, compare=False)  # of its bytes, monotonic clock
 
 
 # Not kube.meta: decoded for every object of a collection, where each field costs.
@@ -110,10 +110,10 @@ class _WatchEvent(msgspec.Struct):
 
 
 class _ReadAhead:
-    """The pages of one LIST, requested while their reader is busy with earlier ones."""
+    """Prefetches the pages of a LIST while the consumer processes earlier ones."""
 
     def __init__(self, request: Callable[[str], Awaitable[bytes]], limit: int) -> None:
-        """`request` gets the page that a continue token stands for; `limit` is in bytes."""
+        """`request` fetches the page of a continue token; `limit` bounds the prefetched bytes."""
         self._request = request
         self._limit = limit
         self._pages: deque[tuple[_Page, int]] = deque()
@@ -123,7 +123,7 @@ class _ReadAhead:
         self._room = asyncio.Event()
 
     async def run(self) -> None:
-        """Request one page after the other; raises what went wrong after the last good one."""
+        """Request page after page; raises the first error, after the pages before it."""
         try:
             following: str | None = ""
             while following is not None:
@@ -141,7 +141,7 @@ class _ReadAhead:
             self._news.set()
 
     async def next(self) -> _Page | None:
-        """Return the next page, None after the last one that came."""
+        """Return the next page, None after the last one that arrived."""
         while not self._pages:
             if self._ended:
                 return None
@@ -159,7 +159,7 @@ _events = msgspec.json.Decoder(_WatchEvent)
 
 
 class KubeCollection:
-    """All objects of one resource, in one namespace or in all, that the selectors let through."""
+    """All objects of one resource that match the selectors, in one namespace or in all."""
 
     def __init__(
         self,
@@ -175,9 +175,9 @@ class KubeCollection:
         jitter: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`ahead` is how many bytes of pages may wait to be worked on, but for the last page.
+        """`ahead` is how many bytes of pages may be prefetched, not counting the last page.
 
-        `deep`: objects that are nested too deeply are given too, not `whole`.
+        `deep`: objects that are nested too deeply are yielded too, with `whole` false.
         """
         self._client = client
         self._resource = str(gvr)
@@ -192,13 +192,13 @@ class KubeCollection:
         self.availability = Availability(client, gvr, clock)
 
     async def list(self) -> AsyncGenerator[Page]:
-        """Yield the collection page by page. Raises SyncError; Expired when a page is too old.
+        """Yield the collection page by page. Raises SyncError; Expired for a stale continue token.
 
-        Raises NotFound only if the kind is known to be gone. While one page is worked on the next
-        ones are on their way, as many as fit into memory.
+        Raises NotFound only if the kind is confirmed to be gone. While the consumer processes a
+        page the next ones are prefetched, up to the limit in bytes.
         """
         ahead = _ReadAhead(self._request_page, self._ahead)
-        # A task of its own, ended here: a TaskGroup cannot stay open across a yield.
+        # Its own task, ended here: a TaskGroup cannot stay open across a yield.
         reading = asyncio.create_task(ahead.run())
         try:
             while (page := await ahead.next()) is not None:
@@ -224,11 +224,11 @@ class KubeCollection:
         return await self._client.request("GET", self._path, params=params, accept=accept)
 
     async def watch(self, since: ResourceVersion) -> AsyncGenerator[Event]:
-        """Yield what changes after `since`, until the server ends it. Raises SyncError.
+        """Yield the changes after `since` until the server ends the watch. Raises SyncError.
 
-        Raises NotFound only if the kind is known to be gone. A watch that says nothing, not even
-        that there is no news, ends too: to begin it again costs one request, and shows whether the
-        server is there.
+        Raises NotFound only if the kind is confirmed to be gone. A watch without events and without
+        bookmarks ends too: to restart it costs one request, and shows whether the server is
+        reachable.
         """
         try:
             with suppress(Silent):
@@ -266,7 +266,7 @@ class KubeCollection:
     def _readable(
         self, raw: msgspec.Raw, prefix: bytes = b"", *, cut: bool, gone: bool = False
     ) -> Item | None:
-        """Read an object; `cut`: something of its page was cut; `gone`: its name will do."""
+        """Parse an object; `cut`: part of its page was cut; `gone`: its metadata is enough."""
         try:
             if not (cut and is_cut(bytes(raw))) and not is_deep(bytes(raw)):
                 return _item(raw, prefix)
@@ -293,7 +293,7 @@ class KubeCollection:
 
 
 def outside_of(namespaces: Iterable[str], field_selector: str | None = None) -> str | None:
-    """Return a field selector that leaves these namespaces out too, None where it selects all."""
+    """Return a field selector that also excludes these namespaces, None if it selects all."""
     parts = [field_selector] if field_selector else []
     return ",".join([*parts, *(f"metadata.namespace!={name}" for name in namespaces)]) or None
 
@@ -311,10 +311,10 @@ def _decode_page(body: bytes) -> _Page:
 
 
 def _whole_page(page: _Page) -> _Page:
-    """Return a page that an API server made. Raises Retriable.
+    """Return a page if an API server made it. Raises Retriable.
 
-    A cache that is not filled yet answers an empty list of resourceVersion 0, and what is no list
-    at all must not count as an empty one.
+    A watch cache that is not filled yet returns an empty list with resourceVersion 0. An answer
+    that is no list must not count as an empty list.
     """
     if not page.kind.endswith("List") or page.metadata.resourceVersion in _NO_VERSION:
         said = f"kind {page.kind!r:.80}, resourceVersion {page.metadata.resourceVersion!r:.80}"
@@ -332,12 +332,12 @@ def _type_prefix(page: _Page) -> bytes:
 def _item(raw: msgspec.Raw, prefix: bytes) -> Item:
     decoded = _objects.decode(raw)
     body = bytes(raw)
-    body.decode()  # all of it, or somebody fails on it who reads another part
+    body.decode()  # check all of it, or a later reader of another part fails
     if prefix and not decoded.kind:
         body = prefix + body[1:]
     metadata = decoded.metadata
     return Item(
-        # One string for each namespace, not one for each object in it.
+        # Interned: one string for each namespace, not one for each object in it.
         ObjectKey(sys.intern(metadata.namespace), metadata.name),
         metadata.uid,
         ResourceVersion(metadata.resourceVersion),
@@ -346,7 +346,7 @@ def _item(raw: msgspec.Raw, prefix: bytes) -> Item:
 
 
 def _stub(raw: bytes) -> Item:
-    """Return an object of which nothing but its metadata is kept."""
+    """Return an object reduced to its metadata."""
     metadata = _objects.decode(raw).metadata
     key = ObjectKey(sys.intern(metadata.namespace), metadata.name)
     body = msgspec.json.encode({"metadata": metadata})
@@ -355,7 +355,7 @@ def _stub(raw: bytes) -> Item:
 
 
 def _event(line: bytes) -> _WatchEvent:
-    """Read one line of a WATCH. Raises SyncError, as an ERROR event says."""
+    """Decode one line of a WATCH. Raises SyncError; for an ERROR event the one of its Status."""
     try:
         event = _watched(line)
         if event.type == "ERROR":
@@ -379,9 +379,9 @@ def _watched(line: bytes) -> _WatchEvent:
 async def _lines(
     content: aiohttp.StreamReader, clock: Callable[[], float]
 ) -> AsyncGenerator[tuple[bytes, float]]:
-    """Split a stream into lines of any length, each with the time at which it was whole.
+    """Split a stream into lines of any length, each with the time at which it was complete.
 
-    What follows the last newline is torn, not data.
+    What follows the last newline is truncated and is discarded.
     """
     parts: list[bytes] = []
     async for chunk in content.iter_any():

@@ -1,8 +1,8 @@
-"""Conditions of a status (meta/v1 Condition): made, dated and compared.
+"""Build and compare status conditions (meta/v1 Condition).
 
-Keeps true: equal findings make equal conditions, but for the time of the last transition, which is
-kept as long as the status of a condition is. So what is right already need not be written. A
-message of many entries is bounded, and cut between two of them.
+Invariant: equal findings make equal conditions, except for lastTransitionTime, which is kept until
+the condition's status changes. So a condition that is already right need not be written. A message
+of many entries has a length limit, and is truncated between two entries.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Json = Mapping[str, Any]
 
 
 class Condition(NamedTuple):
-    """What one condition is to say, without what depends on the object that it is of."""
+    """The content of one condition, without the fields that depend on its object."""
 
     type: str
     status: str
@@ -29,9 +29,9 @@ class Condition(NamedTuple):
 def dated(
     wanted: Iterable[Condition], found: Iterable[Json], generation: int | None, now: str
 ) -> list[dict[str, Any]]:
-    """Return conditions for an object that has `found`; `now` is as in RFC 3339.
+    """Return the conditions to write to an object that has `found`; `now` is as in RFC 3339.
 
-    `generation` is that of the object, None where it has none.
+    `generation` is the object's, None if it has none.
     """
     known = _by_type(found)
     return [dated_after(one, known.get(one.type, {}), generation, now) for one in wanted]
@@ -40,7 +40,7 @@ def dated(
 def dated_after(
     wanted: Condition, before: Json, generation: int | None, now: str
 ) -> dict[str, Any]:
-    """Return one condition with its generation and time; `before` is the one of its type."""
+    """Return one condition with observedGeneration and time; `before` is its former state."""
     since = before.get(_TIME) if before.get("status") == wanted.status else None
     observed = {} if generation is None else {OBSERVED_GENERATION: generation}
     message = wanted.message
@@ -50,27 +50,27 @@ def dated_after(
 
 
 def are_right(found: Iterable[Json], wanted: Iterable[Json]) -> bool:
-    """Tell whether an object has the wanted conditions; others that it has do not count."""
+    """Return whether an object has the wanted conditions; its other conditions do not count."""
     known = _by_type(found)
     return all(known.get(one["type"]) == one for one in wanted)
 
 
 def untimed(condition: Json) -> Json:
-    """Return a condition without its time."""
+    """Return a condition without lastTransitionTime."""
     return {name: value for name, value in condition.items() if name != _TIME}
 
 
 def _by_type(found: Iterable[Json]) -> dict[str, Json]:
-    """Return conditions by type; what has none, as in a kind of another schema, is no condition."""
+    """Index conditions by type; entries without a type (a kind of another schema) are skipped."""
     return {kind: one for one in found if isinstance(kind := one.get("type"), str)}
 
 
 BRIEF: Final = 4096  # characters of a message of many entries
-_REST: Final = 32  # characters for what is said of the rest
+_REST: Final = 32  # characters reserved for the number of entries left out
 
 
 def message(entries: Iterable[str], most: int = BRIEF) -> str:
-    """Return entries as one text of at most `most` characters that says how many are left out."""
+    """Join entries into a text of at most `most` characters that ends with the number left out."""
     kept: list[str] = []
     length, listed = 0, list(entries)
     for entry in listed:

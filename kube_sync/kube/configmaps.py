@@ -1,7 +1,6 @@
-"""ConfigMaps that mean something to us, as the API server holds them.
+"""Caches of the ConfigMaps in one namespace or in all.
 
-A Cache of what a Reflector finds in one namespace, or in all, each ConfigMap read by `read`; one
-that it reads as None is not held and counts for nothing.
+A Cache parses each ConfigMap by `read`; a ConfigMap for which `read` returns None is not cached.
 """
 
 from __future__ import annotations
@@ -20,24 +19,24 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 
 CONFIGMAPS = GroupVersionResource("", "v1", "configmaps")
 ALL_NAMESPACES = "*"
-# kube-mgmt's name, so that people and tools that read it go on working.
+# kube-mgmt's name, so that people and tools that read it need no change.
 STATUS = "openpolicyagent.org/kube-mgmt-status"
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigMap:
-    """One ConfigMap, and of binary data the names alone."""
+    """One ConfigMap; of binary data only the names."""
 
     key: ObjectKey
     version: str
     labels: Mapping[str, str]
     data: Mapping[str, str]
-    status: str | None  # what its status annotation says
+    status: str | None  # the value of its status annotation
     born: str = ""  # creationTimestamp (RFC 3339, in UTC): sorts as text
     binary: frozenset[str] = frozenset()
 
     def carries(self, label: str) -> bool:
-        """Whether it has a label, spelt `name=value`."""
+        """Return whether it has a label, written `name=value`."""
         name, _, value = label.partition("=")
         return self.labels.get(name) == value
 
@@ -52,9 +51,9 @@ _objects = msgspec.json.Decoder(_Object)
 
 
 def read_configmap(item: Item) -> ConfigMap:
-    """Return what a ConfigMap says.
+    """Parse a ConfigMap.
 
-    Raises Retriable for one that is none: it may be policy, so that what is known stands.
+    Raises Retriable if it cannot be parsed: it may be policy, so the cache keeps its last state.
     """
     try:
         decoded = _objects.decode(item.body)
@@ -78,7 +77,7 @@ M = TypeVar("M")
 
 
 class ConfigMaps(Cache[M]):
-    """The ConfigMaps in one namespace (`*`: in all) that `selector` lets through."""
+    """Caches the ConfigMaps of one namespace (`*`: of all) that match `selector`."""
 
     def __init__(
         self,
@@ -102,5 +101,5 @@ class ConfigMaps(Cache[M]):
 
     @property
     def where(self) -> str:
-        """The namespace, in words."""
+        """The namespace, for messages."""
         return "all namespaces" if self.scope is None else self.namespace

@@ -1,8 +1,8 @@
-"""Where the API server is and how this process proves who it is.
+"""The API server's address and the credentials of this process.
 
-kubernetes_asyncio reads kubeconfigs and service accounts (tokens, token files, exec plugins,
-client certificates); this module asks it again every minute and after a refusal, since it reads
-most of them only once. Nothing of it is used to make requests.
+kubernetes_asyncio reads kubeconfigs and service accounts (tokens, token files, exec plugins, client
+certificates). It reads most of them only once, so this module reloads them every minute and after a
+refusal. The library makes no requests here.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _MAX_AGE = 60.0  # seconds; client-go reads service account tokens as often
 
 
 class Credentials:
-    """The current answer to `where` and `who`; `load` before anything else."""
+    """The current address and credentials; call `load` before anything else."""
 
     def __init__(self, settings: Kubernetes, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
         self._clock = clock
         self._loaded_at = 0.0
         self._configuration: Any = None
-        self._loads = self._tls_of = 0  # how often it was read, and at which of these for TLS
+        self._loads = self._tls_of = 0  # number of loads, and the one of the TLS context
         self._tls_content: list[object] = []
 
     async def load(self) -> None:
-        """Read kubeconfig or service account. Raises Misconfigured, naming the file."""
-        # Imported here: `config` or `certs` need not pay for it.
+        """Read the kubeconfig or the service account. Raises Misconfigured, naming the file."""
+        # Imported here, so that `config` and `certs` do not pay for it.
         kube_config, incluster_config = config_modules()
         configuration = kube_config.Configuration()
         where = self._settings.kubeconfig or str(kube_config.KUBE_CONFIG_DEFAULT_LOCATION)
@@ -72,16 +72,16 @@ class Credentials:
 
     @property
     def server_name(self) -> str | None:
-        """The name to expect in the API server's certificate, where the kubeconfig gives one."""
+        """The server name to verify in the API server's certificate, if the kubeconfig sets one."""
         name = getattr(self._configuration, "tls_server_name", None)
         return str(name) if name else None
 
     def forget(self) -> None:
-        """Read everything again before the next request: the server refused what we have."""
+        """Reload the credentials before the next request: the API server refused them."""
         self._loaded_at = float("-inf")
 
     async def headers(self) -> dict[str, str]:
-        """Return the Authorization header, or none where a client certificate speaks for us.
+        """Return the Authorization header, or none if a client certificate authenticates us.
 
         Raises Misconfigured.
         """
@@ -95,10 +95,10 @@ class Credentials:
         return {"Authorization": f"Bearer {token}"} if token else {}
 
     def tls(self, last: ssl.SSLContext | None = None) -> ssl.SSLContext:
-        """Build the context for the API server where `last` is out of date. Raises Misconfigured.
+        """Return the API server's TLS context: `last` unless out of date. Raises Misconfigured.
 
-        A pair that does not match, or is half written, leaves `last` in use, as it may be a moment
-        from being whole.
+        If certificate and key do not match or are half written, `last` stays in use: the files are
+        perhaps being replaced right now.
         """
         if last is not None and self._tls_of == self._loads:
             return last
@@ -117,7 +117,7 @@ class Credentials:
         return context
 
     def _certificates(self) -> list[object]:
-        """Return what the context is made of, so that it is made anew only when that differs."""
+        """Return the inputs of the TLS context, so that it is rebuilt only when they change."""
         configuration = self._configuration
         found: list[object] = [configuration.verify_ssl]
         for file in (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file):

@@ -1,8 +1,8 @@
-"""CustomResourceDefinitions: what an API server is told to serve, and the schemas of it.
+"""Cache of CustomResourceDefinitions: the kinds they define, and their schemas.
 
-Keeps true: a definition that cannot be read stays what it was, with a log line, and harms no other.
-Unlike discovery this is what is stored: a definition that is not there is not there. Nothing is
-held but what somebody is interested in, since schemas are large.
+Invariant: if a definition cannot be read its last state is kept, a warning is logged, and no other
+is affected. Unlike discovery, this is what etcd stores: a definition that is missing here does not
+exist. Only definitions that `matters` selects are cached, since schemas are large.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Version:
     schema: Mapping[str, Any]
 
     def type_of(self, *path: str) -> str | None:
-        """Return the type of a field, as `object`; "" of any, None where there is no such field."""
+        """Return the type of a field, as `object`; "" for any, None if there is no such field."""
         found: object = self.schema
         for name in path:
             properties = found.get("properties") if isinstance(found, Mapping) else None
@@ -50,7 +50,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Definition:
-    """One CustomResourceDefinition; two are the same if the API server's uid and version are."""
+    """One CustomResourceDefinition; compared by identity, not by content."""
 
     name: str
     uid: str
@@ -61,18 +61,18 @@ class Definition:
     established: bool  # it is served, or will be in a moment
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    versions: tuple[Version, ...]  # those that are served, the one to prefer first
+    versions: tuple[Version, ...]  # the served ones, by Kubernetes' version priority
     body: Mapping[str, Any] = field(repr=False)
 
     @property
     def gvr(self) -> GroupVersionResource | None:
-        """The resource in the version to prefer; None where none is served."""
+        """The resource in its preferred version; None if no version is served."""
         if not self.established or not self.versions:
             return None
         return GroupVersionResource(self.group, self.versions[0].name, self.plural)
 
     def version(self, name: str) -> Version | None:
-        """Return a version that is served."""
+        """Return a served version."""
         return next((version for version in self.versions if version.name == name), None)
 
 
@@ -145,24 +145,24 @@ def _served(versions: list[_Version]) -> Iterator[Version]:
 
 
 class Definitions(Cache[Definition]):
-    """The CustomResourceDefinitions that matter, by name."""
+    """Caches the CustomResourceDefinitions that `matters` selects, by name."""
 
     def __init__(
         self,
         news: Callable[[], None],
         matters: Callable[[Definition], bool] = lambda _definition: True,
     ) -> None:
-        """Call `news` after each change of what matters, and at the end of each LIST."""
-        # By identity: to compare whole schemas costs more than to be called in vain.
+        """Call `news` after each change of a cached definition, and at the end of each LIST."""
+        # By identity: comparing whole schemas costs more than a needless call.
         super().__init__(self._read, lambda _changes: news(), differs=is_not)
         self._matters = matters
 
     def __iter__(self) -> Iterator[Definition]:
-        """Yield them by name."""
+        """Yield the definitions ordered by name."""
         return iter(sorted(self.objects.values(), key=lambda found: found.name))
 
     def of(self, group: str, resource: str) -> Definition | None:
-        """Return the definition of a resource: its name is made of these two."""
+        """Return the definition of a resource, whose name is `<resource>.<group>`."""
         return self.get(ObjectKey("", f"{resource}.{group}"))
 
     def _read(self, item: Item) -> Definition | None:
@@ -170,5 +170,5 @@ class Definitions(Cache[Definition]):
             definition = definition_of(msgspec.json.decode(item.body))
         except (*NO_JSON, Terminal) as error:
             log.warning("definition_not_read", key=str(item.key), error=str(error))
-            return self.get(item.key)  # what it was is nearer to the truth than nothing
+            return self.get(item.key)  # its last state is a better guess than none
         return definition if self._matters(definition) else None

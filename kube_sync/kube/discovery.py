@@ -1,9 +1,9 @@
-"""Which resources an API server serves, as its discovery says.
+"""Ask an API server's discovery which resources it serves.
 
-Asked each time and never remembered: a CustomResourceDefinition may come, go, and come back as
-something else. Discovery is made by the API server every few seconds and just after a start lacks
-custom resources that are there, so what it does not say is no proof (`availability.py`). A 404 is
-believed only when the list of all groups was read and lacks the group and version.
+Results are not cached: a CustomResourceDefinition may be created, deleted, and created again with
+other content. The API server refreshes discovery every few seconds, and just after a start it lacks
+existing custom resources, so a missing resource is no proof (`availability.py`). A 404 is believed
+only if the list of all groups was read and lacks the group and version.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Resource:
 
     @property
     def can_be_followed(self) -> bool:
-        """Whether it can be listed and watched at all, whoever may."""
+        """Whether it supports list and watch, permissions aside."""
         return self.verbs >= _FOLLOWED
 
 
@@ -79,7 +79,7 @@ async def kind_of(client: KubeClient, gvr: GroupVersionResource) -> str:
 
 
 async def is_namespaced(client: KubeClient, gvr: GroupVersionResource) -> bool:
-    """Ask discovery whether the objects of a resource lie in namespaces.
+    """Ask discovery whether a resource is namespaced.
 
     Raises SyncError; NotFound when the API server lacks the resource.
     """
@@ -93,7 +93,7 @@ async def is_namespaced(client: KubeClient, gvr: GroupVersionResource) -> bool:
 
 
 async def is_served(client: KubeClient, gvr: GroupVersionResource) -> bool:
-    """Tell whether discovery has a resource. Raises SyncError."""
+    """Return whether discovery has a resource. Raises SyncError."""
     try:
         return await _find(client, gvr) is not None
     except NotFound:
@@ -101,24 +101,24 @@ async def is_served(client: KubeClient, gvr: GroupVersionResource) -> bool:
 
 
 async def served(client: KubeClient, group: str) -> tuple[Resource, ...]:
-    """Return the resources of an API group, "" the core, by preference of their versions.
+    """Return the resources of an API group ("": the core group), ordered by version priority.
 
-    A group that is not there has none. Raises SyncError.
+    A group that is not served has none. Raises SyncError.
     """
     found: list[Resource] = []
     for version in sorted(await _versions(client, group), key=preference):
         try:
             found += await _resources(client, group, version)
         except NotFound:
-            continue  # it went between two requests
+            continue  # removed between two requests
     return tuple(found)
 
 
 def preference(version: str) -> tuple[int, int, int, str]:
-    """Return what versions of an API are ordered by, the one to prefer first.
+    """Return a sort key for the versions of an API, the preferred one first.
 
-    As Kubernetes does (Versions in CustomResourceDefinitions, "Version priority"): stable ones,
-    then beta, then alpha, each by falling numbers, then whatever else by its name.
+    The order of Kubernetes (Versions in CustomResourceDefinitions, "Version priority"): stable,
+    then beta, then alpha, each by descending numbers, then all others by name.
     """
     match = _AGED.fullmatch(version)
     if match is None:
@@ -153,7 +153,7 @@ async def _resources(client: KubeClient, group: str, version: str) -> list[Resou
 
 
 async def _versions(client: KubeClient, group: str) -> list[str]:
-    """Return the versions of a group, none where there is no such group. Raises SyncError."""
+    """Return the versions of a group, none if there is no such group. Raises SyncError."""
     if not group:
         return await _listed(client, group)
     path = f"/apis/{group}"
@@ -166,13 +166,13 @@ async def _versions(client: KubeClient, group: str) -> list[str]:
 
 
 async def _listed(client: KubeClient, group: str) -> list[str]:
-    """Return the versions of a group by the list of all groups. Raises SyncError."""
+    """Return a group's versions from the list of all groups. Raises SyncError."""
     path = "/apis" if group else "/api"
     try:
         if not group:
             return (await _read(client, path, _Core)).versions
         groups = (await _read(client, path, _GroupList)).groups
-    except NotFound as error:  # every API server has both lists
+    except NotFound as error:  # every API server serves both lists
         raise _not_served(path) from error
     return [one.version for found in groups if found.name == group for one in found.versions]
 

@@ -1,10 +1,10 @@
-"""Tell of what happened by Events, beside what they are about.
+"""Records Kubernetes Events in the background, after client-go's EventRecorder.
 
-Keeps true: telling takes nobody's time (`occurred` only notes it), nothing here grows without
-bound, and what is not told is counted. The same again is no Event more but a higher count in the
-one that there is, written every few seconds at most. Nobody who has one object, or one namespace,
-takes the Events of others: both have a share, of new ones and of what is counted. What is noted
-when the process ends is lost: an Event is news, not a record.
+Invariant: `occurred` only enqueues and never blocks, all memory is bounded, and each dropped Event
+is counted. A repeated occurrence raises the count of the existing Event, written every few seconds
+at most. New Events and counts are rate-limited for each object and each namespace, so that one
+cannot use up the share of others. What is queued when the process ends is lost: an Event is a
+notification, not a record.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from kube_sync.runtime.workqueue import WorkQueue
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-_OVER_SECONDS = 360.0  # of silence end a series, as in client-go
+_OVER_SECONDS = 360.0  # without a repetition end a series, as in client-go
 _COUNT_SECONDS = 5.0  # between two writes of one series
 _KNOWN = 1000  # series, the latest; also namespaces and objects
-_WAITING = 500  # series that are to be written
-_ALL = (10.0, 100.0)  # new Events: a second, and at once
-_ONE = (1.0, 25.0)  # likewise in one namespace; 25 as in client-go's spam filter
-_OBJECT = (1 / 60, 10.0)  # likewise about one object; client-go combines what is more than 10
-_COUNTS = (1.0, 5.0)  # counts that are written, of one namespace
+_WAITING = 500  # series that wait to be written
+_ALL = (10.0, 100.0)  # new Events of all: per second, and burst
+_ONE = (1.0, 25.0)  # the same for one namespace; 25 as in client-go's spam filter
+_OBJECT = (1 / 60, 10.0)  # the same for one object; client-go aggregates more than 10
+_COUNTS = (1.0, 5.0)  # count updates of one namespace
 _WRITE_SECONDS = 5.0
 _TRIES = 4
 _AGAIN_SECONDS = 2.0
@@ -54,7 +54,7 @@ K = TypeVar("K")
 
 
 class _Shares(Generic[K]):
-    """A bucket for each, of the latest that took from theirs."""
+    """One token bucket for each key; the least recently used are dropped."""
 
     def __init__(self, share: tuple[float, float], clock: Callable[[], float]) -> None:
         self._share = share
@@ -62,7 +62,7 @@ class _Shares(Generic[K]):
         self._each: OrderedDict[K, TokenBucket] = OrderedDict()
 
     def of(self, key: K) -> TokenBucket:
-        """Return the bucket of one."""
+        """Return the token bucket of a key."""
         bucket = self._each.setdefault(key, TokenBucket(*self._share, self._clock))
         self._each.move_to_end(key)
         if len(self._each) > _KNOWN:
@@ -72,9 +72,9 @@ class _Shares(Generic[K]):
 
 @dataclass(slots=True)
 class _Series:
-    """One Event as it should be, and how much of that the API server holds."""
+    """The wanted state of one Event, and how much of it has been written."""
 
-    namespace: str  # whose share it takes
+    namespace: str  # the namespace whose rate limit it uses
     first: datetime
     last: datetime
     at: float  # as `last`, on the monotonic clock
@@ -84,7 +84,7 @@ class _Series:
 
 
 class EventRecorder:
-    """Whoever has something to tell tells it here; it writes when it may."""
+    """Queues occurrences and writes them as Events, within the rate limits."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class EventRecorder:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         nanoseconds: Callable[[], int] = time.time_ns,
     ) -> None:
-        """`counter` counts by outcome what becomes of the Events."""
+        """`counter` counts Events by outcome."""
         self._client = client
         self._reporter = reporter
         self._counter = counter
@@ -113,7 +113,7 @@ class EventRecorder:
         self._complained: set[str] = set()
 
     def occurred(self, what: Occurrence, namespace: str) -> None:
-        """Note that something happened in a namespace; never waits, never raises."""
+        """Enqueue an occurrence in a namespace; never blocks, never raises."""
         at = self._clock()
         series = self._series.get(what)
         if series is not None and at - series.at <= _OVER_SECONDS:
@@ -128,7 +128,7 @@ class EventRecorder:
             self._begin(what, namespace, at)
 
     async def run(self) -> NoReturn:
-        """Write what was noted, until cancelled."""
+        """Write queued Events until cancelled."""
         await work(self._queue, self._reconcile)
 
     def _begin(self, what: Occurrence, namespace: str, at: float) -> None:
@@ -141,8 +141,9 @@ class EventRecorder:
         self._queue.add(what)
 
     def _may(self, what: Occurrence, namespace: str) -> bool:
-        """Take a token of the object, one of the namespace and one of all."""
-        # What was to be created is told about an object that others are told about, too.
+        """Take a token of the object, of the namespace and of the total."""
+        # An object that was to be created is reported on a related object, which others report on
+        # too.
         about = self._objects.of(what.related or what.regarding)
         one = self._each.of(namespace)
         if not (self._all.has() and one.has() and about.has()):
@@ -150,12 +151,12 @@ class EventRecorder:
         return about.take() and one.take() and self._all.take()
 
     def _may_count(self, namespace: str) -> bool:
-        """Take a token for a count: series that never end leave new ones of others theirs."""
+        """Take a token for a count update, so that endless series leave tokens for new ones."""
         return self._all.has() and self._counts.of(namespace).take() and self._all.take()
 
     async def _reconcile(self, what: Occurrence) -> Result:
         series = self._series.get(what)
-        if series is None or series.written >= series.count:  # forgotten, or told already
+        if series is None or series.written >= series.count:  # dropped, or already written
             return Result()
         if series.written and not self._may_count(series.namespace):
             return Result(_COUNT_SECONDS)
@@ -200,7 +201,7 @@ class EventRecorder:
             log.debug("event_was_there", name=series.name)
 
     def _failed(self, what: Occurrence, word: str, reason: str) -> None:
-        """Give one series up; what happens after this begins anew."""
+        """Drop one series; the next occurrence starts a new one."""
         self._series.pop(what, None)
         self._counter.labels(word).inc()
         if word not in self._complained:
@@ -215,7 +216,7 @@ def _constant() -> Backoff:
 def _word(error: SyncError) -> str:
     match error:
         case Refused():
-            # The API server's own words, for a namespace that is on its way out.
+            # The API server's message for a namespace that is being deleted.
             return "terminating" if "being terminated" in str(error) else "refused"
         case NotFound():
             return "no_namespace"

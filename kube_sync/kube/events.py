@@ -1,8 +1,8 @@
-"""Events (events.k8s.io/v1): one object for what happened, counted while it happens again.
+"""Create and update Events (events.k8s.io/v1); a repetition raises the count of its series.
 
-Shapes and limits are those of Kubernetes' own `pkg/apis/core/validation/events.go`: a note of at
-most 1,024 bytes, a series that begins at two, and an Event that lies where its object lies, or in
-`default` where its object lies in no namespace, a Namespace included.
+Shapes and limits are those of Kubernetes' own `pkg/apis/core/validation/events.go`: a note has at
+most 1,024 bytes, a series begins at two, and an Event is in the namespace of its object, or in
+`default` if the object is cluster-scoped (a Namespace included).
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ _ELLIPSIS = "…"
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """An object as an Event names it (core/v1 ObjectReference)."""
+    """A reference to an object in an Event (core/v1 ObjectReference)."""
 
     api_version: str
     kind: str
-    namespace: str  # empty for what lies in none
+    namespace: str  # empty if cluster-scoped
     name: str
-    uid: str = ""  # where it is known
+    uid: str = ""  # empty if unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """What happened, without when: two that are equal are one series."""
+    """What happened, without the time: equal occurrences are one series."""
 
     regarding: Reference
     related: Reference | None
     reason: str
     action: str
-    note: str  # see `cut`
-    warns: bool = True  # somebody has to look at it
+    note: str  # at most 1,024 bytes, see `cut`
+    warns: bool = True  # type Warning: somebody has to look at it
 
     @property
     def namespace(self) -> str:
-        """Where the API server wants the Event."""
+        """The namespace in which the API server requires the Event."""
         return self.regarding.namespace or "default"
 
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Who tells."""
+    """The reporting controller and instance."""
 
     controller: str
     instance: str
@@ -63,13 +63,13 @@ class Reporter:
 def event_name(occurrence: Occurrence, nanoseconds: int) -> str:
     """Return `<name>.<hexadecimal time>`, as client-go does, as a valid name of an object."""
     end = f".{nanoseconds:x}"
-    # What has a name already may have one that is none for an Event, as `system:node` is a role's.
+    # Some object names are invalid for an Event, as a role's `system:node`.
     name = re.sub(r"[^a-z0-9.-]+|[.-]{2,}", "-", occurrence.regarding.name.lower())
     return (re.sub(r"[.-]{2,}", "-", name)[: _NAME_BYTES - len(end)].strip("-.") or "it") + end
 
 
 def cut(note: str) -> str:
-    """Return a text that is short enough for a note, with no half of a character in it."""
+    """Truncate a note to its maximum length, between two characters."""
     whole = note.encode()
     if len(whole) <= _NOTE_BYTES:
         return note
@@ -86,7 +86,7 @@ async def create_event(
     last: datetime,
     count: int,
 ) -> None:
-    """Create an Event. Raises SyncError; Conflict where there is one of that name."""
+    """Create an Event. Raises SyncError; Conflict if one of that name exists."""
     event: dict[str, Any] = {
         "apiVersion": EVENTS.api_version,
         "kind": "Event",
@@ -111,7 +111,7 @@ async def create_event(
 async def count_event(
     client: KubeClient, name: str, occurrence: Occurrence, last: datetime, count: int
 ) -> None:
-    """Say how often it has happened by now. Raises SyncError; NotFound when it has expired."""
+    """Update an Event's series count. Raises SyncError; NotFound if the Event has expired."""
     await client.request(
         "PATCH",
         EVENTS.path(occurrence.namespace, name),

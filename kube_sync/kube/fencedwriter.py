@@ -1,8 +1,8 @@
-"""Writes that only the leader may send.
+"""Fenced writes: requests that only the leader may send.
 
-Keeps true: a process that may not write sends nothing, and a request that was sent by one that
-might is given up when its time is over: what became of that one nobody knows. The time is looked at
-right before each request.
+Invariant: a process that may not write sends nothing, and a request is cancelled when the process
+may no longer write; its outcome is then unknown. The remaining time is checked right before each
+request.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OUTCOMES: Final = (
 
 
 class Fenced(Retriable):
-    """Another process may write by now; if the request was `sent`, its outcome is unknown."""
+    """Another process may be the leader now; if the request was `sent`, its outcome is unknown."""
 
     def __init__(self, message: str, *, sent: bool = False) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class Fenced(Retriable):
 
 
 class FencedWriter:
-    """Sends the requests of a process that may write for a while."""
+    """Sends requests while this process may write."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class FencedWriter:
         *,
         success: str = "done",
     ) -> None:
-        """`seconds_left` tells for how long this process may still write; 0: not at all.
+        """`seconds_left` returns for how long this process may still write; 0: not at all.
 
         `counter` has the labels operation and outcome: `success`, fenced, gone, conflict,
         forbidden, refused or failed.
@@ -58,7 +58,7 @@ class FencedWriter:
         return self._seconds_left() > 0
 
     async def send(self, operation: str, request: Callable[[], Awaitable[_T]]) -> _T:
-        """Make a request. Raises SyncError; Fenced where this process may not write."""
+        """Send a request. Raises SyncError; Fenced if this process may not write."""
         try:
             answer = await self._in_time(request)
         except SyncError as error:

@@ -1,8 +1,8 @@
-"""A changing set of Reflectors: which collections are followed is said anew at any time.
+"""A dynamic set of Reflectors, one for each collection that is wanted.
 
-Keeps true: from the moment that `want` returns nothing more reaches a Store that it did not name,
-however much of an answer is on its way, and a LIST that was under way there is forgotten. One that
-is named again as it was goes on undisturbed. It lives as long as `run`.
+Invariant: after `want` returns, a Store that it did not name receives nothing more, even if an
+answer is being read, and the LIST in progress there is discarded. A collection that is named again
+with the same Feed continues undisturbed. The Reflectors live as long as `run`.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ def _ignore(_error: SyncError) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Feed:
-    """Where the objects of a collection go; another Feed means to begin anew."""
+    """The Store of a collection and its error callbacks; a new Feed restarts the Reflector."""
 
     store: Store
-    report: Callable[[str | None], None]  # what stands in the way, in words, or None
-    failed: Callable[[SyncError], None] = _ignore  # the same as an error, before it is reported
+    report: Callable[[str | None], None]  # why the Store is not current, None if it is
+    failed: Callable[[SyncError], None] = _ignore  # receives the error before `report` is called
 
 
 class Following:
-    """One Reflector for each collection that is wanted."""
+    """Runs one Reflector for each wanted collection."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Following:
     ) -> None:
         """`purpose` ends the names of the Reflectors in logs, as ` for topology`.
 
-        `counted` does so in metrics, where there may be any number of purposes.
+        `counted` ends their names in metrics, where the number of purposes must be bounded.
         """
         self._source = source
         self._purpose = purpose
@@ -57,11 +57,11 @@ class Following:
 
     @property
     def wanted(self) -> frozenset[GroupVersionResource]:
-        """The collections that are followed, or will be when this runs."""
+        """The collections that are reflected, or will be when `run` is called."""
         return frozenset(self._valves)
 
     def want(self, feeds: Mapping[GroupVersionResource, Feed]) -> None:
-        """Follow exactly these collections from now on."""
+        """Reflect exactly these collections from now on."""
         for gvr, valve in list(self._valves.items()):
             if feeds.get(gvr) is not valve.feed:
                 del self._valves[gvr]
@@ -71,7 +71,7 @@ class Following:
             self._start(gvr, valve)
 
     async def run(self) -> None:
-        """Follow what is wanted until cancelled."""
+        """Run the Reflectors until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             try:
@@ -79,7 +79,7 @@ class Following:
                     self._start(gvr, valve)
                 await asyncio.Event().wait()
             finally:
-                # Whoever changes his mind while the group ends must start nothing in it.
+                # A call of `want` while the group ends must start no task in it.
                 self._group = None
 
     def _start(self, gvr: GroupVersionResource, valve: _Valve) -> None:
@@ -105,14 +105,14 @@ class Following:
 
 
 class _Valve:
-    """A Feed that can be closed: a cancelled task may still have much to say before it waits."""
+    """A Feed that can be closed: a cancelled task may still call its Store before it awaits."""
 
     def __init__(self, feed: Feed) -> None:
         self.feed = feed
         self._open = True
 
     def close(self) -> None:
-        """Let nothing more through, and forget the LIST that this breaks off."""
+        """Pass nothing more on, and discard the LIST in progress."""
         self._open = False
         self.feed.store.abandon()
 
@@ -142,7 +142,7 @@ class _Valve:
 
 
 class _Heard:
-    """A ListerWatcher whose errors somebody hears of."""
+    """A ListerWatcher that passes its errors to a callback."""
 
     def __init__(self, source: ListerWatcher, hear: Callable[[SyncError], None]) -> None:
         self._source = source

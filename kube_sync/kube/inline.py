@@ -1,8 +1,8 @@
-"""A kubeconfig that came over the network, in a Secret: hostile until shown otherwise.
+"""Parse an untrusted kubeconfig from a Secret.
 
-Keeps true: nothing in it makes this process run a program, open a file, go through a proxy, act
-as somebody else, or speak without verified TLS; what asks for that is refused by the name of the
-field. No word of its content is in an error or a log, and a private key never touches a disk.
+Invariant: nothing in it makes this process run a program, open a file, use a proxy, impersonate
+somebody, or connect without verified TLS; a field that asks for it is refused by name. No error and
+no log contains any of its content, and a private key is never written to disk.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kube_sync.errors import Misconfigured
 from kube_sync.yamlnodes import NotYaml, Rules, plain, single
 
 _MAX_BYTES: Final = 32 * 1024
-# client-go's api/v1 types, by what they would have this process do.
+# Fields of client-go's api/v1 types, with what each would make this process do.
 _REFUSED_USER: Final = {
     "exec": "runs a program",
     "auth-provider": "runs a program",
@@ -44,22 +44,22 @@ _REFUSED_CLUSTER: Final = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class InlineCredentials:
-    """Where an API server is and who we are there, whole and never read again."""
+    """The address of an API server and the credentials for it, read once."""
 
     server: str
     server_name: str | None
     authority: str  # PEM
-    token: str  # empty where a certificate speaks for us
-    pair: bytes  # PEM of certificate and key; empty where a token speaks
+    token: str  # empty if a client certificate is used
+    pair: bytes  # PEM of certificate and key; empty if a token is used
 
     def __repr__(self) -> str:
         return f"InlineCredentials({self.server!r})"
 
     def forget(self) -> None:
-        """Do nothing: what replaces a refused token is another Secret."""
+        """Do nothing: a refused token is replaced by another Secret."""
 
     async def headers(self) -> dict[str, str]:
-        """Return the Authorization header, or none where a client certificate speaks for us."""
+        """Return the Authorization header, or none if a client certificate authenticates us."""
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
     def tls(self, last: ssl.SSLContext | None = None) -> ssl.SSLContext:
@@ -78,9 +78,9 @@ class InlineCredentials:
 
 
 def inline_credentials(content: bytes, schemes: tuple[str, ...] = ("https",)) -> InlineCredentials:
-    """Read the current context of a kubeconfig that holds all it needs itself.
+    """Parse the current context of a self-contained kubeconfig.
 
-    Raises Misconfigured, naming the field; `schemes` are those that its server's URL may have.
+    Raises Misconfigured, naming the field; `schemes` are the allowed URL schemes of the server.
     """
     document = _document(content)
     context = _named(document, "contexts", "context", document.get("current-context"))
@@ -90,7 +90,7 @@ def inline_credentials(content: bytes, schemes: tuple[str, ...] = ("https",)) ->
     _refuse("user", user, _REFUSED_USER)
     authority = _decoded(cluster, "certificate-authority-data")
     if not authority and "http" not in schemes:
-        # The machine's own authorities vouch for any server in the world.
+        # The system's CAs would verify any server in the world.
         _wrong("clusters[].cluster.certificate-authority-data is missing")
     return InlineCredentials(
         _server(cluster, schemes),
@@ -145,7 +145,7 @@ def _server(cluster: Mapping[str, Any], schemes: tuple[str, ...]) -> str:
 def _token(user: Mapping[str, Any]) -> str:
     token = _text(user, "token")
     if len(token.split()) > 1 or not token.isascii():
-        # A line break would be a header of its own.
+        # A line break would add another header.
         _wrong("users[].user.token is more than one word")
     return token
 
@@ -184,9 +184,9 @@ def _text(found: Mapping[str, Any], name: str) -> str:
 
 
 def _load(context: ssl.SSLContext, pair: bytes) -> None:
-    """Load a certificate and its key by way of memory alone; `ssl` reads only from files."""
+    """Load a certificate and its key from memory; `ssl` reads only files."""
     with _in_memory(pair) as path:
-        # An encrypted key would have OpenSSL ask at the terminal.
+        # For an encrypted key OpenSSL would prompt at the terminal.
         context.load_cert_chain(path, password=lambda: "")
 
 
@@ -202,5 +202,5 @@ def _in_memory(content: bytes) -> Iterator[str]:
 
 def _wrong(why: str) -> NoReturn:
     msg = f"kubeconfig: {why}"
-    # Without a cause: the errors of a parser quote what they are about.
+    # No cause: a parser's errors quote its input.
     raise Misconfigured(msg) from None

@@ -1,18 +1,18 @@
 """Leader election by a coordination.k8s.io/v1 Lease, after client-go's `leaderelection`.
 
-Keeps true: of several candidates that reach the same API server at most one holds the Lease. A
-record counts as abandoned when it has not changed for its own duration *on our monotonic clock*,
-so that no other machine's wall clock can take the Lease away or keep it; every write is bound to
-the resourceVersion that was read; and a holder stops believing in itself well before anybody else
-may take over. It never ends but by cancellation, and then hands over at once.
+Invariant: of several candidates that reach the same API server at most one holds the Lease. A
+record counts as expired when it has not changed for its own duration *on our monotonic clock*, so
+no other machine's wall clock can take the Lease away or keep it. Every write carries the
+resourceVersion that was read. A holder stops acting as the leader well before another candidate may
+take over. `run` ends only by cancellation, and then releases the Lease at once.
 
-Its annotations stay as they are but for those that the holder keeps on it, which whoever takes it
-over has read by then: what they are to hand to each other.
+The Lease keeps its annotations, except those that the holder sets. A new holder has read the
+annotations of the former one by then, so they pass data from one to the other.
 
-Where there can be no Lease at all (its namespace is missing, or the API server does not grant it)
-it counts as held, after one warning: for work that may be done twice, as writing a status is. For
-work that may not, `needed` says that without a Lease nobody holds it. An API server that cannot be
-reached changes nothing until the Lease runs out.
+If there can be no Lease at all (its namespace is missing, or RBAC does not grant it) it counts as
+held, after one warning: for work that may be done twice, such as writing a status. For other work
+`needed` makes it count as not held. An unreachable API server changes nothing until the Lease
+expires.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ LEASES = GroupVersionResource("coordination.k8s.io", "v1", "leases")
 
 # client-go's own numbers, in seconds.
 _DURATION = 15
-_RENEW_WITHIN = 10.0  # shorter than the duration: a request may be on its way when it ends
-_INTERVAL = 5.0  # between two turns; the back-off takes half to the whole of it
+_RENEW_WITHIN = 10.0  # shorter than the duration: a request may be in flight when it ends
+_INTERVAL = 5.0  # between two attempts; the back-off takes half to the whole of it
 _TURN = 4.0  # for one read and one write
-_RELEASE = 2.0  # a shutdown must not wait for an API server that is away
-# The namespace may be missing too: who may do nothing in it is told no more than that.
+_RELEASE = 2.0  # a shutdown must not wait for an unreachable API server
+# The namespace may be missing too: without permissions in it the error does not say so.
 _GRANT = "kubectl apply -k manifests/base makes the namespace and the roles"
 
 
 class _Record(msgspec.Struct, omit_defaults=True):
-    """The spec of a Lease; what it does not know here is kept as it was."""
+    """The spec of a Lease; unknown fields are dropped on write."""
 
     holderIdentity: str | None = None  # noqa: N815 - as on the wire
     leaseDurationSeconds: int | None = None  # noqa: N815
@@ -80,10 +80,10 @@ class Lease:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`identity` is of this process alone; `news` is called when `held` becomes true.
+        """`identity` is unique to this process; `news` is called when `held` becomes true.
 
-        `needed`: where there can be no Lease it is not held. `notes`, which is asked only after
-        `news` was called, are annotations to be kept on it from then on; "" for none.
+        `needed`: if there can be no Lease, it counts as not held. `notes` returns the annotations
+        to keep on it, "" to remove one; it is called only after `news` was called.
         """
         self._client = client
         self._namespace = namespace
@@ -95,42 +95,42 @@ class Lease:
         self._backoff = backoff or Backoff(_INTERVAL, _INTERVAL)
         self._clock = clock
         self._now = now
-        self._seen: tuple[str, _Record] | None = None  # the last record, with its version
+        self._seen: tuple[str, _Record] | None = None  # the last record, with its resourceVersion
         self._annotations: Mapping[str, str] = {}
-        self._seen_at = 0.0  # when it was first seen as it is
+        self._seen_at = 0.0  # when this record was first seen
         self._held_until: float | None = None
         self._without: str | None = None  # why there can be no Lease
         self._told = False
 
     @property
     def held(self) -> bool:
-        """Whether this process may act as the one that holds the Lease, now."""
+        """Whether this process is the leader now."""
         return self.remaining > 0
 
     @property
     def remaining(self) -> float:
-        """For how many seconds more this process holds the Lease if it does not renew it."""
+        """Seconds for which this process still holds the Lease without renewing it."""
         if self._without is not None:
             return 0.0 if self._needed else math.inf
         return 0.0 if self._held_until is None else max(0.0, self._held_until - self._clock())
 
     @property
     def holder(self) -> str | None:
-        """Who was last seen to hold it, None: nobody."""
+        """The holder that was last seen, None: nobody."""
         return (self._seen[1].holderIdentity or None) if self._seen else None
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """Its annotations as they were last seen: when `news` is called, of who held it before."""
+        """Its annotations as last read; while `news` is called, those of the former holder."""
         return self._annotations
 
     @property
     def lacking(self) -> str | None:
-        """Why there can be no Lease, and what helps; None where there can."""
+        """Why there can be no Lease, and how to fix it; None if there can."""
         return self._without
 
     async def run(self) -> NoReturn:
-        """Take and renew the Lease until cancelled, then release it."""
+        """Acquire and renew the Lease until cancelled, then release it."""
         try:
             while True:
                 await self._try()
@@ -143,13 +143,13 @@ class Lease:
 
     async def _try(self) -> None:
         try:
-            # Less than it takes to run out: a request that hangs must not eat up all tries.
+            # Shorter than the Lease's duration: one hanging request must not use up all attempts.
             async with asyncio.timeout(_TURN):
                 await self._turn()
         except (Refused, NotFound) as error:
             self._do_without(error)
         except (SyncError, TimeoutError) as error:
-            # A Conflict too: somebody else was first, and the next turn shows who.
+            # Also a Conflict: another candidate was first, and the next attempt shows which.
             log.info("lease_not_renewed", lease=self._name, error=str(error) or "no answer in time")
         else:
             if self._without is not None:
@@ -157,7 +157,7 @@ class Lease:
                 self._without = None
 
     async def _turn(self) -> None:
-        # Counted from before the request: nobody can have seen its effect earlier than that.
+        # Counted from before the request: nobody can have seen its effect earlier.
         started = self._clock()
         found = await self._read()
         if found is None:
@@ -168,8 +168,8 @@ class Lease:
         else:
             self._held_until = None
             return
-        # It may have run out since the last turn: who came to a closed door meanwhile, and waits
-        # for news, is to hear of it although it is the same process that holds it again.
+        # It may have expired since the last attempt: callers that were fenced meanwhile wait for
+        # `news`, and must get it although the same process holds the Lease again.
         self._tell()
         self._held_until = started + _RENEW_WITHIN
 
@@ -223,14 +223,14 @@ class Lease:
         await self._client.request(method, path, body=msgspec.json.encode(body))
 
     def _kept(self, record: _Record) -> dict[str, str]:
-        """Return the annotations that it is to have, in place of those that it was read with."""
-        # Who has not been told yet that the Lease is held knows less than what is on it.
+        """Return the annotations to write, in place of those that were read."""
+        # Before `news` was called, the Lease's annotations are newer than our `notes`.
         ours = self._told and record.holderIdentity == self._identity
         notes = self._notes() if ours else {}
         return {name: said for name, said in {**self._annotations, **notes}.items() if said}
 
     async def _release(self) -> None:
-        """Leave the Lease to whoever comes first; it is read again, since a write may be lost."""
+        """Release the Lease; read it again first, since an answer to a write may be lost."""
         self._held_until = None
         try:
             async with asyncio.timeout(_RELEASE):
@@ -246,7 +246,7 @@ class Lease:
 
     def _do_without(self, error: Refused | NotFound) -> None:
         if self._other_holds():
-            # There is a Lease, and who holds it lives: a token, perhaps, that is being replaced.
+            # The Lease exists and its holder is alive: perhaps our token is just being replaced.
             log.info("lease_not_renewed", lease=self._name, error=str(error))
             return
         missing = isinstance(error, NotFound)
@@ -258,7 +258,7 @@ class Lease:
         self._without = reason
 
     def _tell(self) -> None:
-        """Say so when the Lease is held since this turn, or is not any more."""
+        """Log and report a change of `held` since the last attempt."""
         before, self._told = self._told, self.held
         metrics.lease_held.labels(self._name).set(self._told)
         if self._told and not before:

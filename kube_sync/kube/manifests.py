@@ -1,7 +1,7 @@
-"""Kubernetes objects in files: YAML or JSON, several in one, Lists of them.
+"""Read Kubernetes objects from files: YAML or JSON, several in a file, Lists of them.
 
-Keeps true: an error names the file, and the document and its row where a file has several; nothing
-is skipped but empty documents. A key that is twice in a mapping is an error, also in JSON.
+Invariant: an error names the file, and the document and its line if the file has several; only
+empty documents are skipped. A duplicate key in a mapping is an error, also in JSON.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from kube_sync.errors import NO_JSON, Misconfigured, Terminal
 from kube_sync.yamlnodes import NotYaml, Rules, documents, plain
 
-_DEFAULT: Final = "default"  # the namespace of what names none
+_DEFAULT: Final = "default"  # the namespace of an object that sets none
 _ENDINGS: Final = frozenset({".yaml", ".yml", ".json"})
 _NOTHING: Final = "no YAML or JSON file lies in this folder"
 _RULES: Final = Rules(keys_become_text=True)
@@ -28,25 +28,25 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One object, and the file that it is from."""
+    """One object, and the file it was read from."""
 
     file: str
     object: Json
-    place: str = ""  # in the file: which document, which item of a List; empty where it is alone
+    place: str = ""  # position in the file: document, item of a List; empty if it is alone
 
     @property
     def where(self) -> str:
-        """The file, and the place in it: `policies.yaml, document 2 (line 14)`."""
+        """The file and the position in it: `policies.yaml, document 2 (line 14)`."""
         return f"{self.file}, {self.place}" if self.place else self.file
 
     @property
     def kind(self) -> str:
-        """Its kind, empty if it says none."""
+        """Its kind, empty if it has none."""
         return str(self.object.get("kind") or "")
 
     @property
     def api_group(self) -> str:
-        """The API group that it says it is of, empty for the core group."""
+        """The API group in its apiVersion, empty for the core group."""
         group, slash, _ = str(self.object.get("apiVersion") or "").partition("/")
         return group if slash else ""
 
@@ -57,7 +57,7 @@ class Document:
         return found if isinstance(found, dict) else {}
 
     def namespace(self, asked: str | None) -> str:
-        """Return where it would be, as kubectl finds it. Raises Misconfigured."""
+        """Return its namespace, by kubectl's rules. Raises Misconfigured."""
         own = self.metadata.get("namespace")
         if own and asked and own != asked:
             name = self.metadata.get("name", "")
@@ -66,7 +66,7 @@ class Document:
         return str(own or asked or _DEFAULT)
 
     def name(self) -> str:
-        """Return its name. Raises Misconfigured where it has none."""
+        """Return its name. Raises Misconfigured if it has none."""
         found = self.metadata.get("name")
         if not isinstance(found, str) or not found:
             msg = f"{self.where}: a {self.kind} without metadata.name"
@@ -75,7 +75,7 @@ class Document:
 
 
 def is_manifest(file: Path) -> bool:
-    """Tell whether a file may have objects in it, by its name."""
+    """Return whether a file may contain objects, by its suffix."""
     return file.suffix in _ENDINGS
 
 
@@ -87,7 +87,7 @@ def read_files(
 ) -> list[Document]:
     """Return the objects of files, of the wanted files in folders, and of standard input for "-".
 
-    Without `objects_only`, a list is a document whose object has it as `items`, and other values
+    Without `objects_only`, a list becomes a document with the list as `items`, and other values
     that are no mapping are skipped; otherwise both are errors. Raises Misconfigured, Terminal.
     """
     found = [one for path in paths for file in _files(path, wanted) for one in _read(file)]
@@ -97,7 +97,7 @@ def read_files(
 def files_of(path: Path, wanted: Callable[[Path], bool], nothing: str) -> list[Path]:
     """Return a file itself, or the wanted files below a folder that are not hidden, in order.
 
-    Raises Misconfigured, with `nothing` as what is wrong with a folder that holds none.
+    Raises Misconfigured, with `nothing` as the message for a folder without any.
     """
     if not path.exists():
         msg = f"{path}: there is no such folder or file"
@@ -112,7 +112,7 @@ def files_of(path: Path, wanted: Callable[[Path], bool], nothing: str) -> list[P
 
 
 def text_of(file: str) -> str:
-    """Return what a file says, or standard input for "-". Raises Terminal, naming it."""
+    """Return the text of a file, or of standard input for "-". Raises Terminal, naming it."""
     try:
         return (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode()
     except OSError as error:
@@ -136,7 +136,7 @@ def _called(file: str) -> str:
 
 
 def _read(file: str) -> list[Document]:
-    """Return the documents of a file, whatever they are."""
+    """Return the documents of a file, of whatever type."""
     name, text = _called(file), text_of(file)
     try:
         found = _parsed(text)
@@ -151,17 +151,17 @@ def _read(file: str) -> list[Document]:
 
 
 def _parsed(text: str) -> list[tuple[int, Any]]:
-    """Return the documents of a text, each with the row in which it begins. Raises NotYaml."""
+    """Return the documents of a text, each with its first line number. Raises NotYaml."""
     try:
-        # JSON is YAML, too, but what `kubectl get` prints is long, and this many times faster.
-        msgspec.json.decode(text)  # knows no NaN and no half of a surrogate pair, which json does
+        # JSON is YAML too, but `kubectl get` output is long, and this is many times faster.
+        msgspec.json.decode(text)  # rejects NaN and half surrogate pairs, which json accepts
         return [(1, json.loads(text, object_pairs_hook=_once))]
     except (*NO_JSON, ValueError):
         return [(node.row, plain(node)) for node in documents(text, _RULES)]
 
 
 def _once(members: list[tuple[str, Any]]) -> Json:
-    """Return a JSON object. Raises ValueError for a key that is twice in it."""
+    """Return a JSON object. Raises ValueError for a duplicate key."""
     found = dict(members)
     if len(found) < len(members):
         raise ValueError
@@ -182,7 +182,7 @@ def _objects(document: Document, *, objects_only: bool) -> Iterator[Document]:
         return
     items = value.get("items")
     if document.kind.endswith("List") and isinstance(items, list):
-        # What the API server lists says only here of which kind it is.
+        # The items of a List omit their kind; only the List states it.
         kind = document.kind.removesuffix("List")
         shared = {"apiVersion": value.get("apiVersion"), "kind": kind} if kind else {}
         for number, item in enumerate(items, 1):

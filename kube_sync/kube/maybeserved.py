@@ -1,8 +1,8 @@
-"""A collection of a kind that need not be installed.
+"""List and watch a custom resource that need not be installed.
 
-Keeps true: a kind that is known not to be there is an empty collection, and nothing is wrong; it is
-looked for until it comes. What only seems not to be there raises, so that what was seen stands
-(`availability.py` tells the two apart).
+Invariant: a kind that is confirmed to be missing is an empty collection and no error; discovery is
+polled until it is served. An unconfirmed 404 raises, so that the cache keeps its objects
+(`availability.py` distinguishes the two).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from kube_sync.kube.discovery import is_served
 from kube_sync.objects import GroupVersionResource
 from kube_sync.runtime.backoff import Sleep
 
-_ABSENT: Final = ResourceVersion("")  # of a collection that is not there
+_ABSENT: Final = ResourceVersion("")  # the resourceVersion of a collection that is not served
 _LOOK_SECONDS: Final = 5.0
 
 
 class MaybeServed:
-    """All objects of one custom resource in one namespace, none where it is not installed."""
+    """All objects of one custom resource in one namespace, none if it is not installed."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class MaybeServed:
                     begun = True
                     yield page
         except (NotFound, Refused) as error:
-            if begun:  # what was on the first pages may be gone with the kind
+            if begun:  # objects of the first pages may be gone with the kind
                 msg = f"{self._gvr}: the LIST broke off: {error}"
                 raise Retriable(msg) from error
             if isinstance(error, Refused) and not await self._source.availability.is_gone():
@@ -56,10 +56,10 @@ class MaybeServed:
             yield Page([], _ABSENT)
 
     async def watch(self, since: ResourceVersion) -> AsyncGenerator[Event]:
-        """Yield what changed after `since`. Raises SyncError; Expired if the kind came or went."""
+        """Yield changes after `since`. Raises SyncError; Expired if the kind came or went."""
         if since == _ABSENT:
             while not await is_served(self._client, self._gvr):
-                yield Event("CONNECTED", since)  # that there is none is current
+                yield Event("CONNECTED", since)  # the empty collection is current
                 await self._sleep(_LOOK_SECONDS)
             msg = f"{self._gvr} is served now"
             raise Expired(msg)

@@ -1,9 +1,9 @@
-"""The metadata of an object (meta/v1 ObjectMeta), for whoever reads a few objects.
+"""The metadata of an object (meta/v1 ObjectMeta), for code that reads a few objects.
 
-Keeps true: the types are those that the API server guarantees of what it stores; a field that is
-missing has its zero value. An object whose metadata has other types is not decoded at all. So what
-reads objects by the thousand (every field costs) or objects that no API server has looked at yet
-(every field may be of another type) declares the few fields that it needs itself.
+Invariant: the types are those that the API server guarantees for stored objects; a missing field
+has its zero value. An object whose metadata has other types is not decoded at all. Code that reads
+thousands of objects (each field costs time), or objects that no API server has validated yet (each
+field may have another type), declares the few fields that it needs itself.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ _SECONDS: Final = "%Y-%m-%dT%H:%M:%S"
 
 
 def time_text(moment: datetime) -> str:
-    """Return a moment as meta/v1 Time."""
+    """Format a moment as meta/v1 Time."""
     return moment.astimezone(UTC).strftime(f"{_SECONDS}Z")
 
 
 def micro_time(moment: datetime) -> str:
-    """Return a moment as meta/v1 MicroTime."""
+    """Format a moment as meta/v1 MicroTime."""
     return moment.astimezone(UTC).strftime(f"{_SECONDS}.%fZ")
 
 
 class State(NamedTuple):
-    """A state of an object."""
+    """The uid and resourceVersion of an object."""
 
     uid: str
-    version: int  # resourceVersion; 0 where it is no number
+    version: int  # resourceVersion; 0 if it is not a number
 
     def is_later(self, other: State) -> bool:
-        """Tell whether it is a later state of the same object."""
+        """Return whether it is a later state of the same object."""
         return self.uid == other.uid and 0 < other.version < self.version
 
 
 def state_of(uid: object, version: object) -> State:
-    """Return a state by its uid and resourceVersion, whatever they are."""
+    """Return a State from a uid and a resourceVersion of any type."""
     known = isinstance(version, str) and version.isdecimal()
     return State(str(uid or ""), int(str(version)) if known else 0)
 
 
 class OwnerReference(msgspec.Struct, rename="camel"):
-    """An object on which this one depends."""
+    """An owner of the object."""
 
     api_version: str = ""
     kind: str = ""
@@ -53,7 +53,7 @@ class OwnerReference(msgspec.Struct, rename="camel"):
 
 
 class ObjectMeta(msgspec.Struct, rename="camel"):
-    """The fields that are read somewhere; null is None, as it is of Go's maps and times."""
+    """The ObjectMeta fields that are used here; a JSON null is None, as for Go's maps and times."""
 
     name: str = ""
     namespace: str = ""
@@ -67,13 +67,13 @@ class ObjectMeta(msgspec.Struct, rename="camel"):
 
 
 class NamedObjectMeta(ObjectMeta, kw_only=True):
-    """The metadata of an object that is refused where it has no name."""
+    """The metadata of an object that must have a name."""
 
     name: str
 
 
 class PartialObjectMetadata(msgspec.Struct):
-    """An object of any kind, and of it the metadata alone."""
+    """The metadata of an object of any kind."""
 
     metadata: ObjectMeta
 
@@ -82,5 +82,5 @@ _objects = msgspec.json.Decoder(PartialObjectMetadata)
 
 
 def object_meta(body: bytes) -> ObjectMeta:
-    """Return the metadata of an object as JSON. Raises what `errors.NO_JSON` names."""
+    """Decode the metadata of an object. Raises the errors in `errors.NO_JSON`."""
     return _objects.decode(body).metadata

@@ -1,10 +1,10 @@
-"""JSON that is nested more deeply than Python's stack lets it be read.
+"""Truncate JSON that is nested too deeply for Python's parsers.
 
-Kubernetes lets 10,000 levels through. One such object would hide all others of its LIST, and end
-its WATCH again and again; so it is cut, by a scan that calls itself for no level.
+Kubernetes accepts 10,000 levels. One such object would hide all others of its LIST, and end its
+WATCH again and again; so this module cuts it with a scan that is not recursive.
 
-Of a built-in kind only `metadata.managedFields` can be nested so deeply, and whoever may write an
-object may write that. Nobody decides by it: without it such an object is read like any other.
+Of a built-in kind only `metadata.managedFields` can be nested so deeply, and anybody who may write
+an object may write them. No decision depends on them: without them the object is read normally.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ DEEPEST: Final = (
     500  # levels that are kept; Python's own limit is 1,000 calls, the callers' included
 )
 _TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
-# Nobody can have written it into an object before.
+# Random, so that no object can contain it already.
 _MARK: Final = f'"cut-{secrets.token_hex(16)}"'.encode()
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encode = msgspec.json.Encoder().encode
 
 
 def is_deep(body: bytes) -> bool:
-    """Tell whether JSON is nested more than 500 levels deep, which somebody could fail to read."""
+    """Return whether JSON is nested more than 500 levels deep: a parser could fail on it."""
     if body.count(b"{") + body.count(b"[") <= DEEPEST:  # as of nearly all objects
         return False
     return is_cut(shallow(body))
 
 
 def shallow(body: bytes) -> bytes:
-    """Return JSON with a mark in place of whatever is nested more than 500 levels deep."""
+    """Replace everything that is nested more than 500 levels deep by a mark."""
     parts: list[bytes] = []
     depth = start = 0
     for token in _TOKEN.finditer(body):
@@ -49,19 +49,19 @@ def shallow(body: bytes) -> bytes:
                 parts.append(_MARK)
                 start = token.end()
             depth -= 1
-    # What is not closed is no JSON, and has no end that is worth keeping.
+    # Unclosed nesting is invalid JSON; its remainder is dropped.
     return b"".join(parts if depth > DEEPEST else [*parts, body[start:]])
 
 
 def is_cut(body: bytes) -> bool:
-    """Tell whether something was cut out of what `shallow` returned."""
+    """Return whether `shallow` replaced something in its result."""
     return _MARK in body
 
 
 def unmanaged(body: bytes) -> bytes | None:
-    """Return the JSON of an object without managedFields that are nested too deeply.
+    """Return an object's JSON without managedFields that are nested too deeply.
 
-    None: something else of it is, or it is no object.
+    None: another part is nested too deeply, or it is no object.
     """
     try:
         whole = _fields.decode(shallow(body))

@@ -1,10 +1,10 @@
-"""The ways in which annotations and statuses are written.
+"""Patches of annotations and statuses.
 
-Server-side apply for what a decision wants (the field manager owns exactly these keys; the uid
-makes sure that it is the object that was decided on, the resourceVersion that it is the state of
-it that was read); a JSON Patch, bound to both too, to take away what no field manager owns or to
-give it back; a merge patch, bound to the resourceVersion, for a status on somebody else's object;
-server-side apply of the subresource for a status that is a kind's own.
+- Server-side apply for what a decision wants: the field manager owns exactly these keys; uid and
+  resourceVersion bind it to the object and the state that the decision was made on.
+- JSON Patch, bound to both too, to remove or restore what no field manager owns.
+- Merge patch, bound to the resourceVersion, for a status annotation on a foreign object.
+- Server-side apply of the status subresource for a kind's own status.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from kube_sync.errors import Conflict, NotFound, Terminal
 from kube_sync.kube.client import KubeClient
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
-# Of every patch that does not fit (apiserver, endpoints/handlers/patch.go); a refused value is
-# named instead.
+# The message for every patch that does not fit (apiserver, endpoints/handlers/patch.go); for an
+# invalid value the message names it.
 _TEST_FAILED = "the server rejected our request due to an error in our request"
 _METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectReference:
-    """One object of a kind, and no other one of its name."""
+    """One object of a kind, identified by its uid."""
 
     gvr: GroupVersionResource
     kind: str
@@ -37,21 +37,21 @@ class ObjectReference:
 
 
 class Applied(Protocol):
-    """What an object is to have, and in which state it was when that was found out."""
+    """The wanted metadata of an object, and the state of the object that it was computed from."""
 
     @property
     def uid(self) -> str:
-        """The object's."""
+        """The object's uid."""
         ...
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """All of them that the manager owns from now on."""
+        """All annotations that the manager owns from now on."""
         ...
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """The same of labels."""
+        """All labels that the manager owns from now on."""
         ...
 
     @property
@@ -61,21 +61,21 @@ class Applied(Protocol):
 
 
 class Amended(Protocol):
-    """What is to be set or removed (None) of an object in which state."""
+    """The metadata to set or remove (None) of an object in a given state."""
 
     @property
     def uid(self) -> str:
-        """The object's."""
+        """The object's uid."""
         ...
 
     @property
     def annotations(self) -> Mapping[str, str | None]:
-        """Those that change."""
+        """The annotations that change."""
         ...
 
     @property
     def labels(self) -> Mapping[str, str | None]:
-        """The same of labels."""
+        """The labels that change."""
         ...
 
     @property
@@ -85,7 +85,7 @@ class Amended(Protocol):
 
     @property
     def bare(self) -> Collection[str]:
-        """Which of `annotations` and `labels` the object has none of."""
+        """Those of `annotations` and `labels` that the object lacks entirely."""
         ...
 
 
@@ -97,14 +97,14 @@ async def apply_metadata(
     wanted: Applied,
     manager: str,
 ) -> None:
-    """Make `manager` own these annotations and labels, whoever wrote them before.
+    """Apply annotations and labels (server-side apply), and take their ownership by force.
 
-    Raises SyncError: NotFound when the object is gone, also when another one has its name,
-    Conflict when it has changed.
+    Raises SyncError: NotFound when the object is gone or replaced by another of its name, Conflict
+    when it has changed.
     """
     metadata: dict[str, Any] = {"name": key.name, "uid": wanted.uid}
     metadata["annotations"] = dict(wanted.annotations)
-    # Left out where there are none: an apply gives up what it does not name, and so they go.
+    # Omitted if empty: an apply gives up the fields that it does not name, so they are removed.
     metadata |= {"labels": dict(wanted.labels)} if wanted.labels else {}
     metadata |= {"resourceVersion": wanted.version} if wanted.version else {}
     body = {
@@ -120,7 +120,7 @@ async def apply_metadata(
             params={"fieldManager": manager, "force": "true"},
             body=msgspec.json.encode(body),
             content_type="application/apply-patch+yaml",
-            # The answer is not needed: ask for the smallest there is.
+            # The answer is not needed: request the smallest.
             accept=_METADATA,
         )
 
@@ -132,10 +132,10 @@ async def apply_status(
     manager: str,
     accept: str = _METADATA,
 ) -> bytes:
-    """Make `manager` own these fields of the status and no others of it, by the subresource.
+    """Apply these fields of the status subresource (server-side apply), and own no others of it.
 
-    Returns the answer, in the form that `accept` asks for; by default the smallest there is.
-    Raises SyncError: NotFound when the object is gone, also when another one has its name.
+    Returns the answer in the format of `accept`, by default the smallest. Raises SyncError:
+    NotFound when the object is gone or replaced by another of its name.
     """
     body = {
         "apiVersion": of.gvr.api_version,
@@ -147,7 +147,7 @@ async def apply_status(
         return await client.request(
             "PATCH",
             of.gvr.path(of.key.namespace, of.key.name) + "/status",
-            # Forced: the conditions are ours by their types, whoever wrote them last.
+            # Forced: we own the conditions of our types, whoever wrote them last.
             params={"fieldManager": manager, "force": "true"},
             body=msgspec.json.encode(body),
             content_type="application/apply-patch+yaml",
@@ -162,10 +162,10 @@ async def amend_metadata(
     wanted: Amended,
     manager: str,
 ) -> None:
-    """Set and remove annotations and labels, whoever owns them, in the name of `manager`.
+    """Set and remove annotations and labels by a JSON Patch, whoever owns them.
 
-    Raises SyncError: NotFound when the object is gone, Conflict when it has changed or another one
-    has its name.
+    Raises SyncError: NotFound when the object is gone, Conflict when it has changed or was replaced
+    by another of its name.
     """
     with changed_if_untrue():
         await client.request(
@@ -186,7 +186,7 @@ async def annotate(
     annotations: Mapping[str, str | None],
     manager: str,
 ) -> None:
-    """Set annotations, or remove them (None), if the object is still at `version`.
+    """Set annotations, or remove them (None), if the object is still at resourceVersion `version`.
 
     Raises SyncError: Conflict when it is not.
     """
@@ -202,7 +202,7 @@ async def annotate(
 
 
 def _operations(wanted: Amended) -> Iterator[dict[str, Any]]:
-    """Yield a JSON Patch (RFC 6902) that fits only the object in the state that was read."""
+    """Yield a JSON Patch (RFC 6902) that succeeds only for the state that was read."""
     yield {"op": "test", "path": "/metadata/uid", "value": wanted.uid}
     yield {"op": "test", "path": "/metadata/resourceVersion", "value": wanted.version}
     for name, values in (("annotations", wanted.annotations), ("labels", wanted.labels)):
@@ -211,7 +211,7 @@ def _operations(wanted: Amended) -> Iterator[dict[str, Any]]:
             continue
         for key, value in sorted(values.items()):
             path = f"/metadata/{name}/" + key.replace("~", "~0").replace("/", "~1")
-            # `add` replaces a member that is there (section 4.1).
+            # `add` replaces an existing member (section 4.1).
             yield (
                 {"op": "remove", "path": path}
                 if value is None
@@ -225,11 +225,11 @@ def _operations(wanted: Amended) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def gone_if_another() -> Iterator[None]:
-    """Tell by what the API server says of the uid that the object is not there any more."""
+    """Raise NotFound if the API server reports a uid mismatch: the object was replaced."""
     try:
         yield
     except (Conflict, Terminal) as error:
-        # In these words: registry/generic "uid mismatch", and metadata.uid is immutable.
+        # The messages: registry/generic "uid mismatch", and metadata.uid is immutable.
         if "uid mismatch" in str(error) or "metadata.uid" in str(error):
             raise NotFound(str(error)) from error
         raise
@@ -237,7 +237,7 @@ def gone_if_another() -> Iterator[None]:
 
 @contextmanager
 def changed_if_untrue() -> Iterator[None]:
-    """Tell a `test` that failed, which is a 422 too, from a value that is refused."""
+    """Raise Conflict for a failed `test`, which is a 422 like an invalid value."""
     try:
         yield
     except Terminal as error:

@@ -1,12 +1,12 @@
-"""PlacementDecisions of SIG Multicluster: what they look like, and the three ways to touch them.
+"""Read, apply and delete PlacementDecisions of SIG Multicluster.
 
 The shape is that of `multicluster.x-k8s.io/v1alpha1` in kubernetes-sigs/cluster-inventory-api, its
 meaning that of KEP-5313: data only, at most 100 clusters in one object (a slice), slices of one
 decision tied together by labels. Not the kind of the same name of Open Cluster Management.
 
-Keeps true: what does not carry our label, our schedulerName and the mark of the resource that it
-is for is somebody else's, and is neither overwritten nor deleted. A change or a deletion is bound
-to the state that was read.
+Invariant: an object without our label, our schedulerName and our annotation that names the placed
+resource belongs to another writer, and is neither overwritten nor deleted. A change or a deletion
+is bound to the state that was read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _GROUP, _VERSION = "multicluster.x-k8s.io", "v1alpha1"
 PLACEMENT_DECISIONS: Final = GroupVersionResource(_GROUP, _VERSION, "placementdecisions")
 CLUSTER_PROFILES: Final = GroupVersionResource(_GROUP, _VERSION, "clusterprofiles")
 
-# KEP-5313, "API Definition"; the last one of cluster-inventory-api, placementdecision_types.go.
+# KEP-5313, "API Definition"; PLACEMENT_KEY: cluster-inventory-api, placementdecision_types.go.
 DECISION_KEY: Final = f"{_GROUP}/decision-key"
 DECISION_INDEX: Final = f"{_GROUP}/decision-index"
 PLACEMENT_KEY: Final = f"{_GROUP}/placement-key"
@@ -42,7 +42,7 @@ _SCHEDULER = "kube-sync"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One cluster of a placement, by the ClusterProfile that stands for it."""
+    """One cluster of a placement, by its ClusterProfile."""
 
     cluster: str
     namespace: str
@@ -51,7 +51,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The resource that a slice is about, and goes with."""
+    """The placed resource: the owner of the slice, which is garbage-collected with it."""
 
     api_version: str
     kind: str
@@ -61,18 +61,18 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """One PlacementDecision as it is to be."""
+    """The wanted state of one PlacementDecision."""
 
     key: ObjectKey
-    placed: str  # the mark of the resource it is for
-    labels: Mapping[str, str]  # those of KEP-5313
+    placed: str  # identifies the resource that is placed
+    labels: Mapping[str, str]  # the labels of KEP-5313
     owner: Owner
     choices: tuple[Choice, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """One PlacementDecision of ours as the API server holds it."""
+    """One PlacementDecision of ours as the API server stores it."""
 
     key: ObjectKey
     uid: str
@@ -83,7 +83,7 @@ class Published:
     choices: tuple[Choice, ...]
 
     def is_as(self, wanted: Slice) -> bool:
-        """Tell whether nothing would have to be written."""
+        """Return whether it already equals the wanted slice."""
         same = (self.placed, self.labels, self.choices) == (
             wanted.placed,
             wanted.labels,
@@ -92,7 +92,7 @@ class Published:
         return same and wanted.owner in self.owners
 
     def is_later(self, other: Published) -> bool:
-        """Tell whether it is a later state of the same object."""
+        """Return whether it is a later state of the same object."""
         return state_of(self.uid, self.version).is_later(state_of(other.uid, other.version))
 
 
@@ -116,7 +116,7 @@ _objects = msgspec.json.Decoder(_Object)
 
 
 def published(body: bytes) -> Published | None:
-    """Read a PlacementDecision; None for one that is not ours, or of a shape not known here."""
+    """Parse a PlacementDecision; None if it is not ours, or has an unknown shape."""
     try:
         found = _objects.decode(body)
     except NO_JSON:
@@ -140,12 +140,12 @@ def published(body: bytes) -> Published | None:
 
 
 def published_item(item: Item) -> Published | None:
-    """Read a PlacementDecision out of a collection."""
+    """Parse a PlacementDecision of a collection."""
     return published(item.body)
 
 
 class PlacementDecisionApi:
-    """PlacementDecisions of one API server, written in one field manager's name."""
+    """Reads and writes the PlacementDecisions of one API server, as one field manager."""
 
     def __init__(self, client: KubeClient, manager: str) -> None:
         self._client = client
@@ -159,14 +159,14 @@ class PlacementDecisionApi:
         return self._kinds[gvr]
 
     async def apply(self, wanted: Slice, found: Published | None) -> Published:
-        """Make a slice as wanted; `found` is what was read of it.
+        """Apply a slice; `found` is its state as it was read, None if unknown.
 
-        Raises SyncError: Conflict when it has changed, or is somebody else's, who may give it up
-        without that a watch of ours tells.
+        Raises SyncError: Conflict when it has changed or belongs to another writer; no watch event
+        of ours may follow when that writer gives it up.
         """
-        # An apply takes over what is there; so what we know nothing of is looked at first.
+        # An apply takes over an existing object, so look for one first.
         found = found or await self._find(wanted)
-        # Without force: whoever creates it meanwhile keeps it, and the answer is a Conflict.
+        # Not forced: if somebody creates it meanwhile they keep it, and the answer is a Conflict.
         params = {"fieldManager": self._manager, "force": "true" if found else "false"}
         answer = await self._client.request(
             "PATCH",
@@ -181,7 +181,7 @@ class PlacementDecisionApi:
         return written
 
     async def delete(self, found: Published) -> None:
-        """Delete a slice that is as it was read; one that is gone is fine. Raises SyncError."""
+        """Delete a slice if it is as it was read; no error if it is gone. Raises SyncError."""
         preconditions = {"uid": found.uid, "resourceVersion": found.version}
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
         with suppress(NotFound):
@@ -211,7 +211,7 @@ def _document(wanted: Slice, found: Published | None) -> dict[str, Any]:
         "namespace": wanted.key.namespace,
         "labels": {_MANAGED_BY: _OURS, **wanted.labels},
         "annotations": {_PLACED: wanted.placed},
-        # Neither the controller of it, nor in the way of its owner's deletion.
+        # Neither `controller` nor `blockOwnerDeletion`.
         "ownerReferences": [
             {
                 "apiVersion": owner.api_version,

@@ -1,9 +1,9 @@
-"""PlacementPolicies as the API server holds them.
+"""Cache of PlacementPolicies.
 
-Keeps true: the one at fault delays no other. An object of another shape than its definition says
-(the definition may have been another when it was stored) is held as a policy that cannot be read:
-it may be policy, so it counts, and nobody knows what it says, so what it said before stands. What
-is not meant to decide (its stage says so) is no policy; it is held beside them, to be told so.
+Invariant: an invalid policy delays no other. An object that does not match its definition (which
+may have been another when it was stored) is cached as an unreadable policy: it counts as policy,
+and its last readable state stays in force. A staged object is not in force; it is cached apart so
+that its status can say so.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ PLACEMENT_POLICIES: Final = GroupVersionResource(
     "policy.kube-sync.io", "v1alpha1", "placementpolicies"
 )
 KIND: Final = "PlacementPolicy"
-# Part of a module's id, and of the name of a file when it is compiled: as in the definition.
+# Part of a module's id, and the file name for the compiler: as in the definition.
 _NAME: Final = re.compile(r"[A-Za-z0-9][-._A-Za-z0-9]{0,122}\.rego")
 _LONGEST_NAME: Final = 200  # characters
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementPolicy:
-    """One of them; `key` is what it goes by among all policies."""
+    """One PlacementPolicy; `key` identifies it among policies of all kinds."""
 
     key: ObjectKey
     version: str
@@ -48,15 +48,15 @@ class PlacementPolicy:
     stage: str
     modules: Mapping[str, str]  # source by OPA's policy id
     conditions: tuple[Mapping[str, Any], ...] = ()
-    unreadable: str | None = None  # why nobody knows what it says
-    stands_for: ObjectKey | None = None  # what it would replace; None of an active one
-    staged: object = None  # what its status says of its stage
-    # Our annotations on a staged one: on which terms it is.
+    unreadable: str | None = None  # why it cannot be read
+    stands_for: ObjectKey | None = None  # what it would replace; None if active
+    staged: object = None  # the `staged` field of its status
+    # Our annotations on a staged one: the terms of its stage.
     terms: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def counts(self) -> bool:
-        """Whether it is meant to decide."""
+        """Whether it is in force."""
         return self.stage == ACTIVE
 
 
@@ -93,9 +93,9 @@ class _Versioned(msgspec.Struct, rename="camel"):
 
 
 def read_policy(item: Item, rego_version: int = V1) -> PlacementPolicy:
-    """Return what a PlacementPolicy says, or that it cannot be read.
+    """Parse a PlacementPolicy, or mark it as unreadable.
 
-    `rego_version` is that of modules that state none.
+    `rego_version` is that of modules that set none.
     """
     try:
         found = msgspec.json.decode(item.body, type=_Object)
@@ -129,10 +129,10 @@ def read_policy(item: Item, rego_version: int = V1) -> PlacementPolicy:
 
 
 class PlacementPolicies(Cache[PlacementPolicy]):
-    """Those of one namespace; what it iterates over and counts is meant to decide."""
+    """Caches the PlacementPolicies of one namespace; iteration and `len` cover those in force."""
 
     def __init__(self, namespace: str, news: Callable[[], None], rego_version: int = V1) -> None:
-        """Call `news` after each change; modules that state no version are of `rego_version`."""
+        """Call `news` after each change; `rego_version` is that of modules that set none."""
         read = partial(read_policy, rego_version=rego_version)
         super().__init__(read, lambda _changes: news())
         self.namespace = namespace
@@ -145,17 +145,17 @@ class PlacementPolicies(Cache[PlacementPolicy]):
 
     @property
     def staged(self) -> Iterator[PlacementPolicy]:
-        """Those that are not meant to decide."""
+        """The policies that are not in force."""
         return (policy for policy in self.objects.values() if not policy.counts)
 
     @property
     def candidates(self) -> Iterator[PlacementPolicy]:
-        """Those that are only compiled."""
+        """The candidates: policies that are only compiled."""
         return (policy for policy in self.objects.values() if policy.stage == CANDIDATE)
 
 
 def placement_policies(policies: Policies, news: Callable[[], None]) -> list[PlacementPolicies]:
-    """Return a Store for each policy namespace."""
+    """Return one cache for each policy namespace."""
     return [
         PlacementPolicies(name, news, policies.rego_version)
         for name in dict.fromkeys(policies.namespaces)
@@ -168,7 +168,7 @@ def _unreadable(item: Item, reason: str) -> PlacementPolicy:
 
 
 def _modules(key: ObjectKey, modules: Sequence[_Module]) -> dict[str, str]:
-    """Return sources by id. Raises ValueError for names that mean no module, or two."""
+    """Return sources by module id. Raises ValueError for invalid and for duplicate names."""
     if not modules:
         msg = "it has no modules"
         raise ValueError(msg)
@@ -183,17 +183,17 @@ def _modules(key: ObjectKey, modules: Sequence[_Module]) -> dict[str, str]:
 
 
 def _version(spec: object, labels: Mapping[str, str]) -> int | None:
-    """Return the version of Rego that it states, the field before the label. Raises ValueError."""
+    """Return the stated Rego version: the field, else the label. Raises ValueError."""
     stated = msgspec.convert(spec, _Versioned).rego_version
     return labelled_version(labels) if stated is None else parsed_version(stated, "regoVersion")
 
 
 def _stage(spec: object, labels: Mapping[str, str]) -> str:
-    """Return the stage: active only where nothing says otherwise, field or label."""
+    """Return the stage: active unless the field or the label says otherwise."""
     try:
         said = msgspec.convert(spec, _Staged).stage
     except msgspec.ValidationError:
-        said = ACTIVE  # it may be: what cannot be read counts
+        said = ACTIVE  # an unreadable stage counts as active
     return said if said != ACTIVE else stage_of(labels)
 
 
@@ -201,7 +201,7 @@ def _conditions(status: object) -> tuple[Mapping[str, Any], ...]:
     try:
         return tuple(msgspec.convert(status, _Status).conditions or ())
     except msgspec.ValidationError:
-        return ()  # they are written anew
+        return ()  # they will be rewritten
 
 
 def _staged(status: object) -> object:

@@ -1,13 +1,12 @@
-"""Policy ConfigMaps as the API server holds them.
+"""Caches of policy ConfigMaps.
 
 In a policy namespace a ConfigMap is policy if it has at least one key that ends in `.rego`; its
-other keys are not. Where labels count, one that carries the label of policies is policy with every
-key, and one that carries the label of data is none, as for kube-mgmt. A ConfigMap that is not
-policy is ignored and does not count; one that is in both ways is held once. One of any stage that
-is not the active one does not count, and is held apart. A file that is no text in UTF-8, which
-kubectl puts into `binaryData` without a word, is no reason to take what it replaces for gone: such
-a policy counts and cannot be read, and so does one whose label names no version of Rego. A module's
-text states the version that it is in where that is not v1 (`regoversion.py`).
+other keys are ignored. Where labels count, a ConfigMap with the policy label is policy with all its
+keys, and one with the data label is none, as for kube-mgmt. Other ConfigMaps are ignored. One that
+is policy in both ways is cached once. One of any stage other than active is not in force, and is
+cached apart. kubectl silently puts a file that is not UTF-8 into `binaryData`; that must not unload
+the policy it replaces, so such a policy counts as unreadable. So does one whose label names no
+version of Rego. A module states its Rego version in its text if that is not v1 (`regoversion.py`).
 """
 
 from __future__ import annotations
@@ -51,13 +50,13 @@ class PolicyMap:
     key: ObjectKey
     version: str
     modules: Mapping[str, str]  # source by OPA's policy id, `<namespace>/<name>/<key>`
-    status: str | None  # what its status annotation says
+    status: str | None  # the value of its status annotation
     born: str = ""  # creationTimestamp (RFC 3339, in UTC): sorts as text
     stage: str = ACTIVE
-    stands_for: ObjectKey | None = None  # what it would replace; None of an active one
-    # Our annotations on a staged one: on which terms it is.
+    stands_for: ObjectKey | None = None  # what it would replace; None if active
+    # Our annotations on a staged one: the terms of its stage.
     terms: Mapping[str, str] = field(default_factory=dict[str, str])
-    unreadable: str | None = None  # why it cannot be read; it counts all the same
+    unreadable: str | None = None  # why it cannot be read; it counts as policy all the same
 
 
 def parse(
@@ -66,10 +65,10 @@ def parse(
     elsewhere: Collection[str] = (),
     rego_version: int = V1,
 ) -> PolicyMap | None:
-    """Return the policy in a ConfigMap, of whatever stage, None if there is none.
+    """Parse the policy of a ConfigMap, of any stage; None if it is no policy.
 
-    `labelled` says which labels count; what lies in `elsewhere` is somebody else's to hold;
-    `rego_version` is that of modules that state none.
+    `labelled` names the labels that count; another cache holds the namespaces in `elsewhere`;
+    `rego_version` is that of modules that set none.
     """
     if item.key.namespace in elsewhere:
         return None
@@ -99,9 +98,9 @@ def parse(
 
 
 class PolicyMaps(ConfigMaps[PolicyMap]):
-    """The policies of one namespace, or of all that carry the label.
+    """Caches the policy ConfigMaps of one namespace, or of all with the label.
 
-    What it iterates over and counts is meant to decide.
+    Iteration and `len` cover those in force.
     """
 
     def __init__(
@@ -125,18 +124,18 @@ class PolicyMaps(ConfigMaps[PolicyMap]):
 
     @property
     def staged(self) -> Iterator[PolicyMap]:
-        """Those that are not meant to decide yet, by their stage."""
+        """The policies that are staged and not in force yet, without candidates."""
         apart = (ACTIVE, CANDIDATE)
         return (policy for policy in super().__iter__() if policy.stage not in apart)
 
     @property
     def candidates(self) -> Iterator[PolicyMap]:
-        """Those that are only compiled."""
+        """The candidates: policies that are only compiled."""
         return (policy for policy in super().__iter__() if policy.stage == CANDIDATE)
 
 
 def policy_maps(policies: Policies, news: Callable[[], None]) -> list[PolicyMaps]:
-    """Return a Store for each place where policies may be, so that none is in two of them."""
+    """Return one cache for each place with policies, so that no policy is in two of them."""
     labelled, own, version = policies.labelled, policies.namespaces, policies.rego_version
     places = _places(labelled)
     found = [
@@ -157,7 +156,7 @@ def policy_maps(policies: Policies, news: Callable[[], None]) -> list[PolicyMaps
 
 
 def data_maps(policies: Policies, news: Callable[[], None]) -> list[ConfigMaps[ConfigMap]]:
-    """Return a Store for each place where ConfigMaps with data may be."""
+    """Return one cache for each place that may have data ConfigMaps."""
     labelled = policies.labelled
     return [ConfigMaps(name, news, read_configmap, labelled.data) for name in _places(labelled)]
 

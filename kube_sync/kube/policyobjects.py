@@ -1,7 +1,7 @@
-"""The objects of one kind of policy, by name: whether there are any, and where, is all we need.
+"""Cache of which objects of a policy kind exist, by name, without their content.
 
-Keeps true: a kind that the API server does not know is one without objects, and known to be so;
-any other reason for not seeing them is none.
+Invariant: a kind that the API server does not know counts as listed and empty; any other failure
+does not.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kube_sync.kube.cache import Cache, Changes
 
 
 class PolicyObject:
-    """One policy; what it says is for the built-in rules to read."""
+    """One policy; its content is read by the built-in rules."""
 
     modules: Mapping[str, str] = {}
 
@@ -23,26 +23,26 @@ _POLICY: Final = PolicyObject()
 
 
 class PolicyObjects(Cache[PolicyObject]):
-    """The objects of one kind; a kind that is unknown has none."""
+    """Caches the objects of one kind; an unknown kind has none."""
 
     def __init__(self, news: Callable[[], None]) -> None:
-        """Call `news` when a policy comes or goes, and at the end of each LIST."""
+        """Call `news` when a policy is created or deleted, and at the end of each LIST."""
         super().__init__(
             lambda _item: _POLICY, self._changed, self._was_listed, when_unknown="empty"
         )
         self._news = news
-        self._namespaces: Counter[str] = Counter()  # how many of them are in each
+        self._namespaces: Counter[str] = Counter()  # number of policies in each namespace
         self._lacking = False
 
     def __iter__(self) -> Iterator[PolicyObject]:
         return iter(self.objects.values())
 
     def any_in(self, namespace: str) -> bool:
-        """Tell whether a namespace holds one; asked with each review."""
+        """Return whether a namespace has one; called for each admission review."""
         return self._namespaces[namespace] > 0
 
     def is_lacking(self) -> bool:
-        """Tell, once after each attempt, whether the API server said that it lacks the kind."""
+        """Return, once after each LIST, whether the API server lacked the kind."""
         lacking, self._lacking = self._lacking, False
         return lacking
 

@@ -1,10 +1,10 @@
 """Keep a Store equal to one Kubernetes collection, after client-go's Reflector.
 
-A Reflector lists, replaces the Store's content, then watches from where the list ended. It lists
-again only when told that its place is lost (410), and it never stops but by cancellation: what
-stands in its way is reported, in words, and tried again. It knows nothing of OPA.
+A Reflector lists, replaces the Store's content, then watches from the LIST's resourceVersion. It
+lists again only when that has expired (410), and it ends only by cancellation: it reports each
+error as text and retries. It knows nothing of OPA.
 
-Every turn of the loop waits, so no failure, and no watch that closes at once, can spin.
+Every iteration of the loop waits, so neither an error nor a watch that closes at once can spin.
 """
 
 from __future__ import annotations
@@ -24,44 +24,44 @@ from kube_sync.runtime.backoff import Backoff
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _EVENTS = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
-# A watch that lived this long (seconds) was a good one, even if nothing happened in it.
+# A watch that lived this long (seconds) was healthy, even without events.
 _LONG_ENOUGH = 5.0
 
 
 class ListerWatcher(Protocol):
-    """Where objects come from. It raises NotFound only if the kind is known to be gone."""
+    """Lists and watches a collection; raises NotFound only if the kind is confirmed to be gone."""
 
     def list(self) -> AsyncGenerator[Page]:
         """Yield the whole collection, page by page."""
         ...
 
     def watch(self, since: ResourceVersion) -> AsyncGenerator[Event]:
-        """Yield what changed after `since`."""
+        """Yield the changes after `since`."""
         ...
 
 
 class Store(Protocol):
-    """Where objects go. None of it may fail; only `page` may wait, so that a LIST slows down."""
+    """Receives the objects. No method may fail; only `page` may wait, which slows the LIST down."""
 
     async def page(self, items: Sequence[Item]) -> None:
-        """Take a part of a LIST; the first one after `finish` or `abandon` begins a new LIST."""
+        """Add one page of a LIST; the first page after `finish` or `abandon` begins a new LIST."""
         ...
 
     def finish(self, *, known: bool) -> None:
-        """Hold exactly what the pages held; `known` is false when the API server lacks the kind."""
+        """Replace the content with the pages; `known` is false if the API server lacks the kind."""
         ...
 
     def abandon(self) -> None:
-        """Forget the pages of a LIST that broke off."""
+        """Discard the pages of a LIST that broke off."""
         ...
 
     def apply(self, event: Event) -> None:
-        """Take one change in."""
+        """Apply one watch event."""
         ...
 
 
 class Reflector:
-    """One collection, one Store."""
+    """Keeps one Store equal to one collection."""
 
     def __init__(
         self,
@@ -75,10 +75,11 @@ class Reflector:
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`report` is told what stands in the way of a current Store, or None when nothing does.
+        """Call `report` with why the Store is not current, or with None when it is.
 
-        `behind` is told when the Store is not current although nothing failed: until `report` is
-        told None. `counted` is its name in metrics, where there may be any number of it.
+        `behind` is called when the Store is not current although nothing failed; it lasts until
+        `report` is called with None. `counted` replaces `name` in metrics, where the number of
+        names must be bounded.
         """
         self._name = name
         self._series = series = counted or name
@@ -90,14 +91,14 @@ class Reflector:
         self._clock = clock
         self._version: ResourceVersion | None = None
         self._why = "start"
-        # Looked up once: a label costs more than all else that is done for an event.
+        # Looked up once: `labels` costs more than the rest of the work for an event.
         self._counted = {t: metrics.reflector_events.labels(series, t) for t in _EVENTS}
         self._counted_other = metrics.reflector_events.labels(series, "other")
         self._bytes = metrics.reflector_bytes.labels(series)
-        metrics.reflector_failures.labels(series)  # 0 is told too: a first failure is a rise
+        metrics.reflector_failures.labels(series)  # export 0: a first failure is an increase
 
     async def run(self) -> NoReturn:
-        """List once, then watch for ever; list again only when told Expired."""
+        """List once, then watch forever; list again only after Expired."""
         while True:
             at_least = None
             try:
@@ -147,7 +148,7 @@ class Reflector:
         self._backoff.progressed()
 
     def _failed(self, error: SyncError) -> float | None:
-        """Note what went wrong; returns how long the server asked to be left alone, in seconds."""
+        """Record an error; return the server's Retry-After in seconds, if any."""
         metrics.reflector_failures.labels(self._series).inc()
         if isinstance(error, Expired):
             # Deletions may have been missed: only a LIST shows them.

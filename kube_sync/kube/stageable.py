@@ -1,9 +1,9 @@
-"""A policy of either kind as a person takes it from stage to stage: texts, stage and place.
+"""Read and patch a policy of either kind as `kube-sync stage` does: texts, stage and place.
 
-Texts go with the version of Rego that their object states for them, in its label or its field.
+A policy's texts belong to the Rego version that its object states, in its label or its field.
 
-Keeps true: a patch changes what it is for and nothing else; what holds what a policy was before is
-a ConfigMap that is no policy, and no two policies of one or either kind share it. Pure.
+Invariant: a patch changes only what it is for. The former version of a policy is kept in a
+ConfigMap that is no policy, and no two policies of either kind share one. Pure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kube_sync.regoversion import NAME
 Json = dict[str, Any]
 Texts = Mapping[str, str]
 
-_BEFORE: Final = "-before"  # of the name of what holds what a policy was
+_BEFORE: Final = "-before"  # suffix of the ConfigMap that holds the former version
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,53 +37,53 @@ class Stageable:
     labels: Mapping[str, str]
     stage: str
     texts: dict[str, str]  # by key of a ConfigMap, or by name of a module
-    rego_version: str | None = None  # that it states for all of them
+    rego_version: str | None = None  # the Rego version that it states for all of them
 
     @property
     def key(self) -> ObjectKey:
-        """Where it is."""
+        """The object's key."""
         return self.item.key
 
     @property
     def place(self) -> ObjectKey:
-        """Where what it stands for is, or would be."""
+        """The key of the object that it would replace."""
         return stands_for(self.item)
 
 
 class Kind(Protocol):
-    """One kind of policy."""
+    """The operations on one kind of policy."""
 
     @property
     def gvr(self) -> GroupVersionResource:
-        """Where its objects are."""
+        """The resource of the kind."""
         ...
 
     def called(self, key: ObjectKey) -> str:
-        """Return what people call one of them."""
+        """Return the name of a policy for messages."""
         ...
 
     def argument(self, name: str) -> str:
-        """Return what `kube-sync stage` calls one of them."""
+        """Return the argument of `kube-sync stage` that names a policy."""
         ...
 
     def before(self, key: ObjectKey) -> ObjectKey:
-        """Return which ConfigMap holds what one of them was."""
+        """Return the key of the ConfigMap that holds a policy's former version."""
         ...
 
     def read(self, item: Item) -> Stageable:
-        """Return one of them. Raises msgspec.ValidationError where it is of another shape."""
+        """Parse a policy. Raises msgspec.ValidationError if it has another shape."""
         ...
 
     def holding(self, found: Stageable, texts: Texts, rego_version: str | None) -> Json:
-        """Return the merge patch (RFC 7386) after which it holds these texts and no others."""
+        """Return the merge patch (RFC 7386) that replaces its texts by exactly these."""
         ...
 
     def at(self, found: Stageable, stage: str) -> Json:
-        """Return the merge patch that takes it to a stage."""
+        """Return the merge patch that sets its stage."""
         ...
 
     def made(self, texts: Texts, rego_version: str | None) -> Json:
-        """Return a new one that is in force, its labels being all of its metadata."""
+        """Return a new policy that is in force, with only labels as metadata."""
         ...
 
 
@@ -93,7 +93,7 @@ class _ConfigMap(msgspec.Struct):
 
 
 class ConfigMapKind:
-    """Policy ConfigMaps: a key for each text, a label for the stage."""
+    """Policy ConfigMaps: one key for each text, a label for the stage."""
 
     gvr = CONFIGMAPS
 
@@ -106,28 +106,28 @@ class ConfigMapKind:
         return name
 
     def before(self, key: ObjectKey) -> ObjectKey:
-        """Return its name with an ending."""
+        """Return its name with a suffix."""
         return ObjectKey(key.namespace, key.name + _BEFORE)
 
     def read(self, item: Item) -> Stageable:
-        """Return one of them. Raises msgspec.ValidationError where it is of another shape."""
+        """Parse a policy. Raises msgspec.ValidationError if it has another shape."""
         found = msgspec.json.decode(item.body, type=_ConfigMap)
         labels = found.metadata.labels or {}
         return Stageable(item, labels, stage_of(labels), found.data or {}, labels.get(NAME))
 
     def holding(self, found: Stageable, texts: Texts, rego_version: str | None) -> Json:
-        """Return the merge patch (RFC 7386) after which it holds these texts and no others."""
+        """Return the merge patch (RFC 7386) that replaces its texts by exactly these."""
         data = {**dict.fromkeys(found.texts.keys() - texts.keys()), **texts}
         if found.rego_version == rego_version:
             return {"data": data}
         return {"data": data, "metadata": {"labels": {NAME: rego_version}}}
 
     def at(self, found: Stageable, stage: str) -> Json:  # noqa: ARG002 - the label is all there is
-        """Return the merge patch that takes it to a stage."""
+        """Return the merge patch that sets its stage."""
         return {"metadata": {"labels": {LABEL: stage}}}
 
     def made(self, texts: Texts, rego_version: str | None) -> Json:
-        """Return a new one that is in force, its labels being all of its metadata."""
+        """Return a new policy that is in force, with only labels as metadata."""
         metadata = {"labels": {} if rego_version is None else {NAME: rego_version}}
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(texts)}
 
@@ -148,7 +148,7 @@ class _PlacementPolicy(msgspec.Struct):
 
 
 class PlacementPolicyKind:
-    """PlacementPolicies: a module for each text, a field for the stage."""
+    """PlacementPolicies: one module for each text, a field for the stage."""
 
     gvr = PLACEMENT_POLICIES
 
@@ -161,11 +161,11 @@ class PlacementPolicyKind:
         return f"{KIND.lower()}/{name}"
 
     def before(self, key: ObjectKey) -> ObjectKey:
-        """Return its name with an ending that no former ConfigMap has."""
+        """Return its name with a suffix that no other former version has."""
         return ObjectKey(key.namespace, f"{key.name}{_BEFORE}.{KIND.lower()}")
 
     def read(self, item: Item) -> Stageable:
-        """Return one of them. Raises msgspec.ValidationError where it is of another shape."""
+        """Parse a policy. Raises msgspec.ValidationError if it has another shape."""
         found = msgspec.json.decode(item.body, type=_PlacementPolicy)
         texts = {module.name: module.rego for module in found.spec.modules}
         labels = found.metadata.labels or {}
@@ -173,7 +173,7 @@ class PlacementPolicyKind:
         return Stageable(item, labels, read_policy(item).stage, texts, version)
 
     def holding(self, found: Stageable, texts: Texts, rego_version: str | None) -> Json:
-        """Return the merge patch (RFC 7386) after which it holds these texts and no others."""
+        """Return the merge patch (RFC 7386) that replaces its texts by exactly these."""
         spec: Json = {"modules": _modules(texts)}  # a list is replaced whole
         if found.rego_version == rego_version:
             return {"spec": spec}
@@ -181,12 +181,12 @@ class PlacementPolicyKind:
         return {"spec": {**spec, "regoVersion": rego_version}, **label}
 
     def at(self, found: Stageable, stage: str) -> Json:
-        """Return the merge patch that takes it to a stage; a label would say another one."""
+        """Return the merge patch that sets its stage and removes a label that contradicts it."""
         label = {"metadata": {"labels": {LABEL: None}}} if LABEL in found.labels else {}
         return {"spec": {"stage": stage}, **label}
 
     def made(self, texts: Texts, rego_version: str | None) -> Json:
-        """Return a new one that is in force, its labels being all of its metadata."""
+        """Return a new policy that is in force, with only labels as metadata."""
         version = PLACEMENT_POLICIES.api_version
         spec: Json = {"modules": _modules(texts), "stage": ACTIVE}
         if rego_version is not None:

@@ -1,6 +1,7 @@
-"""The stage of a policy: whether it decides, decides beside what does, or is only compiled.
+"""The stage of a policy: in force, evaluated beside the policies in force, or only compiled.
 
-Keeps true: only what carries no stage, or `active`, is in force; a stage that nobody knows is none.
+Invariant: a policy is in force only without a stage label or with `active`; an unknown stage is not
+in force.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from kube_sync.kube.meta import object_meta
 from kube_sync.objects import ObjectKey
 
 LABEL: Final = "kube-sync.io/stage"
-STANDS_FOR: Final = "kube-sync.io/stands-for"  # annotation: the name of what it would replace
+STANDS_FOR: Final = "kube-sync.io/stands-for"  # annotation: the name of the policy it would replace
 ACTIVE: Final = "active"
 CANDIDATE: Final = "candidate"
-SUFFIX: Final = "-candidate"  # of the name of one that has no such annotation
+SUFFIX: Final = "-candidate"  # name suffix of a staged policy without this annotation
 SHADOW: Final = "shadow"
 CANARY: Final = "canary"
 _OURS: Final = "kube-sync.io/"
-# Annotations of a canary: which objects it decides on, and what takes it out again.
+# Annotations of a canary: the objects it decides on, and the limits that end it.
 SHARE: Final = "kube-sync.io/canary-share"
 NAMESPACES: Final = "kube-sync.io/canary-namespaces"
 MAX_BREAKS: Final = "kube-sync.io/max-breaks"
@@ -29,18 +30,18 @@ MAX_MOVES: Final = "kube-sync.io/max-moves"
 
 
 def stage_of(labels: Mapping[str, str]) -> str:
-    """Return the stage that labels say."""
+    """Return the stage in a policy's labels."""
     return labels.get(LABEL, ACTIVE)
 
 
 def stands_for(item: Item) -> ObjectKey:
-    """Return which object of its namespace a staged one would replace; it need not exist."""
+    """Return the object of its namespace that a staged one would replace; it need not exist."""
     named = terms_of(item).get(STANDS_FOR)
     return ObjectKey(item.key.namespace, named or item.key.name.removesuffix(SUFFIX))
 
 
 def terms_of(item: Item) -> dict[str, str]:
-    """Return the annotations of an object that are ours, none where they cannot be read."""
+    """Return the annotations of an object that are ours, none if they cannot be read."""
     try:
         found = object_meta(item.body).annotations or {}
     except NO_JSON:

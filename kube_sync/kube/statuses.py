@@ -1,9 +1,11 @@
-"""Statuses of objects that several controllers write, by the subresource.
+"""Patch statuses that several controllers write, by the status subresource.
 
-Lists that are maps by server-side apply: the field manager owns exactly what it names. Lists that
-are one value whole, bound to the resourceVersion that was read. And what is to go by a JSON Patch
-that fits only the state that was read: an apply takes away neither what others own too nor the
-last element of a list that has to be there. Each answers with the object as it is then.
+- Server-side apply for lists that are maps: the field manager owns exactly what it names.
+- Merge patch for atomic lists, bound to the resourceVersion that was read.
+- JSON Patch for removals, bound to it too: an apply removes neither fields that others own as well
+  nor the last element of a list that must exist.
+
+Each returns the object that results.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ Json = Mapping[str, Any]
 
 
 async def apply_shared(client: KubeClient, of: ObjectReference, status: Json, manager: str) -> Json:
-    """Make `manager` own these fields of the status and no others of it.
+    """Apply these fields of the status (server-side apply), and own no others of it.
 
-    Raises SyncError: NotFound when the object is gone, also when another one has its name.
+    Raises SyncError: NotFound when the object is gone or replaced by another of its name.
     """
     return decoded(await apply_status(client, of, status, manager, accept="application/json"))
 
@@ -37,7 +39,7 @@ async def replace_lists(
     status: Json,
     manager: str,
 ) -> Json:
-    """Set fields of the status if the object is still at `version`.
+    """Set fields of the status if the object is still at resourceVersion `version`.
 
     Raises SyncError: Conflict when it is not.
     """
@@ -54,7 +56,7 @@ async def remove_at(
     pointers: Sequence[str],
     manager: str,
 ) -> Json:
-    """Remove what JSON pointers point to, one after the other, if it is still at `version`.
+    """Remove what these JSON pointers name, in order, if the object is still at `version`.
 
     Raises SyncError: Conflict when it is not.
     """
@@ -82,7 +84,7 @@ async def _patch(
 
 
 def decoded(answer: bytes) -> Json:
-    """Return an object that the API server answers with. Raises Retriable where it is none."""
+    """Decode an object in an answer of the API server. Raises Retriable if it is none."""
     try:
         return msgspec.json.decode(answer, type=dict[str, Any])
     except NO_JSON as error:

@@ -1,9 +1,9 @@
-"""One webhook configuration: what it says, and what it should say. Pure but for `replace`.
+"""Compute and write the wanted state of one webhook configuration. Pure except for `replace`.
 
-Keeps true: only webhooks that call our path are changed, and of these only what a Wish names;
-whatever somebody else has put there stays, in its place. Written whole (PUT) at the
-resourceVersion that was read: server-side apply wants required fields that are not ours, as
-`clientConfig`, and a selector is one value to it (`structType=atomic`), with all that others said.
+Invariant: only webhooks that call our path are changed, and of these only the fields that a Wish
+names; what others wrote stays, in its place. The object is written whole (PUT) at the
+resourceVersion that was read. Server-side apply does not fit: it requires fields that are not ours,
+such as `clientConfig`, and owns a selector as one value (`structType=atomic`), others' parts too.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ FailurePolicy = Literal["Fail", "Ignore"]
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the webhooks at one path should say; None leaves a field as it is."""
+    """The wanted fields of the webhooks at one path; None leaves a field as it is."""
 
     path: str
     failure_policy: FailurePolicy | None
     ca_bundle: str | None  # base64, as on the wire
-    namespaces: tuple[str, ...]  # to be left out, besides the one that the webhook itself is in
-    conditions: Mapping[str, str | None]  # CEL by name; None: no such condition
+    namespaces: tuple[str, ...]  # namespaces to exclude, besides the webhook's own
+    conditions: Mapping[str, str | None]  # CEL by name; None removes the condition
 
 
 class Registered(Cache[Json]):
-    """The one configuration that there is, or none."""
+    """Caches the one configuration, if it exists."""
 
     def __init__(self, news: Callable[[], None]) -> None:
         """Call `news` after each change and at the end of each LIST."""
@@ -52,7 +52,7 @@ class Registered(Cache[Json]):
 
     @property
     def found(self) -> Json | None:
-        """The configuration, None without one."""
+        """The configuration, None if there is none."""
         return next(iter(self.objects.values()), None)
 
 
@@ -62,7 +62,7 @@ def _decoded(item: Item) -> Json:
 
 
 def ours(configuration: Json, path: str) -> list[Json]:
-    """Return the webhooks that call `path`, whatever they are named."""
+    """Return the webhooks that call `path`, whatever their names."""
     return [w for w in configuration.get("webhooks") or () if _calls(w) == path]
 
 
@@ -72,7 +72,7 @@ def version(configuration: Json) -> str:
 
 
 def made_right(configuration: Json, wish: Wish) -> Json:
-    """Return the configuration as it should be; equal to what came in where nothing is wrong."""
+    """Return the configuration as wanted; equal to its argument if nothing has to change."""
     webhooks = configuration.get("webhooks") or ()
     right = [_webhook(w, wish) if _calls(w) == wish.path else w for w in webhooks]
     return {**configuration, "webhooks": right} if webhooks else configuration
@@ -81,7 +81,7 @@ def made_right(configuration: Json, wish: Wish) -> Json:
 async def replace(
     client: KubeClient, configuration: Json, configurations: GroupVersionResource = CONFIGURATIONS
 ) -> str:
-    """Write one of these, if it is still at its resourceVersion; returns the new one.
+    """Write a configuration if it is still at its resourceVersion; return the new one.
 
     Raises SyncError; Conflict if it was changed meanwhile.
     """
@@ -106,17 +106,17 @@ def _webhook(old: Json, wish: Wish) -> Json:
     client = old["clientConfig"]
     if wish.ca_bundle is not None:
         new["clientConfig"] = {**client, "caBundle": wish.ca_bundle}
-    # Where its own pods run: while none answers, it must not refuse the one that would.
+    # The namespace of its own pods: while none answers, it must not refuse their start.
     home = (client.get("service") or {}).get("namespace")
     names = wish.namespaces if home is None else (*wish.namespaces, home)
     new["namespaceSelector"] = _leaving_out(old.get("namespaceSelector") or {}, names)
     new["matchConditions"] = _conditions(old.get("matchConditions") or [], wish.conditions)
-    # What is empty and was not there is no difference.
+    # An empty field that was absent before is no difference.
     return {name: value for name, value in new.items() if value or name in old}
 
 
 def _leaving_out(selector: Json, names: Sequence[str]) -> Json:
-    """Return the selector with a `NotIn` for all of `names`; what it says besides stays."""
+    """Return the selector with a `NotIn` for all of `names`; its other parts stay."""
     said: list[Json] = list(selector.get("matchExpressions") or ())
     places = [i for i, e in enumerate(said) if _is_not_in(e)]
     known = {name for i in places for name in said[i].get("values") or ()}
@@ -135,7 +135,7 @@ def _is_not_in(expression: Json) -> bool:
 
 
 def _conditions(old: Sequence[Json], wanted: Mapping[str, str | None]) -> list[Json]:
-    """Return the conditions with ours as they should be; all of them have to hold."""
+    """Return the match conditions with ours as wanted; all conditions must hold."""
     kept = [c for c in old if wanted.get(c["name"], c["expression"]) is not None]
     right: list[Json] = [
         {**c, "expression": wanted.get(c["name"]) or c["expression"]} for c in kept

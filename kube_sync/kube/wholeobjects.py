@@ -1,7 +1,7 @@
-"""Objects that are ours as a whole: made, marked, and deleted again.
+"""Create, annotate and delete objects that belong to us as a whole.
 
-Keeps true: an object that was read is changed or deleted only while it is that very one (its uid),
-and one that was not is never taken from somebody else by force.
+Invariant: an object that was read is changed or deleted only if it still has the uid that was read.
+An object that was not read is never taken from another field manager by force.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAMESPACES: Final = GroupVersionResource("", "v1", "namespaces")
 async def read_object(
     client: KubeClient, gvr: GroupVersionResource, key: ObjectKey
 ) -> bytes | None:
-    """Return an object as JSON, None where there is none. Raises SyncError."""
+    """Return an object as JSON, None if there is none. Raises SyncError."""
     try:
         return await client.request("GET", gvr.path(key.namespace, key.name))
     except NotFound:
@@ -38,10 +38,11 @@ async def apply_object(
     manager: str,
     uid: str | None = None,
 ) -> bytes:
-    """Make `manager` own these fields, and no others, of the object with this uid, or of a new one.
+    """Apply these fields (server-side apply), to the object with this uid or to a new one.
 
-    Returns what is there then. Raises SyncError: NotFound when there is no longer one with the
-    uid; Conflict without a uid, where somebody else owns what differs.
+    The manager owns exactly these fields. Returns the object that results. Raises SyncError:
+    NotFound when no object has the uid; Conflict without a uid, if another manager owns what
+    differs.
     """
     metadata = dict(body["metadata"]) | ({"uid": uid} if uid else {})
     with gone_if_another():
@@ -64,7 +65,7 @@ async def mark_object(
 ) -> bytes:
     """Set annotations of the object with this uid, or remove them (None).
 
-    Returns what is there then. Raises SyncError: NotFound when there is no longer one with the uid.
+    Returns the object that results. Raises SyncError: NotFound when no object has the uid.
     """
     with gone_if_another():
         return await client.request(
@@ -79,9 +80,9 @@ async def mark_object(
 async def delete_object(
     client: KubeClient, gvr: GroupVersionResource, key: ObjectKey, uid: str
 ) -> None:
-    """Delete the object with this uid; one that is gone is fine. Raises SyncError."""
+    """Delete the object with this uid; no error if it is gone. Raises SyncError."""
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
-    # A Conflict: the name is another one's by now, and that one is not ours to delete.
+    # A Conflict: the name belongs to another object now, which is not ours to delete.
     with suppress(NotFound, Conflict):
         await client.request(
             "DELETE", gvr.path(key.namespace, key.name), body=msgspec.json.encode(options)
@@ -89,7 +90,7 @@ async def delete_object(
 
 
 async def ensure_namespace(client: KubeClient, name: str, labels: Mapping[str, str]) -> None:
-    """Create a namespace with these labels; one that is there stays as it is. Raises SyncError."""
+    """Create a namespace with these labels; an existing one stays as it is. Raises SyncError."""
     metadata = {"name": name, "labels": dict(labels)}
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
     with suppress(Conflict):

@@ -1,1 +1,1 @@
-"""Policy ConfigMaps into OPA: as one set, compiled beforehand, and the outcome back."""
+"""Loads policies into OPA as one set that compiles, and reports the outcome on their objects."""

@@ -1,8 +1,8 @@
-"""The built-in policy systems as modules that are part of every set.
+"""The built-in policy systems, as modules that are part of every set.
 
-Keeps true: they come and stay with whatever ConfigMaps do, since they are delivered as the
-generated modules are: they count as no policy of anybody's, and no ConfigMap at fault takes them
-with it. Their configuration is among them. Pure but for the files of this installation.
+Invariant: they are delivered like the generated modules, whatever ConfigMaps do. They count as
+nobody's policy, and no faulty ConfigMap unloads them. Their configuration is among them. Pure but
+for reading the files of this installation.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from kube_sync.policies.bundle import roots
 
 
 def built_in(settings: Settings) -> Modules:
-    """Return the modules of what is built in, source by id. Raises Misconfigured."""
+    """Return the built-in modules, source by id. Raises Misconfigured."""
     config = {s.name: msgspec.to_builtins(s.section(settings)) for s in chosen(settings)}
     return {**builtin_modules(settings.builtin), **config_modules(config)}
 
 
 def packages(modules: Modules) -> list[DataPath]:
-    """Return the packages that nobody else may add to, none of them within another."""
+    """Return the packages that only built-in modules may declare, without nested ones."""
     declared = (plain_package(source) for source in modules.values())
     return roots(package for package in declared if package is not None)

@@ -1,7 +1,7 @@
-"""A set of policy modules as OPA fetches it: a snapshot bundle, named by its digest.
+"""A set of policy modules as a snapshot bundle for OPA, with its digest as the revision.
 
 Pure. The roots are the modules' packages, so that data beside them can still be pushed; a root
-that lies within another is left out, since OPA takes no overlapping ones.
+within another is left out, since OPA rejects overlapping roots.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kube_sync.opa.scratch import Modules
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """One set of modules, ready to be sent."""
+    """One set of modules as a bundle."""
 
     revision: str
     body: bytes
@@ -34,7 +34,7 @@ class Bundle:
 
 
 def build(modules: Modules, packages: Mapping[str, DataPath]) -> Bundle:
-    """Return the bundle of `modules`, whose packages are known by id."""
+    """Return the bundle of `modules`, whose packages are given by id."""
     revision = digest(modules)
     sources = {
         policy_id if policy_id.endswith(".rego") else f"{policy_id}.rego": source
@@ -46,7 +46,7 @@ def build(modules: Modules, packages: Mapping[str, DataPath]) -> Bundle:
 
 
 def digest(modules: Mapping[str, str | None]) -> str:
-    """Return a short name for a set of modules: equal sets, equal names."""
+    """Return the digest of a set of modules; equal sets have equal digests."""
     content = msgspec.json.encode(sorted(modules.items()))
     return hashlib.sha256(content).hexdigest()[:16]
 
@@ -58,7 +58,7 @@ def roots(packages: Iterable[DataPath]) -> list[DataPath]:
 
 def _archive(files: Mapping[str, bytes]) -> bytes:
     packed = io.BytesIO()
-    # No time of day in it: the same set, the same bytes.
+    # No timestamps: the same set gives the same bytes.
     with (
         gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1, mtime=0) as unpacked,
         tarfile.open(fileobj=unpacked, mode="w") as archive,

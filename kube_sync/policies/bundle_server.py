@@ -1,14 +1,14 @@
-"""The bundle that OPA fetches by its own long poll: `GET /v1/bundles/policies`.
+"""Serves the policy bundle that OPA fetches by long polling: `GET /v1/bundles/policies`.
 
-Keeps true: OPA gets a set only once its data is there. A request without an entity tag comes from
-an OPA that holds no bundle, so it has just started: it is answered after its data was found to be
-the present epoch's, which makes it the quickest sign of a restart there is. A request that names a
-set says that OPA has activated it; one that does not although the set was sent says that OPA did
-not take it, and it is sent again more and more slowly.
+Invariant: OPA gets a bundle only once its data is loaded. A request without an entity tag comes
+from an OPA without a bundle, so OPA has just started; it is answered after a check that OPA's data
+is the present epoch's, which makes it the earliest sign of a restart. A request with the bundle's
+entity tag shows that OPA has activated it. A request without it, after the bundle was sent, shows
+that OPA did not activate it; the bundle is then sent again with growing back-off.
 
-OPA takes no data while it activates a set, so an edit waits where the last one took OPA more than
-three seconds: where policies change without end, the newest of several goes, and data gets its
-share.
+OPA accepts no data during an activation. So after one that took more than three seconds the next
+bundle is delayed: under constant policy changes only the newest of several is sent, and data writes
+get their share.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from kube_sync.runtime.backoff import Backoff
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-RESOURCE = "v1/bundles/policies"  # as OPA's configuration spells it
-_CONTENT_TYPE = "application/vnd.openpolicyagent.bundles"  # anything else ends the long polling
-# Asked to answer at once, it waits this long all the same: finding out what OPA holds takes a turn.
+RESOURCE = "v1/bundles/policies"  # as in OPA's configuration
+_CONTENT_TYPE = "application/vnd.openpolicyagent.bundles"  # another type ends the long polling
+# The minimum wait applies even without a `wait` preference, since checking OPA's data takes time.
 _SHORTEST_WAIT, _LONGEST_WAIT = 5.0, 300.0
-_SOON = 3.0  # seconds that nobody minds
-_SHARE = 3  # times as long as OPA took beyond that
-_LONGEST_REST = 10.0  # seconds: an edit is waited for
+_SOON = 3.0  # seconds; a longer activation delays the next bundle
+_SHARE = 3  # the delay, as a multiple of the time beyond that
+_LONGEST_REST = 10.0  # seconds: an author waits for the edit
 
-# Returns once OPA was found to hold the present epoch. Raises EpochLost.
+# Returns once OPA was checked to hold the present epoch. Raises EpochLost.
 Stands = Callable[[], Awaitable[None]]
 Refused = Callable[[str], None]
 
 
 class BundleServer:
-    """Holds the bundle in force, between the loader that puts it there and OPA that takes it."""
+    """Serves the bundle in force: the reconciler publishes it, and OPA fetches it."""
 
     def __init__(
         self,
@@ -54,24 +54,24 @@ class BundleServer:
         self._backoff = backoff or Backoff(longest=30.0)
         self._clock = clock
         self._pause = pause
-        self._sending: tuple[str, float] | None = None  # to an OPA that had another, and when
+        self._sending: tuple[str, float] | None = None  # the revision on its way, and since when
         self._rests_until = 0.0
         self._bundle: Bundle | None = None
         self._stands: Stands = _nothing_stands
         self._refused: Refused = _nobody
         self._news = asyncio.Event()
         self._activated = False
-        self._sent: Counter[str | None] = Counter()  # by what OPA held when it was sent
-        self.wake: Callable[[], None] = lambda: None  # called when OPA has activated it
+        self._sent: Counter[str | None] = Counter()  # by the entity tag in the request
+        self.wake: Callable[[], None] = lambda: None  # called when OPA has activated the bundle
 
     def withhold(self) -> None:
-        """Give nothing out: OPA's data is being loaded."""
+        """Serve no bundle: OPA's data is being loaded."""
         self._set(None)
 
     def publish(self, bundle: Bundle, stands: Stands, refused: Refused) -> bool:
-        """Give `bundle` out; returns whether OPA has activated it already.
+        """Serve `bundle`; return whether OPA has activated it already.
 
-        `refused` is told why whenever OPA does not take it.
+        `refused` is called with the reason whenever OPA does not activate it.
         """
         self._stands, self._refused = stands, refused
         if bundle != self._bundle:
@@ -79,7 +79,7 @@ class BundleServer:
         return self._activated
 
     def routes(self) -> list[web.RouteDef]:
-        """Return the routes to serve it under."""
+        """Return the HTTP routes."""
         return [web.get("/" + RESOURCE, self._get, allow_head=False)]
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
@@ -93,7 +93,7 @@ class BundleServer:
         return web.Response(body=bundle.body, headers=headers | {"ETag": bundle.etag})
 
     async def _other_than(self, etag: str | None, request: web.Request) -> Bundle:
-        """Wait until there is a bundle that OPA does not hold."""
+        """Wait for a bundle with another entity tag."""
         self._rest(etag)
         while True:
             bundle, news = self._bundle, self._news
@@ -121,14 +121,14 @@ class BundleServer:
             try:
                 await self._stands()
             except EpochLost:
-                await self._news.wait()  # the next epoch begins by withholding
+                await self._news.wait()  # the next epoch begins with `withhold`
                 return False
         elif (rest := self._rests_until - self._clock()) > 0:
             await self._pause(rest)
         return True
 
     def _rest(self, etag: str | None) -> None:
-        """Rest if OPA says by this that it has activated what was sent last."""
+        """Delay the next bundle if this entity tag shows that OPA has activated the last one."""
         if self._sending is not None and self._sending[0] == etag:
             now = self._clock()
             beyond = max(0.0, now - self._sending[1] - _SOON)
@@ -151,7 +151,7 @@ class BundleServer:
 
 
 def _wait(request: web.Request) -> float:
-    """How long the answer may be held back (RFC 7240, section 4.3), in seconds."""
+    """Return how long the answer may be delayed (RFC 7240, section 4.3), in seconds."""
     found = re.search(r"\bwait=(\d{1,6})", request.headers.get("Prefer", ""))
     wanted = float(found[1]) if found else 0.0
     return min(max(wanted, _SHORTEST_WAIT), _LONGEST_WAIT)
@@ -162,8 +162,8 @@ def _is_gone(request: web.Request) -> bool:
 
 
 async def _nothing_stands() -> None:
-    """Serve no epoch: nothing was published yet."""
+    """Do nothing: no bundle was published yet."""
 
 
 def _nobody(_reason: str) -> None:
-    """Hear no complaint: nothing was published yet."""
+    """Do nothing: no bundle was published yet."""

@@ -1,11 +1,10 @@
-"""Which version of each policy ConfigMap is in force, so that all of them compile together.
+"""Choose the version of each policy to put in force, so that all of them compile together.
 
-Keeps true: what is chosen compiles as one set; a ConfigMap falls back to its last good version
-only if it is at fault, and no other is held up by it; of two that conflict the one that was good
-before stays, else the older. A change that exceeds the compiler's limits is found by adding changes
-to what was good, which is never dropped for that. What is gone stays in force as long as others
-that are good cannot do without it. Pure but for the compiler, which is asked once when nothing is
-wrong.
+Invariant: the chosen versions compile as one set. A policy falls back to its last good version only
+if it is at fault, and blocks no other. Of two that conflict the one that was good before stays in
+force, else the older one. A change that exceeds the compiler's limits is found by adding changes to
+the last good versions, which are never dropped for that. A deleted policy stays in force as long as
+good policies do not compile without it. Pure but for the compiler, which runs once if all is well.
 """
 
 from __future__ import annotations
@@ -20,31 +19,31 @@ from kube_sync.opa.scratch import Cause, Modules
 
 Check = Callable[[Modules], Awaitable[list[Cause]]]
 Versions = Mapping[ObjectKey, Modules]
-Blame = dict[ObjectKey, list[Cause]]  # by the ConfigMap that an error is located in
+Blame = dict[ObjectKey, list[Cause]]  # by the policy in which an error is located
 
-# Compilations spent on one question that only trying answers, and on second chances.
+# Compilations for one question that only trials can answer, and for readmissions.
 _TRIALS, _CHANCES = 8, 40
-# What OPA says when two modules cannot be together; it seldom names both.
+# OPA's messages for modules that cannot be loaded together; they seldom name both.
 _RIVALRY = re.compile(r"conflict|multiple default|recursi")
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A policy ConfigMap as its author wants it."""
+    """A policy as its author wrote it."""
 
     modules: Modules
     born: str  # creationTimestamp, which sorts as text
-    refused: tuple[Cause, ...] = ()  # by the guard: it is not even tried
+    refused: tuple[Cause, ...] = ()  # by the guard: it is not compiled
 
 
 @dataclass(slots=True)
 class Choice:
-    """What is in force, what is wrong with what is not, and who is in whose way."""
+    """The versions to put in force, the errors of the others, and conflicts between policies."""
 
     modules: dict[ObjectKey, Modules]
     failures: dict[ObjectKey, list[Cause]] = field(default_factory=dict)
     conflicts: dict[ObjectKey, set[ObjectKey]] = field(default_factory=dict)
-    put_off: set[ObjectKey] = field(default_factory=set)  # too expensive together, or one of them
+    put_off: set[ObjectKey] = field(default_factory=set)  # too expensive, alone or together
 
 
 async def choose(
@@ -53,10 +52,10 @@ async def choose(
     check: Check,
     hurry: Callable[[], bool] = lambda: False,
 ) -> Choice:
-    """Choose what is in force of `wanted`, given the versions that were `good` before.
+    """Choose the versions of `wanted` to put in force, given the versions that were `good` before.
 
-    In a `hurry` it is put off to find out which of them are too expensive. Whatever `check` raises
-    passes through.
+    While `hurry` returns true, the search for the too expensive ones is postponed. Errors of
+    `check` pass through.
     """
     choosing = _Choosing(wanted, good, check, hurry)
     await choosing.narrow()
@@ -65,7 +64,7 @@ async def choose(
 
 
 class _Choosing:
-    """One search; `choice.modules` is the set that is tried."""
+    """One search; `choice.modules` is the set to compile."""
 
     def __init__(
         self,
@@ -84,15 +83,15 @@ class _Choosing:
                 self._revert(key, found.refused)
 
     async def narrow(self) -> None:
-        """Revert what is at fault until the rest compiles."""
+        """Revert policies at fault until the rest compiles."""
         while self.choice.modules and (causes := await self._check(self._together())):
             by_owner, changed = self._by_owner(causes), self._changed()
             if is_too_expensive(causes):
                 if not changed:
-                    return  # OPA holds it already, or did
+                    return  # OPA holds this set already, or did
                 await self._admit_affordable(changed, causes)
                 continue
-            # An error that is located in a changed ConfigMap is most likely its own.
+            # An error located in a changed policy is most likely its own.
             if blamed := by_owner.keys() & changed:
                 self._revert_all(blamed, by_owner, causes)
             elif await self._is_missed(causes):
@@ -103,7 +102,7 @@ class _Choosing:
                 self._drop(by_owner, causes)
 
     async def admit_again(self) -> None:
-        """Give those a second chance that were reverted for what others were at fault for."""
+        """Readmit policies that were reverted for the fault of others."""
         reverted = [key for key in self.choice.failures if not self._wanted[key].refused]
         for key in sorted(reverted, key=self._age)[:_CHANCES]:
             failures = self.choice.failures[key]
@@ -118,7 +117,7 @@ class _Choosing:
     async def _whose_change(
         self, changed: Collection[ObjectKey], causes: list[Cause]
     ) -> set[ObjectKey]:
-        """Find the change that broke what did not change itself; all of them if no one alone."""
+        """Return the change that broke an unchanged policy; all changes if no single one did."""
         for key in sorted(changed, key=self._age, reverse=True)[:_TRIALS]:
             found = await self._check(self._together({key: self._good.get(key, {})}))
             if not _same(found, causes):
@@ -126,7 +125,7 @@ class _Choosing:
         return set(changed)
 
     async def _admit_affordable(self, changed: Iterable[ObjectKey], causes: list[Cause]) -> None:
-        """Revert all changes, and admit those again, oldest first, that stay within the limits."""
+        """Revert all changes, then readmit those that stay within the limits, oldest first."""
         self._revert_all(changed, {}, causes)
         keys = sorted(changed, key=self._age)
         if len(keys) > 1 and self._hurry():
@@ -141,13 +140,13 @@ class _Choosing:
         wanted = {key: self._wanted[key].modules for key in keys}
         causes = await self._check(self._together(wanted))
         if not is_too_expensive(causes):
-            for key in keys:  # what else is wrong with them is found out by whoever called
+            for key in keys:  # the caller finds their other errors
                 self._admit(key)
         else:
             await self._split(keys, causes)
 
     async def _split(self, keys: Sequence[ObjectKey], causes: list[Cause]) -> None:
-        """Find out which of these exceed a limit, as they do together."""
+        """Find which of these exceed a limit, given that they do together."""
         if len(keys) == 1:
             self.choice.failures[keys[0]] = causes
         else:
@@ -156,7 +155,7 @@ class _Choosing:
             await self._admit_halves(keys[middle:])
 
     async def _find_rival(self, key: ObjectKey, causes: list[Cause]) -> None:
-        """Find who is in the way of `key`; a younger rival that is as new gives way to it."""
+        """Find the policy that conflicts with `key`; a younger one that is new too is reverted."""
         changed = self._changed()
         for other in self._suspects(key, causes)[:_TRIALS]:
             trial = {key: self._wanted[key].modules, other: self._good.get(other, {})}
@@ -172,7 +171,7 @@ class _Choosing:
             return
 
     def _suspects(self, key: ObjectKey, causes: list[Cause]) -> list[ObjectKey]:
-        """Return the others, most likely rivals first: only a trial tells."""
+        """Return the other policies, most likely rivals first; only a compilation can tell."""
         said = " ".join(str(cause) for cause in causes)
         packages = set(re.findall(r"\b(?:data\.|package )([\w.]+)", said))
 
@@ -202,12 +201,12 @@ class _Choosing:
             self._revert(key, by_owner.get(key) or causes)
 
     async def _is_missed(self, causes: list[Cause]) -> bool:
-        """Tell whether what is gone from the API server would mend it."""
+        """Return whether restoring deleted policies would fix this."""
         gone = self._gone()
         return bool(gone) and not _same(await self._check(self._together(gone)), causes)
 
     def _restore(self, by_owner: Blame) -> None:
-        """Keep what is gone, and tell those that do not compile without it."""
+        """Keep deleted policies, and report the error on those that do not compile without them."""
         self.choice.modules |= self._gone()
         for key in by_owner.keys() & self._wanted.keys():
             self.choice.failures.setdefault(key, []).extend(by_owner[key])
@@ -217,7 +216,7 @@ class _Choosing:
         return {key: modules for key, modules in self._good.items() if key not in known}
 
     def _drop(self, by_owner: Blame, causes: Iterable[Cause]) -> None:
-        """Do without last good versions that are not good any more."""
+        """Drop last good versions that do not compile any more."""
         for key in by_owner or list(self.choice.modules):
             self.choice.modules.pop(key, None)
             if key in self._wanted:
@@ -228,7 +227,7 @@ class _Choosing:
         self.choice.conflicts.setdefault(other, set()).add(one)
 
     def _changed(self) -> set[ObjectKey]:
-        """Whatever is tried in a version that was not in force before."""
+        """Return the policies that are compiled in a version that was not in force before."""
         tried = self.choice.modules.items()
         return {k for k, modules in tried if k in self._wanted and modules != self._good.get(k)}
 
@@ -252,12 +251,12 @@ class _Choosing:
 
 
 def is_too_expensive(causes: Iterable[Cause]) -> bool:
-    """Tell whether a limit was exceeded, so that nothing else is known."""
+    """Return whether a limit was exceeded, so that no other error is known."""
     return any(cause.get("code") == TOO_EXPENSIVE for cause in causes)
 
 
 def _same(some: Iterable[Cause], others: Iterable[Cause]) -> bool:
-    """Whether any complaint is in both, wherever it is located."""
+    """Return whether both have an error message in common, wherever it is located."""
     messages = {cause.get("message") for cause in some}
     return any(cause.get("message") in messages for cause in others)
 

@@ -1,7 +1,7 @@
-"""Chooses the version of each policy that is to be in force.
+"""Chooses the version of each policy to put in force, and remembers the last good ones.
 
-Keeps true: what is chosen compiles together, with what OPA holds of its own; a policy that is at
-fault falls back to its last good version, and delays no other. What decided before is not tried
+Invariant: the chosen versions compile together, with OPA's own modules too. A policy at fault falls
+back to its last good version, and delays no other. Modules that have been in force are not tried
 again.
 """
 
@@ -34,19 +34,19 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class Record(Protocol):
-    """Where last good versions outlive this process."""
+    """Stores last good versions beyond the life of this process."""
 
     async def load(self) -> dict[ObjectKey, Modules]:
-        """Return them."""
+        """Return the stored versions."""
         ...
 
     async def save(self, good: Versions) -> None:
-        """Keep them."""
+        """Store these versions."""
         ...
 
 
 class Chooser:
-    """Knows what was chosen last, and the versions that were good."""
+    """Holds the last choice, and the last good versions."""
 
     def __init__(
         self,
@@ -61,10 +61,10 @@ class Chooser:
         trial: Trial | None,
         news: asyncio.Event,
     ) -> None:
-        """Take the `generated` modules, which are part of every set.
+        """Take the parts; `generated` modules are part of every set.
 
-        Without `trial` policies are compiled, and not tried. `news` is set where a policy that was
-        put off can be looked at again.
+        Without `trial` policies are compiled, and not tried. `news` is set when a postponed policy
+        can be tried.
         """
         self._compiler = compiler
         self._declared = declared
@@ -75,12 +75,12 @@ class Chooser:
         self._quarantine = quarantine
         self._trial = trial
         self._news = news
-        self._good: Versions | None = None  # None: not read yet
+        self._good: Versions | None = None  # None: not loaded yet
         self._chosen: tuple[Modules, Mapping[ObjectKey, Candidate], Choice] | None = None
 
     @property
     def rejected(self) -> Mapping[str, str]:
-        """Why a policy is not in force as it is, by its name."""
+        """Errors of the policies that are not in force in their newest version, by name."""
         failures = self._chosen[2].failures if self._chosen is not None else {}
         return {str(key): str(OpaError(errors=list(causes))) for key, causes in failures.items()}
 
@@ -90,7 +90,7 @@ class Chooser:
         return self._good or {}
 
     def begin(self) -> None:
-        """Take in what is not to be in force again after a restart of OPA."""
+        """Drop versions that are quarantined since OPA restarted."""
         self.let_try(None)
         if self._good is not None:
             self._good = self._quarantine.restored(self._good)
@@ -100,7 +100,7 @@ class Chooser:
         if self._trial is not None:
             self._trial.begin(sample)
         if self._chosen is not None and self._chosen[2].modules != self._good:
-            self._chosen = None  # it was chosen without trial, or what was good is not any more
+            self._chosen = None  # it was chosen without a trial, or the good versions have changed
 
     def wanted(self, choice: Choice) -> dict[str, str]:
         """Return all modules of a choice."""
@@ -110,7 +110,7 @@ class Chooser:
     async def choose(
         self, way: Delivery, epoch: Epoch, policies: Mapping[ObjectKey, Policy]
     ) -> Choice:
-        """Return what is to be in force. Raises SyncError."""
+        """Return the versions to put in force. Raises SyncError."""
         guard = epoch.guard(way.guard)
         if self._good is None:
             self._good = await self._record.load()
@@ -122,7 +122,7 @@ class Chooser:
         if self._chosen is not None and self._chosen[:2] == (way.static, candidates):
             return self._chosen[2]
         good = {k: m for k, m in self._good.items() if not self._refusals(guard, m)}
-        # Before anything decides all is found out: nobody decides by a part of what is wanted.
+        # Before the first decision all is tried: no decision by part of the wanted set.
         choice = await choose(
             candidates,
             good,
@@ -138,7 +138,7 @@ class Chooser:
         return choice
 
     def note(self, choice: Choice, in_force: Delivered) -> None:
-        """Take those for good that OPA has taken."""
+        """Take the versions that OPA accepted as good."""
         before = self.good
         self._good = {
             key: before.get(key, {}) if modules.keys() & in_force.failures.keys() else modules
@@ -146,11 +146,11 @@ class Chooser:
         }
 
     async def save(self) -> None:
-        """Let what is good outlive this process. Raises SyncError."""
+        """Store the good versions. Raises SyncError."""
         await self._record.save(self.good)
 
     async def claimed(self, *, by_bundle: bool) -> Callable[[DataPath], bool]:
-        """Return what tells whether policies on record are refused where data lies at a place.
+        """Return a predicate: whether OPA rejects recorded policies if data lies at a path.
 
         Raises SyncError.
         """
@@ -186,7 +186,7 @@ class Chooser:
         return check
 
     def _is_tried(self, modules: Modules, together: Modules) -> bool:
-        """Tell whether these decided before, or decide as what is in force does."""
+        """Return whether these have been in force, or decide like the modules in force."""
         good = {item for found in self.good.values() for item in found.items()}
         return modules.items() <= good or self._loaded.decides_as(modules, together)
 

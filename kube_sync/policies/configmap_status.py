@@ -1,11 +1,11 @@
-"""What the author of a policy ConfigMap reads on it, as the text of the status annotation.
+"""Render the outcome of a policy ConfigMap as the text of its status annotation.
 
 `{"status": "ok"}`, or `{"status": "error", "error": {code, message, errors}}` with OPA's own
-account of each error, as kube-mgmt writes it. Added to that: what is in force instead, and which
-policies are in each other's way (on both).
+errors, as kube-mgmt writes it. In addition: what is in force instead, and which policies conflict
+(on both).
 
-Keeps true: whatever a policy says, its status is one that the API server takes (all annotations
-together may have 256 KiB): else the one before, perhaps that all is well, would go on standing.
+Invariant: the API server accepts the status of any policy (all annotations together may have 256
+KiB). Otherwise the former status, perhaps "ok", would stay.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from kube_sync.opa.inspection import FORBIDDEN, TOO_EXPENSIVE
 from kube_sync.opa.scratch import Cause
 
 _OK: dict[str, Any] = {"status": "ok"}
-NOT_TRIED = "not_tried"  # not again: see quarantine.py
+NOT_TRIED = "not_tried"  # a version is not tried again: see quarantine.py
 QUARANTINED = "quarantined"
-WAITING = "waiting"  # for others, which are tried first
-UNEXPLAINED = "unexplained"  # OPA ends without it, too: it is tried again
+WAITING = "waiting"  # for other policies, which are tried first
+UNEXPLAINED = "unexplained"  # OPA ends without this version too: it is tried again
 UNREADABLE = "unreadable"
 _COMPILING = ("invalid_parameter", "error(s) occurred while compiling module(s)")
-STAGE = "stage"  # what is staged cannot be, or nobody knows how
+STAGE = "stage"  # a policy cannot be staged, or its stage is unknown
 _ONE_BY_ONE = (
     "OPA took it neither before nor after the others; modules that need each other in a circle can"
     " only be loaded as a bundle (configure OPA to fetch one from the replicator)"
@@ -44,7 +44,7 @@ _OURS = (
     QUARANTINED,
     WAITING,
     UNREADABLE,
-)  # not OPA's compiler speaking
+)  # codes that are not from OPA's compiler
 
 
 def account(
@@ -54,7 +54,7 @@ def account(
     in_force: bool,
     warnings: Sequence[str] = (),
 ) -> str:
-    """Return the status of one ConfigMap; `in_force` tells of an earlier version of it."""
+    """Return the status text of one ConfigMap; `in_force`: an earlier version of it is in force."""
     keys = sorted(rivals)
     if not causes:
         beside = {"conflicts": _cut([*map(named, keys)]), "warnings": _cut(warnings)}
@@ -67,14 +67,14 @@ def account(
 
 
 def bounded(causes: Sequence[Cause]) -> list[Cause]:
-    """Return causes that fit on an object: the first ones, how many more there are, all cut."""
+    """Return a bounded list of causes: the first ones, shortened, and the number of the others."""
     found = [_short(cause) for cause in causes[:_CAUSES]]
     left = len(causes) - len(found)
     return found + ([{"code": "more", "message": f"and {left} more"}] if left else [])
 
 
 def not_put(failures: Mapping[str, OpaError]) -> Iterable[Cause]:
-    """Yield why OPA did not take modules that compile together."""
+    """Yield why OPA rejected modules that compile together."""
     for policy_id, error in failures.items():
         yield from error.errors or [{"code": error.code, "message": error.message}]
         if error.code != "unauthorized":
@@ -93,7 +93,7 @@ def _summary(causes: Sequence[Cause]) -> tuple[str, str]:
 
 
 def _short(cause: Cause) -> Cause:
-    """Return a cause without what is long: details quote a line, and a line may be a megabyte."""
+    """Return a cause without long details: they quote a line, which may have a megabyte."""
     if len(_text(cause)) <= _CHARACTERS:
         return cause
     kept = {name: cause[name] for name in ("code", "location") if name in cause}

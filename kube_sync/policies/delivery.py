@@ -1,7 +1,7 @@
-"""How modules get into one OPA, and what it holds that did not come from here.
+"""Detect how policies get into one OPA (bundle or policy API), and which modules OPA has already.
 
-Read from OPA itself: its configuration says whether it fetches its policies as a bundle. Modules
-that it got from elsewhere are compiled with ours, and nothing of ours may take their place.
+OPA's configuration says whether it fetches a bundle. Modules that it got from elsewhere are
+compiled together with ours, and none of ours may replace them.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ class Compiler(TreeCompiler, Inspector, Protocol):
     """The scratch OPA."""
 
     async def check(self, modules: Modules, given: Collection[str] = ()) -> list[Cause]:
-        """Compile all together; they may call builtins that are `given`."""
+        """Compile all together; they may call the builtins in `given`."""
         ...
 
     async def parsed(self, modules: Modules) -> dict[str, Any]:
-        """Return the syntax trees as they were written, with locations, by id."""
+        """Return the parsed syntax trees with locations, by id."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """The way into one OPA, in one epoch."""
+    """The delivery of policies to one OPA, in one epoch."""
 
     guard: Guard
-    static: Modules  # of OPA's own; none if they do not compile here
-    held: Modules  # all that OPA held when it was looked at
-    opaque: bool  # some of OPA's own cannot be compiled here
+    static: Modules  # OPA's own modules; none if they do not compile here
+    held: Modules  # all modules in OPA when it was queried
+    opaque: bool  # some of OPA's own modules do not compile here
     puts: Puts | None  # None: by bundle
     is_ours: Callable[[str], bool]
 
 
 class Pathfinder:
-    """Finds the way, and looks again at what is beside it."""
+    """Detects the delivery, and refreshes OPA's own modules."""
 
     def __init__(
         self, opa: OpaClient, compiler: Compiler, guard: Guard, generated: Modules
@@ -59,7 +59,7 @@ class Pathfinder:
         self._generated = generated
 
     async def find(self, namespaces: Sequence[str]) -> Delivery:
-        """Learn how OPA gets its policies. Raises SyncError."""
+        """Detect how OPA gets its policies. Raises SyncError."""
         bundle = await self._opa.bundle_from(RESOURCE)
         held = await self._opa.policies()
         log.info("policies_go_by", way="put" if bundle is None else "bundle")
@@ -70,11 +70,11 @@ class Pathfinder:
         return await self._beside(held, puts, puts.is_ours)
 
     async def by_bundle(self) -> bool:
-        """Tell whether OPA fetches its policies. Raises SyncError."""
+        """Return whether OPA fetches its policies as a bundle. Raises SyncError."""
         return await self._opa.bundle_from(RESOURCE) is not None
 
     async def look_again(self, way: Delivery) -> Delivery:
-        """Take into account what OPA has got from elsewhere since. Raises SyncError."""
+        """Refresh the modules that OPA has got from elsewhere. Raises SyncError."""
         return await self._beside(await self._opa.policies(), way.puts, way.is_ours)
 
     async def _beside(
@@ -85,7 +85,7 @@ class Pathfinder:
         static = {f"static/{found.id}": found.raw for found in own}
         static, builtins = await self._tolerated(static)
         if causes := await self._compiler.check({**static, **self._generated}, builtins):
-            # They are in force all the same: OPA may run with options that we do not know.
+            # They are in force all the same: OPA may run with options that are unknown here.
             log.warning("own_policies_do_not_compile", error=str(OpaError(errors=causes)))
             static = {}
         packages = sorted({found.package for found in own})
@@ -100,9 +100,9 @@ class Pathfinder:
         return Delivery(guard, static, everything, bool(own) and not static, puts, is_ours)
 
     async def _tolerated(self, static: Modules) -> tuple[dict[str, str], frozenset[str]]:
-        """Return OPA's own modules without schemas, and the builtins only they may call.
+        """Return OPA's own modules without schemas, and the builtins that only they may call.
 
-        Whoever runs OPA gave it these, and they are in force whatever they say.
+        OPA's operator provided these modules; they are in force whatever they contain.
         """
         suspicious = {i: source for i, source in static.items() if is_suspicious(source)}
         found = await self._compiler.inspect(suspicious) if suspicious else {}

@@ -1,4 +1,4 @@
-"""One load of OPA, as far as policies are concerned: what there is, and who is told what."""
+"""What the policy reconciler needs to know of one load of OPA: its inputs and its callbacks."""
 
 from __future__ import annotations
 
@@ -20,69 +20,69 @@ from kube_sync.policies.required_fields import Need
 from kube_sync.policies.staging.canaries import StagedDecisions
 from kube_sync.policies.trial_run import TakeSample
 
-# Told the digest of the modules in force, how many they are, and what the decision reads.
+# Receives the digest of the modules in force, their number, and what the decision reads.
 Changed = Callable[[str, int, Reads], None]
 
 
 class Data(Protocol):
-    """What policies stand on: some of it may hold no more than they read."""
+    """The replicated data that policies read; part of it may hold only the fields they read."""
 
     @property
     def narrowed(self) -> bool:
-        """Whether any of it holds only what is read."""
+        """Whether any of it holds only the fields that are read."""
         ...
 
     def begin(self, needs: Iterable[Need | None]) -> None:
-        """Load what these sets of policies need; None: what nobody knows."""
+        """Load what these sets of policies need; None: their need is unknown."""
         ...
 
     def hold(self, needs: Iterable[Need | None]) -> bool:
-        """Hold what these need beside what was needed before; returns whether OPA does.
+        """Hold also what these need; return whether OPA does already.
 
-        If not, the loader is woken when it does.
+        If not, the reconciler is woken when it does.
         """
         ...
 
     def settle(self, need: Need | None) -> None:
-        """Hold only this: it is in force, and nothing else may be."""
+        """Hold only this need: its set is in force, and no other may be."""
         ...
 
     def withheld(self, reads: Reads) -> Mapping[str, Sequence[str]]:
-        """Return what is read that the configuration keeps out, by module."""
+        """Return the fields that are read and excluded by the configuration, by module."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Epoch:
-    """One load of OPA, as far as policies are concerned."""
+    """One load of OPA, as the policy reconciler sees it."""
 
     maps: Sequence[PolicyMaps]
-    loaded: asyncio.Event  # the data is there
-    applied: asyncio.Event  # set when the policies are, for the first time
+    loaded: asyncio.Event  # set when the data is loaded
+    applied: asyncio.Event  # set when the policies are in force for the first time
     changing: Callable[[], None]  # OPA may hold another set from now on
-    changed: Changed  # always told after that
-    renamed: Changed  # told, without either, of another set that decides all alike
+    changed: Changed  # always called after `changing`
+    renamed: Changed  # called alone, if another set decides the same
     stands: Stands
-    places: Callable[[], Sequence[DataPath]]  # where data lies beside that of the guard
+    places: Callable[[], Sequence[DataPath]]  # paths of data besides the guard's
     staging: StagedDecisions
-    data: Data  # what policies stand on
+    data: Data  # the replicated data
     objects: Sequence[PlacementPolicies] = ()
-    sample: TakeSample | None = None  # of what OPA holds, to try policies on
+    sample: TakeSample | None = None  # of OPA's data, to try policies on
 
     @property
     def policies(self) -> dict[ObjectKey, Policy]:
-        """The policies as they are now, of either kind."""
+        """The current policies of both kinds."""
         found: dict[ObjectKey, Policy] = {p.key: p for maps in self.maps for p in maps}
         return found | {p.key: p for objects in self.objects for p in objects}
 
     @property
     def listed(self) -> bool:
-        """Whether these are all that there are."""
+        """Whether all policies have been listed."""
         return all(found.listed for found in self._stores)
 
     @property
     def namespaces(self) -> list[str]:
-        """Where they are."""
+        """The policy namespaces."""
         return [found.namespace for found in self._stores]
 
     @property
@@ -91,21 +91,21 @@ class Epoch:
 
     @property
     def candidates(self) -> list[Policy]:
-        """Those that are only compiled."""
+        """The candidates: policies that are only compiled."""
         return [policy for found in self._stores for policy in found.candidates]
 
     @property
     def staged(self) -> list[Policy]:
-        """Those that are not meant to decide yet, but for candidates."""
+        """The staged policies, without candidates."""
         maps = [policy for found in self.maps for policy in found.staged]
         objects = [policy for found in self.objects for policy in found.staged]
         return [*maps, *(policy for policy in objects if policy.stage != CANDIDATE)]
 
     @property
     def beside(self) -> list[Policy]:
-        """Those that are staged beside what is in force, canaries being no part of that."""
+        """The staged policies of lanes that never decide: all but canaries and candidates."""
         return [policy for policy in self.staged if policy.stage != CANARY]
 
     def guard(self, guard: Guard) -> Guard:
-        """Return a guard of the places of all data there is."""
+        """Return a guard for the paths of all data."""
         return replace(guard, data=[*guard.data, *self.places()])

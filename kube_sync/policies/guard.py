@@ -1,12 +1,12 @@
-"""What modules say of themselves, and what a policy ConfigMap may not say, whatever it decides.
+"""Check modules against what a policy may not do: reserved packages, data paths, side effects.
 
-It may not take over OPA's own packages or the replicator's; claim a place where replicated data or
-a module of OPA's own lies; reach anything outside OPA. The administrator may allow packages and
+A policy may not use OPA's own packages or the replicator's, a path of replicated data or of a
+module of OPA's own, or a builtin that reaches outside OPA. The administrator may allow packages and
 builtins by name.
 
-A package is read off the first line where that is beyond doubt: asking OPA to parse every module
-takes as long as compiling them all. Only those are asked about whose package clause is not plain,
-or that may be what is not allowed.
+The package is read off the first line where that is unambiguous, since parsing every module in OPA
+takes as long as compiling them all. Only modules with another package clause, or with something
+that may be forbidden, are parsed.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _ONE_BY_ONE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What is taken already, and what the administrator allows."""
+    """The reserved paths, and what the administrator allows."""
 
-    data: Sequence[DataPath]  # where replicated data lies
-    packages: frozenset[str] = frozenset()  # allowed although reserved, dotted
-    builtins: frozenset[str] = frozenset()  # allowed although they reach outside
-    own: Sequence[DataPath] = ()  # packages of modules that OPA did not get from here
+    data: Sequence[DataPath]  # of replicated data
+    packages: frozenset[str] = frozenset()  # dotted; allowed although reserved
+    builtins: frozenset[str] = frozenset()  # allowed although they reach outside OPA
+    own: Sequence[DataPath] = ()  # packages of modules that OPA got from elsewhere
     own_builtins: frozenset[str] = frozenset()  # that only those modules may call
-    builtin: Sequence[DataPath] = ()  # packages of modules that are ours, whatever is allowed
-    by_bundle: bool = False  # then a package claims all that lies below it
-    one_by_one: bool = False  # OPA takes no bundle, and nothing else states a version of Rego
+    builtin: Sequence[DataPath] = ()  # packages of built-in modules, never allowed
+    by_bundle: bool = False  # then a package claims all paths below it
+    one_by_one: bool = False  # OPA takes no bundle, so no Rego version can be stated
 
     def findings(self, module: Inspected) -> list[Finding]:
-        """Return the reasons to refuse a module, none for one that may be loaded."""
+        """Return the reasons to reject a module, none if it may be loaded."""
         package = module.package
         claims = self._of_package(".".join(package), package)
         version = [_ONE_BY_ONE] if self.one_by_one and module.rego_version == V0 else []
@@ -80,26 +80,26 @@ class Inspector(Protocol):
     """The parser."""
 
     async def inspect(self, sources: Modules) -> dict[str, Inspected]:
-        """Return what modules say of themselves; those that do not parse are left out."""
+        """Return the declarations of modules, without those that do not parse."""
         ...
 
 
 class Declared:
-    """What is known of the sources at hand."""
+    """Caches the declarations of the present sources."""
 
     def __init__(self, inspector: Inspector) -> None:
         self._inspector = inspector
         self._known: dict[str, Inspected | None] = {}
 
     def __getitem__(self, source: str) -> Inspected | None:
-        """Return what a source says that was learnt; None if it does not parse."""
+        """Return the declarations of a source passed to `learn`; None if it does not parse."""
         return self._known[source]
 
     async def learn(self, versions: Iterable[Modules]) -> None:
-        """Learn what is new in these, and forget all others. Raises SyncError."""
+        """Parse the new sources in these, and forget all others. Raises SyncError."""
         sources = {source for modules in versions for source in modules.values()}
         now, known = time.monotonic(), self._known.items()
-        # Whether a parser gives an answer may be another matter next time.
+        # A parser that exceeded a limit may succeed the next time.
         self._known = {
             s: found for s, found in known if s in sources and not may_differ(found, now)
         }

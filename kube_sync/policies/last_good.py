@@ -1,8 +1,8 @@
-"""The ConfigMap `kube-sync-last-good`: what each policy held when it last compiled.
+"""The ConfigMap `kube-sync-last-good`: the modules of each policy when it last compiled.
 
-Keeps true: it is read once, when the replicator starts, and never steers what compiles; without
-it (no rights, no namespace) the last good versions are in memory alone, said once. A
-record that was never read is not replaced: what it says is kept beside what is written.
+Invariant: it is read once, when the replicator starts, and never influences what compiles. Without
+it (no permissions, no namespace) the last good versions are in memory alone, after one warning. A
+record that could not be read is not replaced: its content is merged into what is written.
 """
 
 from __future__ import annotations
@@ -51,23 +51,24 @@ class Api(Protocol):
 
 
 class LastGood:
-    """Reads and, while this replica is the one that acts, writes the record in one namespace."""
+    """Reads the record in one namespace, and writes it while this replica is the leader."""
 
     def __init__(self, client: Api, namespace: str, leadership: Leadership) -> None:
         self._client = client
         self._leadership = leadership
         self._namespace = namespace
         self._saved: bytes | None = None
-        self._unread = False  # there may be a record that says more than is known
-        self._late: dict[ObjectKey, Modules] = {}  # what it said when it could be read at last
+        self._unread = False  # a record that could not be read may hold more
+        self._late: dict[ObjectKey, Modules] = {}  # content of that record, once it was read
         self._complained = False
 
     async def load(self) -> dict[ObjectKey, Modules]:
-        """Return the last good versions on record. Raises SyncError when that cannot be told."""
+        """Return the recorded last good versions. Raises SyncError if that cannot be determined."""
         try:
             body = await self._client.request("GET", CONFIGMAPS.path(self._namespace, NAME))
         except NotFound as error:
-            # The answer of a store names what it lacks; any other 404 is somebody else's.
+            # The API server's own 404 names the missing object; any other 404 comes from something
+            # else.
             if NAME not in str(error):
                 msg = f"ConfigMap {self._namespace}/{NAME}: {error}; this is not believed"
                 raise Retriable(msg) from error
@@ -85,7 +86,7 @@ class LastGood:
             return {}
 
     async def save(self, good: Versions) -> None:
-        """Write the record if it says something new; a failure is told, not raised."""
+        """Write the record if it has changed; a failure is logged, not raised."""
         if not self._leadership.held:
             return
         try:
@@ -119,9 +120,9 @@ class LastGood:
 async def patch_record(
     client: Api, namespace: str, content: Mapping[str, Mapping[str, str | None]]
 ) -> None:
-    """Merge keys into the ConfigMap (None: remove), created where it is missing. Raises SyncError.
+    """Merge keys into the ConfigMap (None: remove), or create it. Raises SyncError.
 
-    No other key is touched: replicators have keys of their own in it.
+    Other keys stay: each replicator has its own.
     """
     path, patch = CONFIGMAPS.path(namespace, NAME), msgspec.json.encode(content)
     try:
@@ -136,14 +137,14 @@ async def patch_record(
         try:
             body = msgspec.json.encode(whole)
             await client.request("POST", CONFIGMAPS.path(namespace), body=body)
-        except Conflict:  # another replica was first, with what it has to say
+        except Conflict:  # another replica created it first
             await client.request("PATCH", path, body=patch, content_type=_MERGE_PATCH)
 
 
 def fitting(good: Versions, largest: int) -> tuple[bytes, list[ObjectKey]]:
-    """Return the record, and which policies are not in it: the largest, where it is too large.
+    """Return the record, and the policies left out: the largest, if it is too large.
 
-    Whoever may write one policy must not keep all others off the record.
+    Otherwise whoever may write one policy could keep all others off the record.
     """
     kept, left_out = dict(good), list[ObjectKey]()
     while len(packed := _packed(kept)) > largest:
@@ -158,13 +159,13 @@ def _packed(good: Versions) -> bytes:
 
 
 def unpacked(body: bytes) -> dict[ObjectKey, Modules]:
-    """Return what a record says, as the API server holds it. Raises one of UNREADABLE."""
+    """Parse a record from the API server's JSON. Raises one of UNREADABLE."""
     found = msgspec.json.decode(body, type=_ConfigMap).binary_data or {}
     return versions_of(found.get(_KEY, ""))
 
 
 def versions_of(text: str) -> dict[ObjectKey, Modules]:
-    """Return what `fitting` packed, by the base64 of that. Raises one of UNREADABLE."""
+    """Parse the base64 text of what `fitting` packed. Raises one of UNREADABLE."""
     content = gzip.decompress(base64.b64decode(text) or gzip.compress(b"{}"))
     record = msgspec.json.decode(content, type=dict[str, dict[str, str]])
     return {ObjectKey(*key.split("/", 1)): modules for key, modules in record.items()}

@@ -1,8 +1,8 @@
-"""What OPA holds of policies, or may hold, and what decisions were made by.
+"""The policy modules that OPA holds, or may hold, and what decisions read by them.
 
-Keeps true: an edit that no decision looks at changes none. Two sets count as deciding alike only
-where no rule that either has and the other has not lies where the decision or the limits look,
-defined or not. What is not known to be so is not.
+Invariant: an edit outside the rules that the decision reads changes no decision. Two sets count as
+deciding alike only if no rule that is in one of them alone lies where the decision or the limits
+look, defined or not. If that is not known for certain, they do not.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from kube_sync.policies.policy_api import Delivered
 from kube_sync.policies.reading import Reading
 from kube_sync.policies.required_fields import Need
 
-Failures = Mapping[str, OpaError]  # by a module's id
-Packages = Mapping[str, DataPath]  # by the module's id; those that nobody knows are left out
+Failures = Mapping[str, OpaError]  # by module id
+Packages = Mapping[str, DataPath]  # by module id, without unknown ones
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedState:
-    """All modules that OPA holds, and what was found that the decision reads by them."""
+    """All modules that OPA holds, and what the decision reads by them."""
 
     modules: Modules
     packages: Packages
     need: Need
 
     def decides_as(self, modules: Modules, packages: Packages) -> bool:
-        """Tell whether with these, and with any mixture of both, every decision is the same."""
+        """Return whether these, and any mixture of both sets, decide everything the same."""
         old, new = self.modules.items(), modules.items()
         gone = {policy_id for policy_id, _ in old - new}
         come = {policy_id for policy_id, _ in new - old}
@@ -56,63 +56,63 @@ class Loaded:
     """The modules of one OPA, from one epoch to the next."""
 
     def __init__(self, declared: Declared, reading: Reading, generated: Modules) -> None:
-        """Take what knows packages, and the `generated` modules, which are part of every set."""
+        """Look packages up in `declared`; `generated` modules are part of every set."""
         self._declared = declared
         self._reading = reading
         self._generated = generated
         self._modules: Mapping[str, str | None] = {}
-        self._offered: str | None = None  # the digest of what was delivered last
+        self._offered: str | None = None  # digest of the last delivery
         self._told: tuple[str, Reads] | None = None
-        self._standing: LoadedState | None = None  # None: nobody knows, or others are on their way
-        self._may_hold: list[Modules] = []  # of each of these OPA may hold some modules
+        self._standing: LoadedState | None = None  # None: unknown, or others are being delivered
+        self._may_hold: list[Modules] = []  # OPA may hold modules of each of these
 
     def __len__(self) -> int:
-        """Return how many modules OPA holds, without what is generated here."""
+        """Return the number of modules in OPA, without generated ones."""
         return len(self._modules)
 
     @property
     def in_force(self) -> Mapping[str, str]:
-        """The sources that OPA is known to hold, by id, without what is generated here."""
+        """The known sources in OPA, by id, without generated ones."""
         return {i: source for i, source in self._modules.items() if source is not None}
 
     @property
     def reads(self) -> Reads | None:
-        """What the decision reads by what is in force, None before anything is."""
+        """What the decision reads by the modules in force, None before any are."""
         return None if self._told is None else self._told[1]
 
     @property
     def digest(self) -> str:
-        """The digest of what is in force, "" before anything is."""
+        """The digest of the modules in force, "" before any are."""
         return "" if self._told is None else self._told[0]
 
     @property
     def stands(self) -> bool:
-        """Whether it is known what decisions are made by."""
+        """Whether it is known which modules decide."""
         return self._standing is not None
 
     def begin(self) -> None:
-        """Know nothing of what OPA holds: it is loaded anew."""
+        """Forget what OPA holds: it is being loaded anew."""
         self._told = self._offered = self._standing = None
 
     def found(self, held: Modules) -> None:
-        """Take in what OPA held when it was looked at."""
+        """Record the modules that OPA held when it was queried."""
         self._may_hold = [held]
 
     def packages(self, modules: Modules) -> dict[str, DataPath]:
-        """Return the package of each module, as far as it is known."""
+        """Return the package of each module, as far as known."""
         lanes: dict[str, DataPath] = {i: (ROOT,) for i in modules if is_of_a_lane(i)}
         found = {i: self._declared[source] for i, source in modules.items() if i not in lanes}
         return lanes | {i: module.package for i, module in found.items() if module}
 
     def decides_as(self, modules: Modules, together: Modules) -> bool:
-        """Tell whether all decide by `together`, with these `modules`, as by what is in force."""
+        """Return whether `together`, with these `modules`, decides like the set in force."""
         packages = self.packages({**self._generated, **modules})
         return self._standing is not None and self._standing.decides_as(together, packages)
 
     def stays(self, way: Delivery, wanted: Modules) -> bool:
-        """Tell whether all decisions stay as they are, and remember it for what they read."""
+        """Return whether all decisions stay the same, and if so cache what the wanted set reads."""
         standing, modules = self._standing, {**way.static, **wanted}
-        # The first policy, and the last one, are more than an edit: without any nobody decides.
+        # The first policy and the last are more than an edit: without any nothing is decided.
         several = self.in_force and wanted.keys() - self._generated.keys()
         if standing is None or way.opaque or not several:
             return False
@@ -121,21 +121,21 @@ class Loaded:
         return alike
 
     async def need(self, way: Delivery, *sets: Modules) -> Need | None:
-        """Return what these need of the data, None where nobody knows."""
+        """Return what these need of the data, None if that is unknown."""
         return None if way.opaque else await self._reading.need(*sets)
 
     async def ahead(self, way: Delivery, modules: Modules) -> list[Need | None]:
         """Return what is needed until these modules are in force."""
         needs = [await self.need(way, {**way.static, **modules})]
         if way.puts is not None:
-            # One by one: what is there with some of them is read by no set that was ever wanted.
+            # One by one: a mixture of old and new modules reads what neither set does.
             before = {source for found in self._may_hold for source in found.values()}
             if not before <= {*way.static.values(), *modules.values()}:
                 needs.append(await self.need(way, *self._may_hold, {**way.static, **modules}))
         return needs
 
     def offer(self, wanted: Modules, *, alike: bool) -> bool:
-        """Note that OPA is to hold these; returns whether decisions may differ from now on."""
+        """Record that OPA is to hold these; return whether decisions may differ from now on."""
         if wanted not in self._may_hold:
             self._may_hold.append(wanted)
         before, self._offered = self._offered, digest(wanted)
@@ -147,10 +147,9 @@ class Loaded:
     async def settle(
         self, way: Delivery, in_force: Delivered, beside: Iterable[Need | None]
     ) -> tuple[Reads, Need | None]:
-        """Take in what is in force, with what it reads.
+        """Record the set in force; return what it reads, and what data must be kept.
 
-        Returns that, and what of the data is needed by it and by what is `beside` it, None where
-        nobody knows.
+        The latter includes the needs of what is `beside` it; None if it is unknown.
         """
         known = {i: source for i, source in in_force.modules.items() if source is not None}
         need = await self._reading.need({**way.static, **known})
@@ -173,9 +172,9 @@ class Loaded:
         *,
         alike: bool,
     ) -> int:
-        """Take in what is in force; call `changed` if it is news, `renamed` if that decides alike.
+        """Record the set in force; call `changed` if it is new, `renamed` if it decides alike.
 
-        Returns how many modules are new.
+        Returns the number of new modules.
         """
         modules = {i: s for i, s in in_force.modules.items() if i not in self._generated}
         new = len(modules.items() - self._modules.items())

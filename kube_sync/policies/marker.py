@@ -1,9 +1,9 @@
-"""A replicator's key in the ConfigMap of last good policies: which versions it tries and refuses.
+"""A replicator's own key in the ConfigMap of last good policies: versions under trial or refused.
 
-Keeps true: each replicator patches its own key, named after its host, and nothing else, so that
-replicators do not write over each other; it waits for the API server two seconds at most, and
-without it goes on, said once. Versions are there by their digests, and not by what they say, but
-for those to go back to, while OPA ends.
+Invariant: each replicator patches only its own key, named after its host, so that replicators do
+not overwrite each other. It waits for the API server two seconds at most, and continues without it
+after one warning. Versions are recorded by digest, without their content, except those to restore
+while OPA keeps ending.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _PREFIX: Final = "quarantine."
 _SECONDS: Final = 2.0
-_STALE_SECONDS: Final = 86_400.0  # a key of another host that was not written for so long goes
+_STALE_SECONDS: Final = 86_400.0  # a key of another host, unwritten for so long, is removed
 
 
 class State(msgspec.Struct, omit_defaults=True):
-    """What one replicator says."""
+    """The record of one replicator."""
 
-    trying: dict[str, int] = {}  # by digest: how often its trial began without an end
-    refused: dict[str, str] = {}  # by digest: why
+    trying: dict[str, int] = {}  # by digest: trials begun without an end
+    refused: dict[str, str] = {}  # by digest: the reason
     written: int = 0  # seconds since 1970
-    counts: dict[str, Count] = {}  # by digest: how often OPA ended with it, oldest first
-    ends: int = 0  # since somebody was blamed
-    before: str = ""  # what stood before these, packed
-    doubtful: dict[str, str] = {}  # by digest: of which policy, blamed since OPA last stood
-    ended: int = 0  # when OPA did: seconds since 1970
+    counts: dict[str, Count] = {}  # by digest: ends of OPA with it, oldest first
+    ends: int = 0  # ends of OPA since a version was last blamed
+    before: str = ""  # the versions before these, packed
+    doubtful: dict[str, str] = {}  # by digest: the policy; blamed since OPA last stood
+    ended: int = 0  # the last end of OPA: seconds since 1970
 
 
 class _ConfigMap(msgspec.Struct):
@@ -46,18 +46,18 @@ class _ConfigMap(msgspec.Struct):
 
 
 class Marker:
-    """Reads the states of all replicators, and writes that of this one."""
+    """Reads the records of all replicators, and writes that of this one."""
 
     def __init__(self, client: Api, namespace: str, host: str) -> None:
         self._client = client
         self._namespace = namespace
         self._key = _PREFIX + re.sub(r"[^-._a-zA-Z0-9]", "_", host)
-        self._there = False  # the key, as far as is known
+        self._there = False  # whether the key exists, as far as known
         self._stale: list[str] = []
         self._complained = False
 
     async def load(self) -> State:
-        """Return what this host said, and all versions that any host refuses."""
+        """Return this host's record, with all versions that any host refuses."""
         try:
             async with asyncio.timeout(_SECONDS):
                 path = CONFIGMAPS.path(self._namespace, NAME)
@@ -83,7 +83,7 @@ class Marker:
         return own
 
     async def write(self, state: State) -> None:
-        """Say this from now on; a failure is logged and not raised."""
+        """Write the record; a failure is logged and not raised."""
         says = bool(state.trying or state.refused or state.counts or state.doubtful)
         if not says and not self._there:
             return

@@ -1,9 +1,10 @@
-"""Which edits OPA's ends are put down to: the newest, until OPA ends without it as well.
+"""Attribute OPA's crashes to edits: the newest one first, until OPA ends without it too.
 
-Keeps true: what OPA held for an hour in one go is not blamed, nor what it held when this process
-began; an end counts against each younger version in force, whatever else is edited meanwhile. Where
-OPA goes on ending, the next version is blamed and the one before is released, once; where nobody is
-left to blame, all that were blamed are, and nobody is as long as what stood then stands. Pure.
+Invariant: a version that OPA held for an hour without a restart is not blamed, nor one that it held
+when this process began. An end counts against each younger version in force, whatever else is
+edited meanwhile. If OPA keeps ending, the next version is blamed and the former one released, once.
+If no version is left to blame, all blamed ones are released, and none is blamed as long as the same
+versions stay in force. Pure.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from kube_sync.policies.bundle import digest
 from kube_sync.policies.choice import Versions
 
 ENDS: Final = 3
-STOOD_SECONDS: Final = 3600.0  # in one go
+STOOD_SECONDS: Final = 3600.0  # without a restart
 
 
 class Count(msgspec.Struct, frozen=True):
-    """How often OPA ended with a version, and the revision in which that came."""
+    """How often OPA ended with a version, and the revision that introduced it."""
 
     ends: int
     revision: str
@@ -36,40 +37,40 @@ class Young:
     """A version that OPA has not held for an hour."""
 
     modules: Modules
-    before: Modules  # the last of this policy that it did, if any
+    before: Modules  # the last one of this policy that it held so long, if any
     count: Count
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What an end of OPA leads to."""
+    """The consequences of an end of OPA."""
 
     blamed: Mapping[ObjectKey, Young] = field(default_factory=dict[ObjectKey, Young])
-    released: Collection[str] = ()  # digests of versions that were blamed before
+    released: Collection[str] = ()  # digests of versions blamed before
     unexplained: bool = False  # no edit explains it
 
 
 class Blame:
-    """Counts the ends of OPA."""
+    """Counts the ends of OPA for each version."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._counted: dict[str, Count] = {}  # by an earlier process, oldest first
-        self._before: Versions = {}  # likewise
-        self._stood: dict[ObjectKey, Modules] | None = None  # what is not blamed
-        self._young: dict[ObjectKey, Young] = {}  # the newest last
-        self._stands: Versions = {}  # what OPA may hold
+        self._before: Versions = {}  # the versions before those
+        self._stood: dict[ObjectKey, Modules] | None = None  # versions not to blame
+        self._young: dict[ObjectKey, Young] = {}  # newest last
+        self._stands: Versions = {}  # versions that OPA may hold
         self._since: dict[ObjectKey, float] = {}
-        self._revision: str | None = None  # None: it holds nothing
+        self._revision: str | None = None  # None: OPA holds none
         self._begun = 0.0
-        self.ends = 0  # since somebody was blamed, or nobody could be
-        self.doubtful: dict[str, str] = {}  # blamed since OPA last stood: digests, and policies
+        self.ends = 0  # since a version was blamed, or none could be
+        self.doubtful: dict[str, str] = {}  # blamed since OPA last stood: digest to policy
         self._released: set[str] = set()
-        self._beyond: Versions | None = None  # as it stands, nobody is blamed
+        self._beyond: Versions | None = None  # while these stay in force, none is blamed
 
     @property
     def counts(self) -> dict[ObjectKey, Young]:
-        """What OPA ended with and may be blamed, oldest first."""
+        """The versions with which OPA ended and that may be blamed, oldest first."""
         return {key: young for key, young in self._young.items() if young.count.ends}
 
     def learn(
@@ -79,15 +80,15 @@ class Blame:
         before: Versions,
         doubtful: Mapping[str, str],
     ) -> None:
-        """Go on from what an earlier process knew; `before` is what stood before what it counted.
+        """Continue an earlier process's counts; `before` are the versions before those it counted.
 
-        To a version without that there is no way back, so it is not counted.
+        A version without one of those cannot be rolled back, so it is not counted.
         """
         self._counted, self._before = dict(counted), before
         self.ends, self.doubtful = ends, dict(doubtful)
 
     def keep(self, keys: Collection[ObjectKey]) -> None:
-        """Forget all other policies: they are gone."""
+        """Forget policies that are not among these: they were deleted."""
         for known in (self._young, self._stood or {}):
             for key in [*known]:
                 if key not in keys:
@@ -96,7 +97,7 @@ class Blame:
             self._beyond = None
 
     def offered(self, revision: str, versions: Versions) -> None:
-        """Take note that OPA may hold these from now on."""
+        """Record that OPA may hold these versions from now on."""
         if revision == self._revision:
             return
         now, was = self._clock(), self._stands
@@ -117,7 +118,7 @@ class Blame:
             self._young[key] = self._new(key, versions[key], revision)
 
     def opa_ended(self) -> Verdict:
-        """Take note that OPA has lost all that it held."""
+        """Record that OPA has restarted and lost all that it held."""
         now, stands = self._clock(), self._stands
         if self._revision is None:
             return Verdict()  # it ended before it got any policy of this load
@@ -158,7 +159,7 @@ class Blame:
         return Verdict(released=released, unexplained=True)
 
     def _settle(self, now: float) -> None:
-        """Note which versions have stood for an hour."""
+        """Record which versions have stood for an hour."""
         for key, modules in self._stands.items():
             if self._stood is not None and now - self._since[key] > STOOD_SECONDS:
                 self._stood[key] = modules

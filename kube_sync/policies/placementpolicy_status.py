@@ -1,8 +1,8 @@
-"""What the author of a PlacementPolicy reads on it: is it compiled, active, in conflict.
+"""Compute the status of a PlacementPolicy: conditions Compiled, Active, Conflicting.
 
-Keeps true: conditions that say what they said keep their times, so an unchanged world is written
-nothing; a policy that is not meant to decide says so, and of a staged one the field `staged` says
-what a ConfigMap in its place would say. They are news for people: nothing in force goes by them.
+Invariant: a condition that does not change keeps its time, so an unchanged state writes nothing. A
+policy that is not active says so, and the field `staged` of a staged one holds what the annotation
+of a ConfigMap would. Statuses are for people: nothing in force depends on them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Json = dict[str, Any]
 Policy = PolicyMap | PlacementPolicy
 
 _NOT_STAGED: Final = "NotStaged"
-# Of versions that are refused for what they did.
+# Codes of versions that are refused for the harm they did.
 HARMFUL: Final = {
     TOO_EXPENSIVE: "TooExpensive",
     NOT_TRIED: "NotTriedAgain",
@@ -46,7 +46,7 @@ _REASONS: Final = {
     "unauthorized": "NotTaken",
     **HARMFUL,
 }
-_FIELDS: Final = {"stands_for": "standsFor", "together_with": "togetherWith"}  # by what texts say
+_FIELDS: Final = {"stands_for": "standsFor", "together_with": "togetherWith"}
 _STAGES: Final = {
     "candidate": (
         "Candidate",
@@ -57,34 +57,34 @@ _STAGES: Final = {
 }
 _DECIDES: Final = "Canary"
 _HALTED: Final = "Halted"
-_SAYABLE: Final = ("ok", "halted")  # what a status may be for its fields to be told
+_SAYABLE: Final = ("ok", "halted")  # statuses whose other fields are shown
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyOutcome:
-    """What became of a policy that is meant to decide."""
+    """The outcome of an active policy."""
 
     causes: Sequence[Cause] = ()  # why it is not in the set that compiles
-    refused: Sequence[Cause] = ()  # why OPA does not take it all the same
+    refused: Sequence[Cause] = ()  # why OPA rejects it all the same
     rivals: frozenset[ObjectKey] = frozenset()
-    held: bool = False  # a version of it is in force
-    warnings: Sequence[str] = ()  # of what is in force
+    held: bool = False  # whether a version of it is in force
+    warnings: Sequence[str] = ()  # on what is in force
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateOutcome:
-    """What became of one that decides beside what is in force, or is only compiled."""
+    """The outcome of a staged policy or a candidate."""
 
-    said: str  # what the status annotation of a ConfigMap would say
+    said: str  # the text a ConfigMap's status annotation would have
 
 
-# None: it is not meant to decide, or it is not known yet what becomes of it beside what does.
+# None: it is staged, and its outcome is not known yet.
 Told = Iterable[tuple[PlacementPolicy, PolicyOutcome | CandidateOutcome | None]]
 Want = Callable[[PlacementPolicy, Json], None]
 
 
 class Outcomes:
-    """Wants the statuses of all PlacementPolicies, where those that they have are others."""
+    """Requests the status of each PlacementPolicy whose present one differs."""
 
     def __init__(
         self,
@@ -94,17 +94,17 @@ class Outcomes:
     ) -> None:
         self._want = want
         self._now = now
-        # Wanted already, on which version: until the watch tells of it, it is not wanted anew.
+        # Requested statuses, and for which version: not repeated until the watch shows them.
         self._wanted: dict[ObjectKey, tuple[str, list[Json]]] = {}
 
     def tell(self, told: Told) -> None:
-        """Say of all of them what became of each."""
+        """Request the statuses for all these outcomes."""
         before, self._wanted = self._wanted, {}
         now = time_text(self._now())
         for policy, outcome in told:
             version, earlier = before.get(policy.key, ("", []))
             if outcome is None and _is_of_its_stage(policy):
-                continue  # what it said stands until there is more to say
+                continue  # its status stays until there is a new outcome
             found = earlier if version == policy.version else policy.conditions
             wanted = dated(conditions(policy, outcome), found, policy.generation, now)
             staged = staged_by(outcome)
@@ -115,13 +115,13 @@ class Outcomes:
 
 
 def nobody(_told: Told) -> None:
-    """Tell nobody."""
+    """Do nothing."""
 
 
 def conditions(
     policy: PlacementPolicy, outcome: PolicyOutcome | CandidateOutcome | None
 ) -> list[Condition]:
-    """Return what to say of a policy, without generation and time."""
+    """Return the conditions of a policy, without generation and time."""
     if isinstance(outcome, PolicyOutcome):
         return _of(policy, outcome)
     if outcome is None or policy.stage not in (*LANES, CANDIDATE):
@@ -130,16 +130,16 @@ def conditions(
 
 
 def staged_by(outcome: PolicyOutcome | CandidateOutcome | None) -> Json | None:
-    """Return the field `staged` of a status, None where nothing is to be said there."""
+    """Return the field `staged` of a status, None if there is nothing to show."""
     said: Json = msgspec.json.decode(outcome.said) if isinstance(outcome, CandidateOutcome) else {}
     if said.pop("status", None) not in _SAYABLE:
         return None
-    # No field is null: as the API server holds it, it would be another one than was wanted.
+    # Omit nulls: the API server drops them, so the stored field would differ from the wanted one.
     return {_FIELDS.get(name, name): value for name, value in said.items() if value is not None}
 
 
 def as_annotation(policy: PlacementPolicy) -> str | None:
-    """Return what a ConfigMap would say where a staged policy says this; None: nothing yet."""
+    """Return a staged policy's status as annotation text; None: it has none yet."""
     compiled = next((one for one in policy.conditions if one.get("type") == "Compiled"), Json())
     if compiled.get("observedGeneration") != policy.generation:
         return None
@@ -150,7 +150,7 @@ def as_annotation(policy: PlacementPolicy) -> str | None:
 
 
 def said_before(policy: PlacementPolicy) -> Json:
-    """Return what the status of a staged policy says of its stage, of whichever version of it."""
+    """Return what the status of a staged policy says of its stage, for any version of it."""
     staged: Json = policy.staged if isinstance(policy.staged, dict) else {}
     names = {field: name for name, field in _FIELDS.items()}
     status = "halted" if "halted" in staged else "ok"
@@ -158,14 +158,14 @@ def said_before(policy: PlacementPolicy) -> Json:
 
 
 def unreadable(policy: Policy) -> tuple[Cause, ...]:
-    """Return why a policy is not even tried."""
+    """Return why a policy is not compiled, if it cannot be read."""
     if policy.unreadable is not None:
         return ({"code": UNREADABLE, "message": policy.unreadable},)
     return ()
 
 
 def _is_of_its_stage(policy: PlacementPolicy) -> bool:
-    """Tell whether it says of itself what became of it in the stage where it is, as it is."""
+    """Return whether its status describes its present stage and generation."""
     reason, _ = _STAGES.get(policy.stage, ("", ""))
     reasons = (reason, _NOT_STAGED, *((_DECIDES, _HALTED) if policy.stage == CANARY else ()))
     return policy.stage in (*LANES, CANDIDATE) and any(
@@ -202,7 +202,7 @@ def _tried(policy: PlacementPolicy, said: Mapping[str, Any]) -> list[Condition]:
 
 
 def _without_fault(stage: str, said: Mapping[str, Any]) -> tuple[str, str]:
-    """Return reason and message of what is no decision on all objects, and not meant to be."""
+    """Return the reason and message of a staged policy without errors."""
     if halted := said.get("halted"):
         return _HALTED, f"it was taken out: {'; '.join(halted['why'])}"
     if effect := said.get("effect"):

@@ -1,9 +1,9 @@
-"""Policies by `PUT /v1/policies`, one by one, for an OPA that fetches no bundle.
+"""Deliver policies by `PUT /v1/policies`, one by one, to an OPA that fetches no bundle.
 
-Limits of that API: OPA compiles everything anew for each module (100 modules take about 16 s),
-and modules that need each other in a circle load in no order. Each is tried again as long as any
-attempt of its round succeeds. Keeps true: a module that OPA holds and nobody wants is unloaded,
-if it is one of ours: they are on record in OPA itself, since another replicator may go on.
+Limits of that API: OPA recompiles everything for each module (100 modules take about 16 s), and
+modules with circular dependencies load in no order. Failed modules are retried as long as any
+attempt of a round succeeds. Invariant: a module of ours that is not wanted is unloaded. Which ones
+are ours is recorded in OPA itself, since another replicator may take over.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from kube_sync.opa.scratch import Modules
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _RECORD: DataPath = ("kube_sync", "modules")
-_GENERATED = "kube_sync/"  # where generated modules are
+_GENERATED = "kube_sync/"  # prefix of generated modules
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """What OPA holds after a delivery, and why not all of what was wanted."""
+    """The modules in OPA after a delivery, and the errors of the others."""
 
-    modules: Mapping[str, str | None]  # None: of an earlier process, source unknown
+    modules: Mapping[str, str | None]  # None: from an earlier process, source unknown
     failures: Mapping[str, OpaError]  # by id
 
 
@@ -46,14 +46,14 @@ class Puts:
         self._held: dict[str, str | None] = {}
 
     async def adopt(self, held: Iterable[LoadedPolicy]) -> None:
-        """Learn which of the modules that OPA holds are ours. Raises SyncError."""
+        """Find out which of OPA's modules are ours. Raises SyncError."""
         if (record := await self._opa.get_data(_RECORD)) is not None:
             self._recorded = set(msgspec.json.decode(record, type=list[str]))
-        # Their source has to be written again: what it is does not matter.
+        # They are all written again, so their present source does not matter.
         self._held = dict.fromkeys(found.id for found in held if self.is_ours(found.id))
 
     def is_ours(self, policy_id: str) -> bool:
-        """Tell whether a module came from here."""
+        """Return whether a module is ours."""
         return policy_id.startswith(self._prefixes) or policy_id in self._recorded
 
     async def deliver(self, wanted: Modules) -> Delivered:
@@ -61,7 +61,7 @@ class Puts:
         missing = [i for i, source in wanted.items() if self._held.get(i) != source]
         await self._record(wanted)
         if ENTRY_MODULE in self._held and ENTRY_MODULE not in wanted:
-            # First of all: nobody is led to a lane that goes module by module.
+            # First: no request may be routed to a lane that is unloaded module by module.
             await self._rounds([ENTRY_MODULE], self._delete)
         failures = await self._rounds(missing, lambda i: self._put(i, wanted[i]))
         for policy_id, error in failures.items():
@@ -73,7 +73,7 @@ class Puts:
         return Delivered(dict(self._held), failures)
 
     async def _record(self, wanted: Modules) -> None:
-        """Write down what is ours before it is there."""
+        """Record which modules are ours before they are loaded."""
         ours = {*wanted, *self._held}
         if not ours <= self._recorded:
             await self._opa.put_data(_RECORD, msgspec.json.encode(sorted(ours)))
@@ -82,7 +82,7 @@ class Puts:
     async def _rounds(
         self, policy_ids: Iterable[str], attempt: Callable[[str], Awaitable[None]]
     ) -> dict[str, OpaError]:
-        """Attempt each; go round again while that helps, since one may need another."""
+        """Attempt each, and repeat while that helps, since one module may need another."""
         failures: dict[str, OpaError] = {}
         waiting = sorted(policy_ids)
         while waiting:
@@ -93,7 +93,7 @@ class Puts:
                 except PolicyRejected as error:
                     failures[policy_id] = error.error
                 except Refused as error:
-                    # OPA's own authorization: this namespace is not among those it lets us load.
+                    # OPA's own authorization policy does not let us load modules of this namespace.
                     failures[policy_id] = OpaError("unauthorized", str(error))
             if len(failures) == len(waiting):
                 break

@@ -1,10 +1,11 @@
-"""Versions of policies that are not tried again: they ended OPA or the replicator, or cost much.
+"""Quarantine of policy versions that ended OPA or the replicator, or cost too much to compile.
 
-Keeps true: before a version that was never good is compiled, its digest is on record, and it is
-off the record once there is an answer, whichever. A replicator that finds one of its own there was
-ended in between: it tries these versions again, one by one, and one that it is ended by twice never
-again. What OPA's ends are blamed on gives way to what stood before it (`blame.py`); they are on
-record too, as soon as OPA ended. A refusal holds for one version: another one is tried.
+Invariant: before a version that was never good is compiled, its digest is recorded, and it is
+removed from the record once there is any answer. A replicator that finds a digest of its own there
+was killed in between: it tries these versions again, one by one, and never again one that ended it
+twice. A version that is blamed for OPA's ends is replaced by the one before it (`opa_crashes.py`);
+blamed versions are recorded as soon as OPA ended. A refusal holds for one version: another is
+tried.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ _LATE: Final = (
     "it is tried after others, and later each time: it, or the version before it, was too expensive"
 )
 _LATE_SECONDS: Final = 3600.0  # for so long after a version that was too expensive
-_PAUSE_SECONDS: Final = 20.0  # before the third such version of a policy is tried; then twice that
+_PAUSE_SECONDS: Final = 20.0  # before a policy's third such version; then doubled
 _CODES: Final = (NOT_TRIED, QUARANTINED)
-_UNCLEAN_ENDS: Final = 2  # the first one may be an eviction or a node that went away
-_BEFORE_BYTES: Final = 24_000  # of what is on record to go back to: replicators share a ConfigMap
+_UNCLEAN_ENDS: Final = 2  # the first may be an eviction or a lost node
+_BEFORE_BYTES: Final = 24_000  # of recorded versions to restore: replicators share a ConfigMap
 _UNEXPLAINED: Final = (
     "OPA went on ending while this version was taken back: it ends for a reason that this edit does"
     " not explain, and the version was tried again"
@@ -46,22 +47,22 @@ _UNEXPLAINED: Final = (
 
 
 class Record(Protocol):
-    """Where it outlives this process."""
+    """Stores the record beyond the life of this process."""
 
     async def load(self) -> State:
-        """Return what is on record."""
+        """Return the record."""
         ...
 
     async def write(self, state: State) -> None:
-        """Put this on record."""
+        """Write the record."""
         ...
 
 
 class Nowhere:
-    """No record: what is known is in memory alone."""
+    """No record: the state is in memory alone."""
 
     async def load(self) -> State:
-        """Return nothing."""
+        """Return an empty record."""
         return State()
 
     async def write(self, state: State) -> None:
@@ -70,42 +71,42 @@ class Nowhere:
 
 @dataclass(slots=True)
 class _Slow:
-    """A policy that had a version that was too expensive."""
+    """A policy with a version that was too expensive."""
 
     versions: int
-    since: float  # the last of them
+    since: float  # when the last of them was found
     until: float  # the next one is not tried before
 
 
 class Quarantine:
-    """Knows which versions are refused, whatever the compiler would say."""
+    """Decides which versions are refused, whatever the compiler would say."""
 
     def __init__(
         self, record: Record | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Without `record` nothing of it outlives this process."""
+        """Without `record` the state does not outlive this process."""
         self._record: Record = record or Nowhere()
         self._clock = clock
         self._loaded = False
-        self._suspects: dict[str, int] = {}  # unclean ends, of what was not tried since
-        self._waiting: set[str] = set()  # suspects that are not tried before another one was
+        self._suspects: dict[str, int] = {}  # unclean ends of versions not tried since
+        self._waiting: set[str] = set()  # suspects to be tried after another one
         self._trying: set[str] = set()
-        self._answered: set[str] = set()  # there was an answer to these in this process
+        self._answered: set[str] = set()  # compiled, with any result, in this process
         self._refused: dict[str, str] = {}
-        self._expensive: dict[str, tuple[tuple[Cause, ...], float]] = {}  # and until when
+        self._expensive: dict[str, tuple[tuple[Cause, ...], float]] = {}  # causes, and until when
         self._slow: dict[ObjectKey, _Slow] = {}
-        self._undecided: set[str] = set()  # too expensive together: which is not known
-        self._together = 1  # so many of these are tried at once
-        self._hurried = False  # they are not before what is new now
-        self._again: float | None = None  # when those that wait for others may be tried
+        self._undecided: set[str] = set()  # too expensive together: which one is unknown
+        self._together = 1  # how many of these are tried at once
+        self._hurried = False  # newer versions are tried before them
+        self._again: float | None = None  # when waiting versions may be tried
         self._unwritten = False
         self._blame = Blame(clock)
-        self._ended = 0  # when OPA did: seconds since 1970
+        self._ended = 0  # last end of OPA: seconds since 1970
         self._released: set[str] = set()  # blamed, and found not to be at fault
         self._restore: dict[ObjectKey, Modules] = {}
 
     async def begin(self, wanted: Versions, good: Versions) -> None:
-        """Put on record what is tried now for the first time. Never raises SyncError."""
+        """Record the versions that are tried now for the first time. Never raises SyncError."""
         if not self._loaded:
             await self._load()
         self._blame.keep(wanted.keys())
@@ -119,7 +120,7 @@ class Quarantine:
         self._answered &= names
         new = names - self._answered - self._refused.keys() - self._trying
         suspects = sorted(new & self._suspects.keys())
-        # One by one: of several that were tried together one may be at fault.
+        # One by one: if several were tried together, only one may be at fault.
         self._waiting = set(suspects[not self._trying & self._suspects.keys() :])
         self._waiting |= self._late(wanted, new - self._waiting, now)
         if new := new - self._waiting:
@@ -128,9 +129,9 @@ class Quarantine:
         await self._write()
 
     async def ended(self) -> float | None:
-        """Take what was tried off the record; returns when others that wait may be tried.
+        """Remove tried versions from the record; return when waiting ones may be tried.
 
-        That is in so many seconds, or never.
+        That is in seconds; None if none wait.
         """
         if self._trying:
             self._answered |= self._trying
@@ -148,7 +149,7 @@ class Quarantine:
         return 0.0 if self._again is None else max(0.0, self._again - self._clock())
 
     def objection(self, modules: Modules) -> tuple[Cause, ...]:
-        """Return why this version is not even tried."""
+        """Return why this version is not tried."""
         if not (self._refused or self._waiting or self._expensive):
             return ()
         name = digest(modules)
@@ -162,9 +163,9 @@ class Quarantine:
         return causes if self._clock() < until else ()
 
     def judge(self, failures: Mapping[ObjectKey, Iterable[Cause]], wanted: Versions) -> bool:
-        """Remember what exceeded a limit, so that the next change of another one is not delayed.
+        """Remember versions that exceeded a limit, so that they do not delay changes of others.
 
-        Returns whether that is news; after EXPENSIVE_SECONDS it may be tried again.
+        Returns whether there are new ones; after EXPENSIVE_SECONDS they may be tried again.
         """
         now, before = self._clock(), len(self._expensive)
         for key, causes in failures.items():
@@ -176,7 +177,7 @@ class Quarantine:
         return len(self._expensive) > before
 
     def put_off(self, keys: Iterable[ObjectKey], wanted: Versions) -> dict[ObjectKey, list[Cause]]:
-        """Try these after all others, fewer at once; returns what to say of them."""
+        """Try these after all others, fewer at once; return the causes for their statuses."""
         found = {key: digest(wanted[key]) for key in keys}
         self._undecided |= {*found.values()}
         self._trying -= self._undecided
@@ -186,7 +187,7 @@ class Quarantine:
         return {key: [{"code": WAITING, "message": _LATE}] for key in found}
 
     def _late(self, wanted: Versions, new: set[str], now: float) -> set[str]:
-        """Return which new versions wait for others to be tried, or for their time to come."""
+        """Return the new versions that wait for others, or for the end of their pause."""
         self._slow = {k: s for k, s in self._slow.items() if now - s.since < _LATE_SECONDS}
         slow = {digest(wanted[k]): s.until for k, s in self._slow.items() if k in wanted}
         self._undecided &= new | self._trying
@@ -203,11 +204,11 @@ class Quarantine:
         return late.keys() - due
 
     def offered(self, revision: str, versions: Versions) -> None:
-        """Take note that OPA may hold these from now on."""
+        """Record that OPA may hold these versions from now on."""
         self._blame.offered(revision, versions)
 
     async def opa_ended(self) -> None:
-        """Take note, on record too, that OPA has lost all that it held. Never raises SyncError."""
+        """Handle and record that OPA has lost all that it held. Never raises SyncError."""
         verdict = self._blame.opa_ended()
         for key, young in verdict.blamed.items():
             name, ends = digest(young.modules), young.count.ends
@@ -229,13 +230,13 @@ class Quarantine:
         await self._write()
 
     def doubts(self, modules: Modules) -> tuple[Cause, ...]:
-        """Return what to say of a version that was taken back and is tried again."""
+        """Return the warning for a version that was taken back and is tried again."""
         if not self._released or digest(modules) not in self._released:
             return ()
         return ({"code": UNEXPLAINED, "message": _UNEXPLAINED},)
 
     def restored(self, good: Versions) -> dict[ObjectKey, Modules]:
-        """Return the last good versions, with those of the revision that comes back."""
+        """Return the last good versions, with the restored ones in place of blamed ones."""
         restore, self._restore = self._restore, {}
         return {key: modules for key, modules in {**good, **restore}.items() if modules}
 
@@ -282,5 +283,5 @@ class Quarantine:
 
 
 def quarantined(failures: Mapping[ObjectKey, Iterable[Cause]]) -> int:
-    """Return how many policies are refused for what they did, whatever the compiler says."""
+    """Return the number of policies refused for the harm they did, whatever the compiler says."""
     return sum(any(c.get("code") in _CODES for c in causes) for causes in failures.values())

@@ -1,9 +1,9 @@
-"""What the placement decision and the limits read, of the policies in force: once for each set.
+"""Analyse what the placement decision and the limits read, once for each set of policies.
 
-Keeps true: where it cannot be found out, everything counts as read, with the reason; nothing waits
-for longer than one compilation. A module that compiled to the same tree in an earlier set is not
-read again, and held once: an edit costs the memory of what it changed. It knows nothing of what
-follows from it.
+Invariant: if the analysis fails, everything counts as read, with the reason; nothing waits longer
+than for one compilation. A module that compiled to the same tree in an earlier set is not analysed
+again, and is kept once: an edit costs the memory of what it changed. It does not know what the
+result is used for.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from kube_sync.runtime.timelimit import time_limit
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-_SECONDS = 5.0  # for one analysis: ten times what a hundred modules take
-_REMEMBERED = 6  # sets: what is in force, what is wanted, what may be in between, and lanes
-# Where each replicated resource lies, by its name in OPA; those that nobody knows are left out.
+_SECONDS = 5.0  # time limit of one analysis: ten times that of a hundred modules
+_REMEMBERED = 6  # sets: in force, wanted, mixtures of both, and lanes
+# Returns the path of each replicated resource by its name in OPA, without unknown ones.
 Collections = Callable[[], Awaitable[Mapping[str, Collection]]]
 
 
@@ -51,13 +51,13 @@ class TreeCompiler(Protocol):
         ...
 
     async def parsed(self, modules: Modules) -> dict[str, Any]:
-        """Return the syntax trees as they were written, with locations, by id."""
+        """Return the parsed syntax trees with locations, by id."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A module that was read, or why that cannot be done, and of which tree."""
+    """A module that was read, or why it cannot be, and the digest of its tree."""
 
     module: Module | Unreadable
     digest: bytes = b""
@@ -78,10 +78,10 @@ class Reading:
         self._compiled: deque[tuple[Modules, _Set]] = deque(maxlen=_REMEMBERED)
 
     async def need(self, *sets: Modules, lane: Lane | None = None) -> Need:
-        """Return what the decision reads if one of these is in force, or modules of several.
+        """Return what the decision reads if one of these sets is in force, or a mixture of them.
 
-        Each is all that OPA holds then, whoever loaded it. Of a lane it is what its decision reads,
-        and no limits. Raises SyncError.
+        Each set is all modules in OPA, whoever loaded them. For a lane, return what its decision
+        reads, without limits. Raises SyncError.
         """
         decision = self._decision if lane is None else lane_path(lane, self._decision)
         collections = await self._collections()
@@ -90,13 +90,13 @@ class Reading:
                 return need
         together: _Set = {}
         for modules in sets:
-            # Of a module that is in several sets one tree is enough.
+            # One tree is enough for a module in several sets.
             together = await self._read(modules) | together
         read = [known.module for known in together.values()]
-        # In a thread: a hundred modules take long enough to keep events waiting.
+        # In a thread: a hundred modules take long enough to delay events.
         found = with_note(await asyncio.to_thread(_analysed, read, decision, collections))
         if lane is None:
-            # Apart: what only limits read makes no classes, and no decision looks at it.
+            # Separate: what only limits read does not affect classes or decisions.
             limits = await asyncio.to_thread(_analysed, read, BUDGET, collections)
             found = replace(found, beside=limits)
         if found.gave_up is not None or (found.beside and found.beside.gave_up is not None):
@@ -108,7 +108,7 @@ class Reading:
         return need
 
     async def _located(self, found: Reads, sets: Sequence[Modules]) -> Reads:
-        """Return the same with the row of the rule that is to blame."""
+        """Return the same reads with the row of the rule to blame."""
         if found.beside is not None and found.beside.gave_up is not None:
             found = replace(found, beside=await self._located(found.beside, sets))
         spot = found.blamed
@@ -123,7 +123,7 @@ class Reading:
         return replace(found, blamed=replace(spot, row=row))
 
     def remember(self, modules: Modules, need: Need) -> None:
-        """Take it as known that this set reads the same as another one, of which it was asked."""
+        """Cache that this set reads the same as another, analysed one."""
         known = self._decision, (modules,), need
         if all(
             one[:2] != known[:2] or one[2].collections != need.collections for one in self._known
@@ -137,13 +137,13 @@ class Reading:
         try:
             return await self._compile(modules)
         except SyncError as error:
-            # No tree at all: that is one which cannot be read.
+            # No tree at all: treated as a module that cannot be read.
             return {"": _Found(Unreadable(f"the policies could not be compiled: {error}"))}
 
     async def show(self, modules: Modules) -> list[Cause]:
-        """Return why OPA cannot show modules that compile, nothing where it can.
+        """Return why OPA cannot return modules that compile, nothing if it can.
 
-        Each epoch begins with that: all of them would be stuck. Raises no SyncError.
+        Each epoch begins with that query, so all of them would be stuck. Raises no SyncError.
         """
         try:
             if all(compiled != modules for compiled, _ in self._compiled):
@@ -151,7 +151,7 @@ class Reading:
         except TooExpensive as error:
             return [too_expensive("show", error)]
         except SyncError:
-            pass  # nobody knows: it is asked for again where it is read
+            pass  # unknown: it is requested again when it is read
         return []
 
     async def _compile(self, modules: Modules) -> _Set:
@@ -163,7 +163,7 @@ class Reading:
 
 
 def _read(modules: Modules, trees: Mapping[str, msgspec.Raw], known: _Set) -> _Set:
-    """Return each module by its source; one that is `known` with the same tree as it is there."""
+    """Return each module by its source; reuse a `known` one with the same tree."""
     read: _Set = {}
     for policy_id, tree in sorted(trees.items()):
         source = modules.get(policy_id, policy_id)
@@ -179,7 +179,7 @@ def _module(policy_id: str, tree: msgspec.Raw) -> Module | Unreadable:
     try:
         return read_module(policy_id, msgspec.json.decode(tree))
     except Unreadable as error:
-        return Unreadable(unreadable(error), error.spot)  # without what it was raised from
+        return Unreadable(unreadable(error), error.spot)  # without its cause
     except RecursionError as error:
         return Unreadable(unreadable(error), Spot(policy_id))
     except NO_JSON as error:

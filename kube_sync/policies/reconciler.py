@@ -1,10 +1,10 @@
-"""Policies, of ConfigMaps and PlacementPolicies, into OPA, and the outcome back to their authors.
+"""Reconcile policies (ConfigMaps and PlacementPolicies) with OPA, and report the outcome on them.
 
-Keeps true: OPA only ever gets sets that compile (`chooser.py`), once its data is loaded and has
-what they read, which is let go when nothing that may be in force reads it (`loaded.py`); what is
-staged lies beside them (`stages.py`), and why a policy is not in force is said on itself
-(`reporter.py`). A module whose key or policy is gone is unloaded. Reconciling an unchanged world
-writes nothing.
+Invariant: OPA only gets sets that compile (`chooser.py`), once its data is loaded and has the
+fields they read; a field is dropped when no set that may be in force reads it
+(`loaded_policies.py`). Staged policies lie beside them (`stages.py`), and each policy's status says
+why it is not in force (`reporter.py`). A module whose key or policy was deleted is unloaded.
+Reconciling an unchanged state writes nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class PolicyReconciler:
-    """Makes OPA hold what the policies say; it outlives the epochs of OPA's data."""
+    """Keeps OPA's modules equal to the policies; it outlives the epochs of OPA's data."""
 
     def __init__(
         self,
@@ -64,9 +64,9 @@ class PolicyReconciler:
         stages: Stages | None = None,
         backoff: Backoff | None = None,
     ) -> None:
-        """`news` is set where there is something to do, by the parts too.
+        """`news` is set, also by the parts, when there is something to reconcile.
 
-        Without `stages` only what is active counts.
+        Without `stages` only active policies count.
         """
         self._chooser = chooser
         self._loaded = loaded
@@ -80,62 +80,62 @@ class PolicyReconciler:
         self._backoff = backoff or Backoff(longest=5.0)
         self._later: asyncio.TimerHandle | None = None
         self._way: Delivery | None = None  # in the present epoch
-        self._explained: Choice | None = None  # with what OPA held when it failed
+        self._explained: Choice | None = None  # with errors, and OPA's own modules refreshed
         self._bundle: Bundle | None = None
 
     @property
     def in_force(self) -> Mapping[str, str]:
-        """The sources that OPA is known to hold, by id, without what is generated here."""
+        """The known sources in OPA, by id, without generated ones."""
         return self._loaded.in_force
 
     @property
     def rejected(self) -> Mapping[str, str]:
-        """Why a policy is not in force as it is, by its name."""
+        """Errors of the policies that are not in force in their newest version, by name."""
         return self._chooser.rejected
 
     @property
     def reads(self) -> Reads | None:
-        """What the decision reads by what is in force, None before anything is."""
+        """What the decision reads by the modules in force, None before any are."""
         return self._loaded.reads
 
     @property
     def digest(self) -> str:
-        """The digest of what is in force, "" before anything is."""
+        """The digest of the modules in force, "" before any are."""
         return self._loaded.digest
 
     @property
     def canary(self) -> Canary | None:
-        """What decides on the objects of its side, None where nothing but what is in force does."""
+        """The canary that decides on the objects of its side, None if there is none."""
         return None if self._stages is None else self._stages.canary
 
     async def claimed(self) -> Callable[[DataPath], bool]:
-        """Return what tells whether policies on record are refused where data lies at a place.
+        """Return a predicate: whether OPA rejects recorded policies if data lies at a path.
 
         Raises SyncError.
         """
         return await self._chooser.claimed(by_bundle=await self._ways.by_bundle())
 
     def warn(self, warnings: Warnings) -> None:
-        """Say on policies what is to be said of their decisions, by the ids of modules."""
+        """Set warnings on policies about their decisions, by module id."""
         if self._reporter.warn(warnings):
             self._news.set()
 
     def count(self, counted: Counted | None) -> None:
-        """Say what a lane would change, for whoever staged it; None: there is none."""
+        """Report what a lane would change, in the statuses of its policies; None: there is none."""
         if self._stages is not None:
             self._stages.count(counted)
 
     def count_canary(self, counted: Counted | None) -> None:
-        """Say what the canary changes, or would; None: nobody knows."""
+        """Report what the canary changes, or would; None: unknown."""
         if self._stages is not None:
             self._stages.count_canary(counted)
 
     async def opa_ended(self) -> None:
-        """Say that OPA has lost all that it held. Never raises SyncError."""
+        """Handle that OPA has lost all that it held. Never raises SyncError."""
         await self._quarantine.opa_ended()
 
     def wake(self) -> None:
-        """Say that a policy may have changed."""
+        """Notify that a policy may have changed."""
         self._news.set()
 
     async def run(self, epoch: Epoch) -> NoReturn:
@@ -165,7 +165,7 @@ class PolicyReconciler:
                 await self._backoff.wait(getattr(error, "retry_after", None))
                 continue
             finally:
-                # There was an answer, or this process ends as it should.
+                # There was an answer, or this process ends in an orderly way.
                 self._try_later(await self._quarantine.ended())
             self._backoff.progressed()
             await self._news.wait()
@@ -177,7 +177,7 @@ class PolicyReconciler:
             await self._news.wait()
 
     async def _foresee(self, epoch: Epoch) -> None:
-        """Find out what will be read, and is by what OPA holds: until then nothing is loaded."""
+        """Determine which fields will be read, or are by OPA's modules, before loading any data."""
         await self._listed(epoch, "they are not listed yet, so which fields they read is not known")
         while True:
             try:
@@ -201,7 +201,7 @@ class PolicyReconciler:
         return way
 
     async def _reconcile(self, way: Delivery, epoch: Epoch) -> bool:
-        """Take one step; returns whether OPA holds what is chosen."""
+        """Take one step; return whether OPA holds the chosen modules."""
         policies = epoch.policies
         way, choice = await self._choose(way, epoch, policies)
         self._reporter.faults(epoch, policies, choice)
@@ -215,7 +215,7 @@ class PolicyReconciler:
             return False
         delivered = await self._deliver(way, epoch, choice, {**wanted, **staged.modules})
         if delivered is None:
-            # While OPA fetches them: until it is known what they read no decision is shared.
+            # While OPA fetches them: decisions are shared only once it is known what they read.
             await self._loaded.need(way, {**way.static, **wanted})
             return False
         in_force, refused = _apart(delivered)
@@ -229,7 +229,7 @@ class PolicyReconciler:
         self._stages.enter(epoch, staged, reads, refused)
         told = self._stages.statuses(epoch, beside, staged, refused)
         await self._reporter.report(epoch, policies, result, told)
-        # Last of all: what is in force is told of without waiting for what is beside it.
+        # Last: the report of what is in force does not wait for staged policies.
         await self._stages.make(epoch, beside)
         return True
 
@@ -238,13 +238,13 @@ class PolicyReconciler:
     ) -> tuple[Delivery, Choice]:
         choice = await self._chooser.choose(way, epoch, policies)
         if choice.failures and choice is not self._explained:
-            # They may need what OPA has got from elsewhere since.
+            # They may need modules that OPA has got from elsewhere since.
             self._way = way = await self._ways.look_again(way)
             choice = self._explained = await self._chooser.choose(way, epoch, policies)
         return way, choice
 
     async def _has_data(self, way: Delivery, epoch: Epoch, wanted: Modules) -> bool:
-        """Have OPA hold what these read; tell, once it does, that decisions may differ."""
+        """Make OPA hold what these read; once it does, announce that decisions may differ."""
         alike = self._loaded.stays(way, wanted)
         needs = await self._loaded.ahead(way, wanted) if epoch.data.narrowed else [None]
         if not epoch.data.hold(needs):
@@ -258,12 +258,12 @@ class PolicyReconciler:
     async def _staged(
         self, way: Delivery, epoch: Epoch, beside: Beside, wanted: Modules
     ) -> Staged | None:
-        """Return what goes beside it, None where that is waited for."""
+        """Return the staged modules, None while they must be waited for."""
         if self._stages is None:
             return Staged()
         staged = await self._stages.offer(way, epoch, beside, wanted)
         if staged.canary.waits and not epoch.applied.is_set():
-            # It decided before: without it, its objects would go back for a moment.
+            # It decided before: without it, its objects would switch back for a moment.
             self._readiness.waiting("policies", "the data lacks what the canary reads")
             return None
         self._stages.leave(epoch, staged)
@@ -272,7 +272,7 @@ class PolicyReconciler:
     async def _deliver(
         self, way: Delivery, epoch: Epoch, choice: Choice, modules: Modules
     ) -> Delivered | None:
-        """Return what is in force, None while OPA has not come for it: then it wakes us."""
+        """Return the modules in force, None while OPA has not fetched them: `wake` follows."""
         beside = epoch.staged if any(map(is_of_a_lane, modules)) else []
         versions = {**choice.modules, **{policy.key: policy.modules for policy in beside}}
         self._quarantine.offered(digest(modules), versions)
@@ -288,7 +288,7 @@ class PolicyReconciler:
     async def _settle(
         self, way: Delivery, epoch: Epoch, choice: Choice, in_force: Delivered, staged: Staged
     ) -> Reads:
-        """Let the data go that nobody needs any more, and tell what is in force, if it is news."""
+        """Release data that nothing needs any more, and announce the set in force if it is new."""
         alike = self._loaded.stands
         reads, need = await self._loaded.settle(way, in_force, staged.needs)
         epoch.data.settle(need)
@@ -303,7 +303,7 @@ class PolicyReconciler:
         log.warning("policies_not_activated", reason=reason)
 
     def _try_later(self, seconds: float | None) -> None:
-        """Look again so much later, at those that wait for others; None: there are none."""
+        """Wake after so many seconds, to try waiting versions; None: there are none."""
         if self._later is not None:
             self._later.cancel()
         self._later = None
@@ -327,7 +327,7 @@ def policy_loader(
     stages: Callable[[Reading, asyncio.Event], Stages] | None = None,
     backoff: Backoff | None = None,
 ) -> PolicyReconciler:
-    """Make a PolicyReconciler of its parts; `generated` modules are part of every set."""
+    """Build a PolicyReconciler; `generated` modules are part of every set."""
     news, declared = asyncio.Event(), Declared(compiler)
     loaded = Loaded(declared, reading, generated)
     parts = compiler, declared, loaded, reading, generated
@@ -351,7 +351,7 @@ def _both(some: Warnings, others: Warnings) -> Warnings:
 
 
 def _apart(delivered: Delivered) -> tuple[Delivered, Failures]:
-    """Return what is in force without the lanes beside it, and what OPA refuses of these."""
+    """Return the modules in force without lanes, and the errors of the lanes' modules."""
     modules = {i: source for i, source in delivered.modules.items() if not is_of_a_lane(i)}
     failures = {i: error for i, error in delivered.failures.items() if not is_of_a_lane(i)}
     refused = {i: e for i, e in delivered.failures.items() if i not in failures}

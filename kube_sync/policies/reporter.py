@@ -1,6 +1,6 @@
-"""Tells authors what became of their policies: statuses of ConfigMaps and PlacementPolicies.
+"""Reports the outcome of policies to their authors: statuses of ConfigMaps and PlacementPolicies.
 
-Keeps true: a status is for people; it never steers nor delays what is in force.
+Invariant: a status is for people; it neither influences nor delays what is in force.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ _FAULT_CHARACTERS: Final = 300
 
 Annotate = Callable[[PolicyMap, str], Awaitable[None]]
 Failed = Callable[[Mapping[ObjectKey, Policy], Mapping[ObjectKey, Iterable[Cause]]], None]
-Warnings = Mapping[str, Sequence[str]]  # by a module's id
+Warnings = Mapping[str, Sequence[str]]  # by module id
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a turn of the PolicyReconciler has come to."""
+    """The result of one step of the PolicyReconciler."""
 
     choice: Choice
     in_force: Delivered
     good: Versions
-    withheld: Warnings  # what is read that OPA does not get
+    withheld: Warnings  # fields that are read and not replicated
 
 
 class Reporter:
-    """Writes what is said of each policy where its author looks."""
+    """Writes the outcome of each policy into its status."""
 
     def __init__(
         self,
@@ -67,23 +67,23 @@ class Reporter:
     ) -> None:
         """`annotate` writes the status of a ConfigMap, and may raise SyncError.
 
-        `at_fault` is told which policies are not in force as they are, None: all are; `tell` what
-        became of each PlacementPolicy, `failed` why policies fail.
+        `at_fault` receives which policies are not in force in their newest version, None: all are;
+        `tell` the outcome of each PlacementPolicy, `failed` why policies fail.
         """
         self._annotate = annotate
         self._quarantine = quarantine
         self._at_fault = at_fault
         self._tell = tell
         self._failed = failed
-        self._decided: Warnings = {}  # warnings of what is decided
+        self._decided: Warnings = {}  # warnings on decisions
 
     def warn(self, warnings: Warnings) -> bool:
-        """Say on policies what is to be said of their decisions; returns whether it is news."""
+        """Set warnings on decisions; return whether they are new."""
         before, self._decided = self._decided, warnings
         return warnings != before
 
     def faults(self, epoch: Epoch, policies: Mapping[ObjectKey, Policy], choice: Choice) -> None:
-        """Tell at once which policies fail, whatever becomes of the others."""
+        """Report at once which policies fail, whatever becomes of the others."""
         self._at_fault(_faults({**choice.failures, **unknown(epoch.staged)}))
         metrics.policies_rejected.set(len(choice.failures))
         metrics.policies_quarantined.set(quarantined(choice.failures))
@@ -97,7 +97,7 @@ class Reporter:
         result: Result,
         staged: Iterable[tuple[Policy, str]],
     ) -> None:
-        """Tell what became of each policy; `staged` is what is said of those that are staged."""
+        """Report the outcome of each policy; `staged` are the status texts of staged ones."""
         choice, in_force = result.choice, result.in_force
         metrics.policies_rejected.set(len(choice.failures.keys() | _not_taken(choice, in_force)))
         for policy in policies.values():
@@ -109,7 +109,7 @@ class Reporter:
                 await self._write(policy, status)
             else:
                 said[policy.key] = status
-        # One that has come since, or is another one by now, is told of by the next turn.
+        # One that is new or has changed since is reported in the next step.
         still = [p for objects in epoch.objects for p in objects if policies.get(p.key) == p]
         outcomes = ((policy, self._outcome(policy, result)) for policy in still)
         self._tell([*outcomes, *_tried(epoch, said)])
@@ -136,8 +136,7 @@ class Reporter:
         try:
             await self._annotate(policy, status)
         except SyncError as error:
-            # A conflict means that the ConfigMap changed: its next version gets a status of its
-            # own.
+            # A conflict means that the ConfigMap changed: its next version gets its own status.
             log.warning("policy_status_not_written", policy=str(policy.key), error=str(error))
 
     def _warnings(self, policy: Policy, withheld: Warnings) -> tuple[str, ...]:

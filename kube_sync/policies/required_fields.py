@@ -1,9 +1,9 @@
-"""How much of a resource with `fields: auto` OPA has to hold: whatever may be in force reads.
+"""Compute which fields of a resource with `fields: auto` OPA has to hold.
 
-Keeps true: a form keeps at least what every set of policies reads that is in force or may come to
-be; when one of them was found in force, and no other may be, what only the others read is let go.
-What could not be analysed counts as reading everything, and so does a resource that nobody knew
-when it was. It knows neither OPA nor when data follows.
+Invariant: a form keeps at least what every set of policies reads that is in force or may come into
+force. Once one of them is in force, and no other may be, fields that only others read are dropped.
+A set that could not be analysed counts as reading everything; so does a set for a resource that was
+unknown then. It knows neither OPA nor when data is replicated.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from kube_sync.opa.analysis.reads import FieldRead, Reads, joined, order, shown
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _EVERYTHING: Final[tuple[Path, ...]] = ((),)
-_NAMED = 5  # fields in one line of the log
+_NAMED = 5  # fields in one log line
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one set of policies reads, and where the resources lay when it was analysed."""
+    """What one set of policies reads, and the resources' paths when it was analysed."""
 
     reads: Reads
     collections: Mapping[str, Collection]
 
     def of(self, name: str, *, target: bool) -> Form:
-        """Return the form of a resource that this set is content with."""
+        """Return the form of a resource that is enough for this set."""
         if self.reads.gave_up is not None or name not in self.collections:
             return WHOLE
         document = self.reads.resources[name]
@@ -41,7 +41,7 @@ class Need:
         return form if self._beside is None else form.joined(self._beside.of(name, target=False))
 
     def fields(self, name: str, *, target: bool) -> Iterator[FieldRead]:
-        """Yield what is read of a resource, with who asked."""
+        """Yield the fields read of a resource, with the rules that read them."""
         if name in self.reads.resources:
             yield from self.reads.resources[name].fields
         if target:
@@ -50,7 +50,7 @@ class Need:
             yield from self._beside.fields(name, target=False)
 
     def joined(self, other: Need) -> Need:
-        """Return the need of what is there together with this."""
+        """Return the need of both sets together."""
         return Need(joined(self.reads, other.reads), {**other.collections, **self.collections})
 
     @property
@@ -61,9 +61,10 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What of each object is kept, the empty path being all of it.
+    """The fields to keep of each object; the empty path is all of it.
 
-    `namespaced`: where the objects have to lie for that; others are kept whole. None: anywhere.
+    `namespaced`: the scope that the fields were derived for; objects of the other one are kept
+    whole. None: either.
     """
 
     paths: tuple[Path, ...]
@@ -71,7 +72,7 @@ class Form:
 
     @property
     def count(self) -> int:
-        """How many paths, -1 for whole objects."""
+        """The number of paths, -1 for whole objects."""
         return -1 if self.paths == _EVERYTHING else len(self.paths)
 
     def joined(self, other: Form) -> Form:
@@ -82,17 +83,17 @@ class Form:
         return Form(tuple(sorted(paths, key=order)), self.namespaced)
 
     def without(self, fields: Iterable[str]) -> Form:
-        """Return the form that has nothing at or below these fields, unless it is whole."""
+        """Return the form without these fields and what is below them, unless it is whole."""
         dropped = {(name,) for name in fields}
         left = (path for path in self.paths if path[:1] not in dropped)
         return replace(self, paths=tuple(left))
 
     def covers(self, field: Path) -> bool:
-        """Tell whether it keeps all of a field."""
+        """Return whether it keeps all of a field."""
         return any(covers(path, field) for path in self.paths)
 
     def holds(self, other: Form) -> bool:
-        """Tell whether it keeps what the other one keeps."""
+        """Return whether it keeps everything that the other one keeps."""
         return self in (WHOLE, other) or self.joined(other) == self
 
 
@@ -100,32 +101,32 @@ WHOLE: Final = Form(_EVERYTHING, None)
 
 
 class Extent:
-    """What may be in force in one epoch."""
+    """The sets of policies that may be in force in one epoch."""
 
     def __init__(self, distrusted: Container[str] = ()) -> None:
-        """Of what is `distrusted` everything is held: its analysis was found wrong."""
+        """`distrusted` resources are kept whole: their analysis was found wrong."""
         self._distrusted = distrusted
-        self._needs: list[Need | None] = []  # None: of a set that nobody knows
+        self._needs: list[Need | None] = []  # None: a set with an unknown need
         self._warned: set[str] = set()
 
     @property
     def known(self) -> bool:
-        """Whether anything was said."""
+        """Whether any set was recorded."""
         return bool(self._needs)
 
     def may_come(self, needs: Iterable[Need | None]) -> bool:
-        """Take note that sets with these needs may come into force; returns whether it is news."""
+        """Record that sets with these needs may come into force; return whether any is new."""
         new = [need for need in needs if need not in self._needs]
         self._needs += new
         return bool(new)
 
     def is_in_force(self, need: Need | None) -> bool:
-        """Take note that a set with this need is, and no other; returns whether it is news."""
+        """Record that only a set with this need is in force; return whether that is new."""
         old, self._needs = self._needs, [need]
         return old != self._needs
 
     def form(self, name: str, *, target: bool) -> Form:
-        """Return what OPA has to hold of a resource."""
+        """Return the form of a resource that OPA has to hold."""
         if name in self._distrusted:
             return WHOLE
         forms = [WHOLE if need is None else need.of(name, target=target) for need in self._needs]
@@ -136,9 +137,9 @@ class Extent:
         return form
 
     def asked(self, name: str, beyond: Form, *, target: bool, within: Form = WHOLE) -> list[str]:
-        """Return which fields `within` a form are read that one lacks, and by which policy.
+        """Return the fields `within` a form that are read and not in `beyond`, with their policies.
 
-        A few of them.
+        Only the first few.
         """
         found = {
             f"{shown(field.path)}: {ask}": None

@@ -1,11 +1,9 @@
-"""The outcome of a policy or of data, on the object: written by one replica of several.
+"""Writes outcomes onto objects: ConfigMap annotations, PlacementPolicy statuses; leader only.
 
-A ConfigMap has an annotation for it, a PlacementPolicy its status.
-
-Keeps true: only the replica that holds the Lease writes, so that replicas with OPAs of their own
-do not write over each other; what is wanted meanwhile is remembered, the newest for each object,
-and written when the Lease is held. A status is news for people: it never steers nor delays what is
-in force, and whoever wants one does not wait for it.
+Invariant: only the replica that holds the Lease writes, so that replicas with their own OPAs do not
+overwrite each other. The newest wanted status of each object is queued until the Lease is held. A
+status is for people: it neither influences nor delays what is in force, and its caller does not
+wait for it.
 """
 
 from __future__ import annotations
@@ -37,11 +35,11 @@ _CHARACTERS = 1_000  # of a message
 
 
 class Leadership(Protocol):
-    """Whether this process is the one that acts."""
+    """Whether this process is the leader."""
 
     @property
     def held(self) -> bool:
-        """True as long as nobody else acts."""
+        """True as long as no other process acts."""
         ...
 
 
@@ -50,7 +48,7 @@ class Subject(Protocol):
 
     @property
     def key(self) -> ObjectKey:
-        """Where it is."""
+        """Its key."""
         ...
 
     @property
@@ -68,8 +66,8 @@ class _Annotation:
         try:
             await self._annotate(client, key, self.status)
         except Terminal:
-            # Where others' annotations leave no room, no status is better than one that is not
-            # true: that of an earlier version, or one that its author wrote.
+            # If others' annotations leave no room, no status is better than a wrong one: that of an
+            # earlier version, or one that the author wrote.
             await self._annotate(client, key, None)
             raise
 
@@ -89,7 +87,7 @@ class _Status:
 
 
 class StatusWriter:
-    """Brings wanted statuses onto objects while the Lease is held."""
+    """Writes queued statuses while the Lease is held."""
 
     def __init__(
         self, client: KubeClient, leadership: Leadership, *, backoff: Backoff | None = None
@@ -101,25 +99,25 @@ class StatusWriter:
         self._due: dict[ObjectKey, _Annotation | _Status] = {}
 
     async def annotate(self, subject: Subject, status: str) -> None:
-        """Want this status on a ConfigMap, in place of any that was wanted before."""
+        """Queue this status for a ConfigMap, in place of one that is queued already."""
         self.want(subject, status)
 
     def want(self, subject: Subject, status: str) -> None:
-        """Want this status on a ConfigMap, in place of any that was wanted before."""
+        """Queue this status for a ConfigMap, in place of one that is queued already."""
         self._due[subject.key] = _Annotation(subject.version, status)
         self._news.set()
 
     def want_status(self, policy: PlacementPolicy, status: Mapping[str, Any]) -> None:
-        """Want this status on a PlacementPolicy, in place of any that was wanted before."""
+        """Queue this status for a PlacementPolicy, in place of one that is queued already."""
         self._due[policy.key] = _Status(policy.uid, status)
         self._news.set()
 
     def wake(self) -> None:
-        """Look again whether the Lease is held."""
+        """Check again whether the Lease is held."""
         self._news.set()
 
     async def run(self) -> NoReturn:
-        """Write what is due until cancelled."""
+        """Write queued statuses until cancelled."""
         while True:
             await self._news.wait()
             self._news.clear()
@@ -132,21 +130,21 @@ class StatusWriter:
         except Retriable as error:
             log.warning("status_not_written", subject=called(key), error=str(error))
             await self._backoff.wait(error.retry_after)
-            self._due[key] = self._due.pop(key)  # to the end: others may be written
+            self._due[key] = self._due.pop(key)  # to the end of the queue
             return
         except (Conflict, NotFound):
-            # It changed or went meanwhile: its next version gets a status of its own.
+            # It was changed or deleted meanwhile: its next version gets its own status.
             log.info("status_out_of_date", subject=called(key))
         except SyncError as error:
             log.warning("status_not_written", subject=called(key), error=str(error))
         self._backoff.progressed()
-        # The same one, not an equal one: a newer one may have been wanted meanwhile.
+        # Compare by identity: an equal newer one may have been queued meanwhile.
         if self._due.get(key) is wanted:
             del self._due[key]
 
 
 def status_of(failures: Sequence[OpaError]) -> str:
-    """Return the annotation's text: all went well, or every cause with file and message."""
+    """Return the annotation's text: "ok", or every cause with file and message."""
     if not failures:
         return OK
     causes = [cause for failure in failures for cause in failure.errors or [_cause(failure)]]

@@ -1,10 +1,10 @@
-"""A trial: what is new decides on a sample of real objects in a limited process, before OPA has it.
+"""Trial: let new policies decide on a sample of objects, in a limited process, before OPA has them.
 
-Keeps true: the trial is the compilation too, so it costs no process of its own; a set that takes
-too much is refused with the limit that it exceeded, and one that fails otherwise is judged by the
-compiler alone, as is everything where there is no sample. A sample takes at most a few megabytes, a
-few objects of each collection, or all of a small one; it is read from OPA at most every five
-minutes; what it holds goes nowhere but to the process that tries policies.
+Invariant: the trial is also the compilation, so it costs no extra process. A set that takes too
+much is refused with the limit that it exceeded; for other failures, and without a sample, the
+compiler's result alone counts. A sample takes at most a few megabytes: a few objects of each
+collection, or all of a small one. It is read from OPA at most every five minutes, and goes only to
+the process that tries policies.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from kube_sync.opa.scratch import Cause, Modules, ScratchOpa, too_expensive
 
 _EPOCH: Final = "trial"
 _OBJECTS: Final = 20  # of a collection
-_SMALL: Final = 100  # objects of a collection that is read whole
+_SMALL: Final = 100  # a collection of at most so many objects is read whole
 _BYTES: Final = 4 * 2**20
 _SECONDS: Final = 300.0
 
 
 @dataclass(slots=True)
 class Sample:
-    """A document for a process that tries policies, and what it is asked."""
+    """The data document for a trial, and its queries."""
 
     data: dict[str, Any] = field(
         default_factory=lambda: {"kube_sync": {"epoch": {_EPOCH: "loaded"}}}
@@ -42,7 +42,7 @@ class Sample:
     size: int = 0
 
     def add(self, path: DataPath, document: bytes | None) -> bool:
-        """Add a document; returns whether it was there and there was room for it."""
+        """Add a document; return whether it existed and fitted."""
         if document is None or self.size + len(document) > _BYTES:
             return False
         self.size += len(document)
@@ -55,17 +55,17 @@ class Sample:
 
 
 class StoredCollection(Protocol):
-    """What OPA holds of one collection."""
+    """OPA's content of one collection."""
 
     name: str
 
     @property
     def held(self) -> int:
-        """How many objects."""
+        """The number of objects."""
         ...
 
     def keys(self) -> Iterable[ObjectKey]:
-        """Return every object that OPA holds."""
+        """Return the keys of all objects in OPA."""
         ...
 
 
@@ -82,7 +82,7 @@ class Sampler:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`places` are where data lies beside the collections."""
+        """`places` are the paths of data beside the collections."""
         self._opa = opa
         self._root = root
         self._collections = collections
@@ -134,8 +134,8 @@ def _spread(found: StoredCollection) -> list[ObjectKey]:
     return list(islice(found.keys(), 0, step * _OBJECTS, step))
 
 
-_SINGLY: Final = 3  # objects that are tried one by one where a set fails on one of them
-# Counted, so that the answer is small.
+_SINGLY: Final = 3  # objects that are tried one by one if a set fails on one of them
+# Counted, to keep the answer small.
 _QUERY: Final = """[
 count([found | some ask in input; found := data.kube_sync.batch.decisions with input as ask]),
 count([found | found := data.kube_sync.batch.budget with input as input[0]]),
@@ -145,7 +145,7 @@ TakeSample = Callable[[], Awaitable[Sample | None]]
 
 
 class Trial:
-    """Compiles sets of modules, and has them decide."""
+    """Compiles sets of modules, and evaluates them on a sample."""
 
     def __init__(self, evaluator: ScratchOpa) -> None:
         self._evaluator = evaluator
@@ -153,17 +153,17 @@ class Trial:
 
     @property
     def possible(self) -> bool:
-        """Whether objects can be had."""
+        """Whether a sample can be taken."""
         return self._take is not None
 
     def begin(self, take: TakeSample | None) -> None:
-        """Try on these objects from now on; None: nothing is known of any."""
+        """Try on these samples from now on; None: there is no data yet."""
         self._take = take
 
     async def check(self, modules: Modules, given: Collection[str] = ()) -> list[Cause]:
-        """Return what is wrong with modules together, their cost included. Raises Retriable.
+        """Return the errors of modules together, exceeded limits included. Raises Retriable.
 
-        Any of them may call builtins that are `given`.
+        All modules may call the builtins in `given`.
         """
         sample = None if self._take is None else await self._take()
         if sample is None:
@@ -172,7 +172,7 @@ class Trial:
         try:
             await self._decide(modules, given, sample, sample.asks)
         except TooExpensive as error:
-            # The compiler knows whether it is compiling that takes so much.
+            # The compiler finds out whether compiling alone takes so much.
             _count("exceeded")
             return await self._evaluator.check(modules, given) or [too_expensive("evaluate", error)]
         except (Retriable, Terminal):
@@ -185,7 +185,7 @@ class Trial:
     async def _singly(
         self, modules: Modules, given: Collection[str], sample: Sample
     ) -> list[Cause]:
-        """Try some objects alone: one that fails keeps the others from being decided."""
+        """Try some objects alone: one that fails prevents decisions on the others."""
         for ask in sample.asks:
             for item in ask["items"][:_SINGLY]:
                 try:
@@ -194,7 +194,7 @@ class Trial:
                     _count("exceeded")
                     return [too_expensive("evaluate", error)]
                 except Retriable:
-                    continue  # it is told of each object, once it is in force
+                    continue  # reported for each object, once it is in force
         _count("failed")
         return []
 

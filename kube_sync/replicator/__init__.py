@@ -1,3 +1,3 @@
-"""Kubernetes to OPA: what is mirrored, how it is written, and how a lost OPA is found."""
+"""Replicates Kubernetes collections into OPA's data, and reloads an OPA that lost it."""
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Whether OPA still holds what was written: a few keys of every collection, again and again.
+"""Audit OPA's data: compare the resourceVersions of a sample of keys, in rotation.
 
 The epoch proves that OPA is the one that was loaded, not that nobody wrote to it by hand. So each
-turn asks a generated module for the resourceVersions of up to a hundred keys, in rotation over
-all of them. Keeps true: it never accuses falsely. It runs in the Writer's own task, so no write of
-ours is on its way, and what a Mirror says OPA holds does not change while the question is out; an
-OPA without the module, or with one for another root, says nothing, and nothing follows from that.
+check asks a generated module for the resourceVersions of up to a hundred keys, in rotation over all
+of them. Invariant: no false alarm. The check runs in the Writer's own task, so no write of ours is
+in flight, and a Mirror's view of OPA's data does not change during the query. An OPA without the
+module, or with one for another root, gives no answer, and then nothing is concluded.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 AUDIT_MODULE = "kube_sync/replicator/audit"
 _VERSIONS = "kube_sync/audit/versions"
-_KEYS = 100  # in one question, over all collections
-# Nobody waits for the answer, but the next change waits for the question to end.
+_KEYS = 100  # in one query, over all collections
+# Nobody waits for the answer, but the next change waits for the end of the query.
 _SECONDS = 2.0
-_COLLECTION = ObjectKey("", "")  # stands for the collection itself, where it is empty
+_COLLECTION = ObjectKey("", "")  # stands for the collection itself, if it is empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +42,22 @@ class _Sample:
 
     @property
     def still_holds(self) -> bool:
-        """Whether OPA should hold now what it should have held when it was asked."""
+        """Whether OPA should still have the version that it had when it was queried."""
         if not self.collection.loaded:
             return False
         return self.key == _COLLECTION or self.collection.holds(self.key) == self.version
 
 
 class Audit:
-    """Asks after a part of what OPA holds, another one each time."""
+    """Compares part of OPA's data with the Mirrors, another part each time."""
 
     def __init__(self, opa: QueryApi, root: str) -> None:
         self._opa = opa
         self._root = root
-        self._rest: dict[str, Iterator[ObjectKey]] = {}  # by collection, those not asked after yet
+        self._rest: dict[str, Iterator[ObjectKey]] = {}  # by collection, keys not checked yet
 
     async def check(self, collections: Iterable[Mirror]) -> None:
-        """Compare a sample of each. Raises EpochLost when OPA holds something else."""
+        """Compare a sample of each collection. Raises EpochLost if OPA holds something else."""
         loaded = [collection for collection in collections if collection.loaded]
         share = max(1, _KEYS // max(1, len(loaded)))
         samples = [found for collection in loaded for found in self._of(collection, share)]
@@ -66,7 +66,7 @@ class Audit:
             return
         try:
             found = msgspec.json.decode(answer, type=dict[str, str])
-        except NO_JSON as error:  # nothing that the module says
+        except NO_JSON as error:  # not an answer of the module
             log.warning("audit_not_understood", error=str(error))
             return
         for index, sample in enumerate(samples):
@@ -88,24 +88,24 @@ class Audit:
             async with asyncio.timeout(_SECONDS):
                 return await self._opa.query(_VERSIONS, body)
         except (SyncError, TimeoutError) as error:
-            # Whether OPA is there is the heartbeat's to find out.
+            # Whether OPA is reachable is found out by the heartbeat.
             log.info("audit_unanswered", error=str(error) or type(error).__name__)
             return None
 
     def _of(self, collection: Mirror, share: int) -> list[_Sample]:
-        """Take the next keys of one collection, from the first again after the last."""
+        """Take the next keys of one collection, and start over after the last."""
         if not collection.held:
             return [_Sample(collection, _COLLECTION, "")]
         keys = list(islice(self._rest.get(collection.name, iter(())), share))
         if not keys:
-            # A copy: keys come and go before the last of them is asked after.
+            # A copy: the keys may change before the last one is checked.
             self._rest[collection.name] = iter(list(collection.keys()))
             keys = list(islice(self._rest[collection.name], share))
         held = ((key, collection.holds(key)) for key in keys)
         return [_Sample(collection, key, version) for key, version in held if version is not None]
 
 
-# Below the first rule, with the root and the name of the topology put in.
+# Below the first rule, with root and topology name substituted.
 _RULES = """\
 # One field each, so that OPA reads no whole object.
 _versions[index] := data[ROOT][collection][namespace][name].metadata.resourceVersion if {
@@ -144,11 +144,11 @@ _present[index] := "" if {
 
 
 def audit_module(root: str) -> str:
-    """Return the Rego module that tells the resourceVersions of objects below `root`.
+    """Return the Rego module that reports the resourceVersions of objects below `root`.
 
-    `input.items` are [collection, namespace, name], the namespace "" for what lies in none; the
-    answer is {index: resourceVersion}, "" for an object without one. An empty name asks for the
-    collection itself, "" if it is there.
+    `input.items` are [collection, namespace, name], the namespace "" if cluster-scoped. The answer
+    is {index: resourceVersion}, "" for an object without one. An empty name asks for the collection
+    itself: "" if it exists.
     """
     name = msgspec.json.encode(root).decode()
     return f"""package kube_sync.audit

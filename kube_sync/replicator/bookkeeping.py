@@ -1,13 +1,13 @@
-"""What OPA itself keeps of the writes: the collections below one root, and the last batch.
+"""Bookkeeping inside OPA: the list of collections below one root, and the last applied batch.
 
-Keeps true: a collection is entered before its data comes and struck out with it, so whatever an
-earlier configuration left behind is found at the next load without reading the data; the names of
-another root are not touched. The list is at `/kube_sync/collections/<root>`, a name to each key.
+Invariant: a collection is listed before its data is written, and removed from the list with it. So
+the next load finds what an earlier configuration left behind without reading the data; the names of
+another root are not touched. The list is at `/kube_sync/collections/<root>`, one key for each name.
 
-No batch is ever applied twice: `/kube_sync/fence/<instance>` holds one key, the number of the last
-one. Every batch takes its predecessor's number away and puts its own there, so in whatever order
-PATCHes arrive, only the next one is taken: one that is late finds its predecessor gone and is
-refused whole (404). After an answer that never came the number tells whether the batch is in.
+No batch is applied twice: `/kube_sync/fence/<instance>` has one key, the number of the last batch.
+Every batch removes its predecessor's number and adds its own. So in whatever order PATCHes arrive,
+only the next one is accepted: a late one finds its predecessor gone and is rejected whole (404). If
+an answer is lost, the number shows whether the batch was applied.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FENCE: DataPath = ("kube_sync", "fence")
 
 
 class RootIndex:
-    """The list of one root."""
+    """The list of the collections below one root."""
 
     def __init__(self, opa: OpaClient, root: str, names: Iterable[str]) -> None:
         """`names` are the collections that are about to be loaded."""
@@ -36,18 +36,18 @@ class RootIndex:
         self.stale: tuple[str, ...] = ()  # left by an earlier configuration
 
     async def open(self) -> None:
-        """Find out what is stale, and enter what is coming. Raises SyncError."""
+        """Find stale collections, and list those to come. Raises SyncError."""
         listed = _names(await self._opa.get_data((*HOLDINGS, self._root)))
         self.stale = tuple(sorted(listed - self._names))
         document = msgspec.json.encode(dict.fromkeys(sorted(listed | self._names), True))
         await self._opa.put_data((*HOLDINGS, self._root), document)
 
     def path(self, name: str) -> DataPath:
-        """Return where a collection's data lies."""
+        """Return the path of a collection's data."""
         return (self._root, name)
 
     def enter(self, name: str) -> bytes:
-        """Return the PATCH operation that adds a name; adding it again changes nothing."""
+        """Return the PATCH operation that lists a name; it is idempotent."""
         return add_operation((*HOLDINGS, self._root, name), b"true")
 
     def strike(self, name: str) -> list[bytes]:
@@ -59,7 +59,7 @@ class RootIndex:
 
 
 class Fence:
-    """The number of the last batch that OPA is known to have taken."""
+    """The number of the last batch that OPA is known to have applied."""
 
     def __init__(self, opa: OpaClient, instance: str) -> None:
         self._opa = opa
@@ -73,23 +73,23 @@ class Fence:
         return self._last + 1
 
     def raised(self) -> bytes:
-        """Return the operation that begins to count, and forgets what other epochs counted."""
+        """Return the operation that starts the count, and removes the counts of other epochs."""
         value = {self._instance: {self._name(0): True}}
         return add_operation(FENCE, msgspec.json.encode(value))
 
     def step(self) -> tuple[bytes, bytes]:
-        """Return the operations that let the next batch through, once."""
+        """Return the operations that let OPA accept the next batch exactly once."""
         return (
             remove_operation((*self._path, self._name(0))),
             add_operation((*self._path, self._name(1)), b"true"),
         )
 
     def passed(self) -> None:
-        """Note that the next batch is in."""
+        """Record that the next batch has been applied."""
         self._last += 1
 
     async def let_through(self) -> bool:
-        """Ask OPA whether it has taken the next batch already. Raises SyncError."""
+        """Ask OPA whether it has applied the next batch already. Raises SyncError."""
         document = await self._opa.get_data(self._path)
         try:
             found = msgspec.json.decode(document or b"{}", type=dict[str, bool])
@@ -106,4 +106,4 @@ def _names(document: bytes | None) -> frozenset[str]:
     try:
         return frozenset(msgspec.json.decode(document or b"{}", type=dict[str, Any]))
     except msgspec.ValidationError:
-        return frozenset()  # somebody else's idea of it: nothing of ours is named there
+        return frozenset()  # written by somebody else: it lists nothing of ours

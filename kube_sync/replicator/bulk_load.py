@@ -1,9 +1,9 @@
-"""The JSON document of a whole collection, sent to OPA while its pages still arrive.
+"""Stream the JSON document of a whole collection to OPA while its LIST pages arrive.
 
-A LIST comes in the order of its keys, so the objects of a namespace come together and the document
-can be written without holding it. Keeps true: what comes out of order is not written twice into
-one document (the second would win, and lose the rest of its namespace) but handed back, to be
-sent afterwards; memory is a few pages, since whoever adds waits for whoever reads.
+A LIST is ordered by key, so the objects of a namespace come together and the document can be
+written without buffering it. Invariant: an object that comes out of order is not written into a
+second member of its namespace (it would win, and drop the rest of the namespace). `add` returns it
+to be sent afterwards. Memory is a few pages, since the producer waits for the reader.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ import msgspec
 from kube_sync.objects import ObjectKey
 
 _PAGES_AHEAD = 2
-EVERYWHERE = ""  # the scope of a LIST that knows no namespaces
+EVERYWHERE = ""  # the scope of a LIST of all namespaces
 
 Digests = dict[ObjectKey, bytes]
 
 
 def digest(body: bytes) -> bytes:
-    """Return 16 bytes that stand for a body."""
+    """Return a 16-byte digest of a body."""
     return hashlib.blake2b(body, digest_size=16).digest()
 
 
 class Abandoned(Exception):
-    """The LIST broke off: the document will never be whole."""
+    """The LIST broke off: the document will never be complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """One object on its way into the document."""
+    """One object to be written into the document."""
 
     key: ObjectKey
     version: str
@@ -43,11 +43,11 @@ class Loaded:
 
 
 class FirstLoad:
-    """One document: `add` pages, then `finish` or `abandon`; somebody else reads `chunks`."""
+    """One document: a producer calls `add`, then `finish` or `abandon`; a reader reads `chunks`."""
 
     def __init__(self, digests: Digests | None = None) -> None:
-        """Give `digests` of what the document holds where they are wanted."""
-        self.versions: dict[ObjectKey, str] = {}  # what the document holds
+        """Pass `digests` to have the digest of each object in the document recorded."""
+        self.versions: dict[ObjectKey, str] = {}  # the objects in the document
         self.digests = digests
         self.bytes = 0  # of the objects in it
         self.abandoned = False
@@ -55,12 +55,12 @@ class FirstLoad:
         self._chunks: deque[bytes] = deque([b"{"])
         self._news = asyncio.Event()
         self._read = asyncio.Event()
-        self._open = ""  # the namespace that is being written, "" for none
+        self._open = ""  # the namespace being written, "" for none
         self._closed: set[str] = set()
         self._separator = b""
 
     async def add(self, objects: Iterable[Loaded]) -> list[Loaded]:
-        """Write a page; returns what came out of order. Waits while the reader is behind."""
+        """Write a page; return the objects out of order. Waits while the reader is behind."""
         late = self.put(objects)
         while len(self._chunks) > _PAGES_AHEAD:
             self._read.clear()
@@ -68,7 +68,7 @@ class FirstLoad:
         return late
 
     def put(self, objects: Iterable[Loaded]) -> list[Loaded]:
-        """Write what is held in memory anyway; returns what came out of order."""
+        """Write objects without waiting; return those out of order."""
         late: list[Loaded] = []
         parts: list[bytes] = []
         for found in objects:
@@ -87,12 +87,12 @@ class FirstLoad:
         return late
 
     def finish(self) -> None:
-        """Say that the document is whole."""
+        """Mark the document as complete."""
         self._finished = True
         self._put(self._close() + b"}")
 
     def abandon(self) -> None:
-        """Say that the document will never be whole; its reader raises Abandoned."""
+        """Mark the document as never to be completed; its reader raises Abandoned."""
         self.abandoned = True
         self._news.set()
 
@@ -111,7 +111,7 @@ class FirstLoad:
             await self._news.wait()
 
     def _turn_to(self, namespace: str) -> bytes:
-        """End the namespace that is open and begin another one, "" for none."""
+        """Close the open namespace and open another one, "" for none."""
         end = self._close()
         separator = b"," if self.versions else b""
         if not namespace:
@@ -134,35 +134,35 @@ class FirstLoad:
 
 
 class Scopes:
-    """The namespaces of a collection that are listed one by one: which are due, and lack the kind.
+    """The namespaces of a collection that are listed separately: those pending or without the kind.
 
-    The first document is whole once no scope is awaited any more.
+    The first document is complete when no scope is pending any more.
     """
 
     def __init__(self, scopes: Iterable[str]) -> None:
         self.awaited = set(scopes)  # not listed yet
         self._together = len(self.awaited) > 1
-        self._missing: set[str] = set()  # where the last LIST did not find the kind
+        self._missing: set[str] = set()  # those whose last LIST did not find the kind
 
     @property
     def missing(self) -> bool:
-        """Whether the last LIST of any of them did not find the kind."""
+        """Whether the last LIST of any scope did not find the kind."""
         return bool(self._missing)
 
     def awaits(self, scope: str) -> bool:
-        """Tell whether the first LIST of a scope is not in yet."""
+        """Return whether the first LIST of a scope is still pending."""
         return bool(self.awaited) if scope == EVERYWHERE else scope in self.awaited
 
     def gathers(self, scope: str) -> bool:
-        """Tell whether the first LIST of `scope` is wanted whole: others share its document."""
+        """Return whether the first LIST of `scope` must be buffered: others share its document."""
         return self._together and scope in self.awaited
 
     def abandons(self, scope: str) -> bool:
-        """Tell whether the document is lost with the first LIST of `scope`."""
+        """Return whether the document is lost if the first LIST of `scope` breaks off."""
         return self.awaits(scope) and not self.gathers(scope)
 
     def listed(self, scope: str, *, known: bool) -> None:
-        """Take note of a LIST, which found the kind or not."""
+        """Record a LIST, and whether it found the kind."""
         if scope == EVERYWHERE:
             self.awaited.clear()
             self._missing.clear()
@@ -172,11 +172,11 @@ class Scopes:
             self._missing.add(scope)
 
     def await_instead(self, scopes: Iterable[str]) -> None:
-        """Await these in place of what is awaited."""
+        """Replace the pending scopes by these."""
         self.awaited = set(scopes)
         self._together = len(self.awaited) > 1
 
     def lose(self, scopes: Iterable[str]) -> None:
-        """Take note that the kind is to be found in these from now on, and is in none yet."""
+        """Record that the kind now has these scopes, and is missing in all of them so far."""
         self._missing = set(scopes)
         self._together = len(self._missing) > 1

@@ -1,15 +1,14 @@
-"""The class of an object: a digest of what a decision reads of it.
+"""Classify objects by a digest of the fields that a decision reads, and backfill missing classes.
 
-Keeps true: two objects of one class, as they were asked for, have equal projections to the paths,
-numbers as they are spelt; the digest is that of the reference projection (`opa.analysis.paths`),
-whichever way it was found. The quick way decodes only what is kept; what has another shape than the
-paths suggest goes the other way.
+Invariant: two objects of one class, as passed to `input`, have equal projections to the paths,
+numbers as they are spelt. The digest is that of the reference projection (`opa.analysis.paths`) in
+both implementations. The fast one decodes only the fields it keeps; an object of another shape than
+the paths suggest goes through the slow one.
 
-Of what OPA held before it was known what a decision reads no body is kept. So a class that was not
-noted when an object passed takes another LIST: one of its own beside the Reflector's, which writes
-nothing and leaves the watch alone. A Mirror's `learning` ends with the LIST, whether it came to an
-end or not, for decisions wait for it; a LIST that fails is made again. A few objects are not worth
-it: each is a class of its own.
+The replicator keeps no bodies of objects that OPA held before the policies' reads were known. So
+missing classes take another LIST, beside the Reflector's: it writes nothing and leaves the watch
+alone. A Mirror's `learning` ends with the LIST, failed or not, since decisions wait for it; a LIST
+that fails is repeated. A few objects are not worth a LIST: each becomes a class of its own.
 """
 
 from __future__ import annotations
@@ -35,24 +34,24 @@ from kube_sync.runtime.backoff import Backoff
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-FEW = 200  # objects that are asked for one by one sooner than listed
+FEW = 200  # fewer objects than this are evaluated one by one rather than listed
 _LIST_SECONDS = 60.0
 
 _SIZE: Final = 16  # bytes
 
-# Numbers keep their digits: OPA does not round, so it may tell apart what floats do not.
+# Numbers keep their digits: OPA does not round, so it distinguishes what floats do not.
 _documents = msgspec.json.Decoder(float_hook=Decimal)
 _encode = msgspec.json.Encoder(order="sorted", decimal_format="number").encode
 
 
 def classifier(paths: Iterable[Path]) -> Classify | None:
-    """Return what tells the class of an object's JSON, None where all of it is read.
+    """Return a function from an object's JSON to its class, None if all of it is read.
 
-    It raises msgspec.DecodeError and RecursionError.
+    The function raises msgspec.DecodeError and RecursionError.
     """
     kept = tuple(paths)
     if () in kept:
-        return None  # each would be a class of its own, found at the highest price
+        return None  # each object would be a class of its own, at the highest cost
 
     return classified(_classifier(kept), kept)
 
@@ -76,7 +75,7 @@ def _classifier(kept: tuple[Path, ...]) -> Classify:
 
 
 class _NoShape(Exception):
-    """The paths name what no type can say."""
+    """No msgspec type can express these paths."""
 
 
 def _digest(value: object) -> bytes:
@@ -84,7 +83,7 @@ def _digest(value: object) -> bytes:
 
 
 def _shape(paths: Collection[Path]) -> Any:  # noqa: ANN401 - a type, made here
-    """Return a type that decodes to what lies at `paths`, and encodes as that."""
+    """Return a type that decodes only what lies at `paths`, and encodes to the same."""
     if () in paths:
         return Any
     below: dict[Key, list[Path]] = {}
@@ -111,24 +110,24 @@ Pupils = Callable[[], Iterable[Replica]]
 
 
 class ClassBackfill:
-    """Has Mirrors know the classes of their objects, in one epoch."""
+    """Keeps the classes of the Mirrors' objects complete, in one epoch."""
 
     def __init__(self, *, few: int = FEW, backoff: Backoff | None = None) -> None:
         self._few = few
         self._backoff = backoff or Backoff(longest=5.0)
         self._reads: Reads | None = None
-        self._widened: dict[str, Widen] = {}  # for the sake of what is beside what is in force
+        self._widened: dict[str, Widen] = {}  # for evaluations beside the policies in force
         self._paths: object = None
         self._classify: Classify | None = None
         self._news = asyncio.Event()
 
     def change(self, reads: Reads | None) -> None:
-        """Classify by what these say is read of the input, None: not at all."""
+        """Classify by the input fields in `reads`, None: not at all."""
         self._reads = reads
         self._change()
 
     def widen(self, name: str, widen: Widen | None) -> None:
-        """Classify by what `widen` adds too, for the sake of what has this name; None: of none."""
+        """Classify also by the fields that `widen` adds for evaluation `name`; None removes it."""
         self._widened.pop(name, None)
         if widen is not None:
             self._widened[name] = widen
@@ -145,14 +144,14 @@ class ClassBackfill:
             self._classify = None if paths is None else classifier(paths)
 
     def give(self, mirror: Mirror, *, target: bool) -> None:
-        """Classify the objects of a Mirror if decisions are about them, as soon as it is loaded."""
+        """Classify the objects of a Mirror if it is a target of decisions."""
         mirror.classify(self._classify if target else None)
         if mirror.unknown >= self._few:
             mirror.learning = True
             self._news.set()
 
     async def run(self, pupils: Pupils, learnt: Callable[[], None]) -> NoReturn:
-        """List what has to be learnt, one collection after the other, until cancelled."""
+        """List the collections that lack classes, one after the other, until cancelled."""
         while True:
             await self._news.wait()
             self._news.clear()
@@ -169,7 +168,7 @@ class ClassBackfill:
                 self._backoff.progressed()
 
     async def _learn(self, pupil: Replica) -> bool:
-        """List once; returns whether that was possible."""
+        """List a collection once; return whether that succeeded."""
         try:
             async with asyncio.timeout(_LIST_SECONDS):
                 await pupil.feed.learn(pupil.mirror)

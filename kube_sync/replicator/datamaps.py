@@ -1,12 +1,12 @@
-"""ConfigMaps that hold JSON data, as `data.<namespace>.<name>.<key>`, as kube-mgmt loads them.
+"""Load ConfigMaps with JSON data as `data.<namespace>.<name>.<key>`, as kube-mgmt does.
 
-Keeps true: a ConfigMap's document is replaced whole, its good keys with the last good value of each
-that is broken; what OPA refuses is told on the ConfigMap and holds up no other; and only what was
-written here is ever removed. For that OPA itself holds an index of them,
-`/kube_sync/datamaps/<namespace>/<name>` (one key, with its slash), which changes in the same
-transaction: what was deleted while no replicator ran is removed by the next one. A refused document
-is sent again when its ConfigMap changes, or when OPA is loaded again. Where policies on record lie,
-a load brings no document before these are in force: it would be there first, and they refused.
+Invariant: a ConfigMap's document is replaced whole; a key with broken JSON keeps its last good
+value. What OPA rejects is reported on the ConfigMap and blocks no other. Only documents written
+here are ever removed: for that, OPA itself holds an index, `/kube_sync/datamaps/<namespace>/<name>`
+(one key, with its slash), which changes in the same transaction. So the next replicator removes
+what was deleted while none ran. A rejected document is sent again when its ConfigMap changes or OPA
+is reloaded. A load writes no document to a path that recorded policies claim before they are in
+force: the document would be there first, and OPA would reject the policies.
 """
 
 from __future__ import annotations
@@ -31,46 +31,46 @@ from kube_sync.policies.status import status_of
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 INDEX: DataPath = ("kube_sync", "datamaps")
-# Namespaces whose place in OPA is taken, and so is the root of what is replicated.
+# Namespaces whose path in OPA is reserved; so is the root of the replicated data.
 RESERVED = frozenset({"kube_sync", "system"})
-NAME = "data-configmaps"  # in metrics, and to whoever is told what was written
+NAME = "data-configmaps"  # in metrics, and for the `written` callback
 
-_ADOPTED = b""  # in place of a digest: an earlier epoch wrote it
+_ADOPTED = b""  # in place of a digest: written by an earlier epoch
 Values = Mapping[str, bytes]
 
 
-# Sends operations as one PATCH of the epoch; returns when OPA has taken it, raises PolicyRejected
-# when it never will, and EpochLost.
+# Sends operations as one PATCH of the epoch; returns when OPA has applied it, raises PolicyRejected
+# if it never will, and EpochLost.
 Send = Callable[[Sequence[bytes]], Awaitable[None]]
-# What was written: the collection's name and the keys that changed in it.
+# Receives what was written: the collection's name and the changed keys.
 Written = Callable[[str, Collection[ObjectKey]], None]
 Want = Callable[[ConfigMap, str], None]
-# Returns what tells whether a policy that is to come takes a place; it may raise SyncError.
+# Returns a predicate for the paths that recorded policies claim; may raise SyncError.
 Claimed = Callable[[], Awaitable[Callable[[DataPath], bool]]]
 
 
 @dataclass(slots=True)
 class LastGood:
-    """The values of each ConfigMap that OPA took last; it outlives the epochs."""
+    """The last values of each ConfigMap that OPA accepted; they outlive the epochs."""
 
     values: dict[ObjectKey, Values] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Unsettled:
-    """ConfigMaps of which OPA may hold something new already that nobody was told of yet."""
+    """ConfigMaps whose write is in flight: OPA may hold the new state before it is announced."""
 
     name: str = NAME
     keys: set[ObjectKey] = field(default_factory=set)
 
     @property
     def pending(self) -> int:
-        """How many there are."""
+        """The number of these ConfigMaps."""
         return len(self.keys)
 
 
 class DataMaps:
-    """Brings the ConfigMaps of all `stores` into OPA, in one epoch."""
+    """Writes the ConfigMaps of all `stores` into OPA, in one epoch."""
 
     def __init__(
         self,
@@ -83,41 +83,41 @@ class DataMaps:
         good: LastGood | None = None,
         claimed: Claimed | None = None,
     ) -> None:
-        """`reserved` are the namespaces whose place in OPA is taken; `want` writes a status.
+        """`reserved` are the namespaces whose path in OPA is taken; `want` writes a status.
 
-        What lies at a place that is `claimed` at the load waits for `policies_stand`.
+        ConfigMaps at paths that are `claimed` during the load wait for `policies_stand`.
         """
         self._claimed = claimed
-        self._claims: Callable[[DataPath], bool] | None = None  # None: OPA itself tells
+        self._claims: Callable[[DataPath], bool] | None = None  # None: OPA itself rejects conflicts
         self._opa = opa
         self._stores = stores
         self._reserved = frozenset(reserved)
         self._want = want
         self._written = written
         self._good = (good or LastGood()).values
-        self._held: dict[ObjectKey, bytes] = {}  # digest of what OPA holds
-        self._done: dict[ObjectKey, str] = {}  # the version that was dealt with
+        self._held: dict[ObjectKey, bytes] = {}  # digest of the document in OPA
+        self._done: dict[ObjectKey, str] = {}  # the version that was processed
         self._news = asyncio.Event()
         self.pending = False
         self.unsettled = Unsettled()
 
     def wake(self) -> None:
-        """Say that a ConfigMap may have changed."""
+        """Notify that a ConfigMap may have changed."""
         self.pending = True
         self._news.set()
 
     def policies_stand(self) -> None:
-        """Say that policies are in force: from here on OPA tells what is taken."""
+        """Notify that policies are in force: from now on OPA itself rejects conflicting paths."""
         if self._claims is not None:
             self._claims = None
             self.wake()
 
     def places(self) -> list[DataPath]:
-        """Return where data lies that was written here."""
+        """Return the paths of the documents written here."""
         return [_path(key) for key in self._held]
 
     async def load(self, send: Send) -> None:
-        """Once all are listed, make OPA hold them, and nothing that an earlier epoch left.
+        """When all are listed, write all documents, and remove what an earlier epoch left.
 
         Raises SyncError; then it may be called again.
         """
@@ -130,7 +130,7 @@ class DataMaps:
         await self.write(send)
 
     async def write(self, send: Send) -> None:
-        """Make OPA hold what the ConfigMaps say now. Raises SyncError."""
+        """Write the current state of the ConfigMaps into OPA. Raises SyncError."""
         self.pending = False
         wanted = {found.key: found for store in self._stores for found in store}
         for key in [key for key in {*self._held, *self._done} if key not in wanted]:
@@ -142,11 +142,11 @@ class DataMaps:
         metrics.replicated_objects.labels(NAME).set(len(self._held))
 
     def _waits(self, key: ObjectKey) -> bool:
-        """Tell whether a policy that is to come takes its place, and OPA does not hold it."""
+        """Return whether a recorded policy claims its path, and OPA does not hold it yet."""
         return self._claims is not None and key not in self._held and self._claims(_path(key))
 
     async def _adopt(self) -> None:
-        """Learn what an earlier epoch wrote, and make sure that there is an index."""
+        """Read the index that an earlier epoch wrote, and create it if it is missing."""
         body = await self._opa.get_data(INDEX)
         try:
             index = msgspec.json.decode(body or b"{}", type=dict[str, Any])
@@ -156,7 +156,7 @@ class DataMaps:
         if body is None and self._stores:
             await self._opa.put_data(INDEX, b"{}")
         keys = (ObjectKey(*entry.split("/", 1)) for entry in index if "/" in entry)
-        # What is reserved now was not when it was written: by now it is somebody else's.
+        # A namespace that is reserved now was not then; its data belongs to somebody else by now.
         self._held = {key: _ADOPTED for key in keys if key.namespace not in self._reserved}
         self._done.clear()
 
@@ -187,7 +187,7 @@ class DataMaps:
         if self._held.get(key) == digest:
             return
         self._begin(key)
-        # A PATCH creates no parents, and one that it made could be somebody's: OPA alone can tell.
+        # A PATCH creates no parents, and a parent made by PATCH could conflict: only OPA can tell.
         await self._opa.ensure_data(_path(key))
         await send([add_operation(_path(key), document), add_operation(_entry(key), b"true")])
         self._held[key], self._good[key] = digest, values
@@ -198,7 +198,7 @@ class DataMaps:
             try:
                 await self._remove(key, send)
             except (PolicyRejected, NotFound) as error:
-                # Somebody else's by now: it is not ours to remove.
+                # Taken over by somebody else: not ours to remove.
                 log.warning("data_not_removed", configmap=str(key), error=str(error))
                 self._held.pop(key, None)
         self._good.pop(key, None)
@@ -206,7 +206,7 @@ class DataMaps:
 
     async def _remove(self, key: ObjectKey, send: Send) -> None:
         self._begin(key)
-        # Removing what is not there would fail the PATCH, and read as an OPA that was lost.
+        # Removing a missing path would fail the PATCH, and look like a lost OPA.
         await self._opa.ensure_data(_path(key))
         await self._opa.ensure_data(_entry(key))
         await send([remove_operation(_path(key)), remove_operation(_entry(key))])
@@ -214,7 +214,7 @@ class DataMaps:
         self._note(key, 0)
 
     async def _values(self, found: ConfigMap) -> tuple[Values, list[OpaError]]:
-        """Return what OPA is to hold, and what is wrong with the rest."""
+        """Return the values for OPA, and the errors of the others."""
         values: dict[str, bytes] = {}
         failures: list[OpaError] = []
         for name, text in found.data.items():
@@ -227,13 +227,13 @@ class DataMaps:
         return values, failures
 
     async def _last_good(self, key: ObjectKey, name: str) -> bytes | None:
-        """Return the value in force of a key; an earlier process's is in OPA alone."""
+        """Return the value in force of a key; one of an earlier process is in OPA alone."""
         if key in self._good or self._held.get(key) != _ADOPTED:
             return self._good.get(key, {}).get(name)
         return await self._opa.get_data((*_path(key), name))
 
     def _begin(self, key: ObjectKey) -> None:
-        """Take note that OPA may hold something new from the first request on."""
+        """Record that OPA may hold a new state from the first request on."""
         self.unsettled.keys.add(key)
 
     def _note(self, key: ObjectKey, size: int) -> None:
@@ -242,14 +242,14 @@ class DataMaps:
         self.unsettled.keys.discard(key)
 
     def _settle(self) -> None:
-        """Tell of those that failed: the place that was made for them may be there."""
+        """Announce failed writes too: their parent path may have been created."""
         if self.unsettled.keys:
             self._written(NAME, sorted(self.unsettled.keys))
             self.unsettled.keys.clear()
 
 
 def why_no_json(text: str) -> str | None:
-    """Return what OPA would have against a value, None: nothing."""
+    """Return why OPA would reject a value, None: it would not."""
     try:
         msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError) as error:

@@ -1,8 +1,8 @@
-"""How a second decision on a workload differs from the one in force, in the terms of `plan`. Pure.
+"""Classify how a second decision on a workload differs from the one in force, as `plan` does. Pure.
 
-Keeps true: a workload has what is decided of it; so where nothing is pending or held, these are the
-effects that `kube-sync plan` announces for the same edit, and otherwise those that it would have
-once everything is carried out. Where nothing usable is in force, a placement is a first one.
+Invariant: each workload is assumed to have what is decided for it. So if nothing is pending or
+held, these are the effects that `kube-sync plan` announces for the same edit, and otherwise those
+once everything is carried out. If no usable decision is in force, a placement is a first one.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def difference(
     placements: Placements,
     inventory: Inventory | None = None,
 ) -> Kind | None:
-    """Return what would become of a workload, None where it stays as it is.
+    """Return what would change for a workload, None if nothing does.
 
-    `inventory`: the clusters that placements are compared with, None: with none.
+    `inventory`: the known clusters to check placements against, None: no check.
     """
     said, would_say = _silence(now), _silence(then)
     if would_say is not None:
@@ -51,7 +51,7 @@ def difference(
 
 
 def _silence(outcome: Outcome) -> Kind | None:
-    """Return why nothing would be written, None where something may be."""
+    """Return why an outcome would write nothing, None if it may."""
     if outcome.failure is not None:
         return "failed"
     if outcome.decision is None:

@@ -1,7 +1,7 @@
-"""One load of OPA: everything that stands on it, from the first LIST until OPA is lost.
+"""Wire the parts of one load of OPA, from the first LIST until OPA is lost.
 
-Keeps true: nothing of one load is used by the next one. Whoever is told that something was written,
-or that policies changed, is told in the order in which that is safe.
+Invariant: no state of one load is used by the next one. Callbacks for writes and for policy changes
+call their receivers in a safe order.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ from kube_sync.replicator.selfcheck import SelfCheck
 from kube_sync.replicator.staging import Core, StagedEvaluation
 from kube_sync.replicator.writer import Writer
 
-InForce = Callable[[str, Mapping[str, str]], None]  # told the digest of policies, and the modules
+InForce = Callable[[str, Mapping[str, str]], None]  # receives the policies' digest, and the modules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lasting:
-    """What outlives a load."""
+    """The parts that outlive a load."""
 
-    settings: Callable[[], Settings]  # as they are now
+    settings: Callable[[], Settings]  # returns the current settings
     kube: KubeClient
     opa: OpaClient
     hub: DecisionHub
@@ -69,16 +69,16 @@ class Lasting:
     good: datamaps.LastGood
     seals: Seals
     in_force: InForce
-    distrusted: set[str]  # resources of which whole objects are held, until the next start
+    distrusted: set[str]  # resources replicated as whole objects until the next start
     topology: TopologyOrigin | None
 
     def targets(self) -> dict[str, GroupVersionResource]:
-        """Return what decisions are about, by collection."""
+        """Return the targets of decisions, by collection."""
         return {resource.name: resource.gvr for resource in self.settings().targets()}
 
 
 class Load:
-    """The parts of one load, each with the others that it needs."""
+    """The parts of one load, wired together."""
 
     def __init__(self, lasting: Lasting) -> None:
         self._lasting, self._instance = lasting, secrets.token_hex(8)
@@ -119,7 +119,7 @@ class Load:
         self._writer = self._write(settings.replicate.root)
 
     async def run(self, loaded: Callable[[], None]) -> None:
-        """Replicate until OPA is lost; `loaded` is called when the data is there.
+        """Replicate until OPA is lost; call `loaded` when the data is complete.
 
         Raises EpochLost, Reconfigured; both in groups.
         """
@@ -137,7 +137,7 @@ class Load:
             await self._writer.loaded.wait()
             loaded()
 
-    # What it is made of
+    # Construction of the parts
 
     def _decide_by(self, settings: Settings) -> Tracker:
         beside = [self._documents.unsettled]
@@ -234,14 +234,14 @@ class Load:
         compares = self._lasting.settings().remediate.guard.known_clusters
         return fleet_names(self.resources.mirrors) if compares else None
 
-    # Who is told what
+    # Notifications between the parts
 
     def _wake(self) -> None:
         self._writer.wake()
         self._tracker.wake()
 
     def _away(self, reason: str | None) -> None:
-        """Tell readers why OPA is not as it should be, None: it is."""
+        """Report to readers why OPA does not accept writes, None: it does."""
         self._hub.note("opa", reason)
         self._hub.freshness.report("OPA", reason)
 
@@ -260,13 +260,13 @@ class Load:
         self._tracker.written(name, keys)
         for lane in self._staging.counting:
             lane.written(name, keys)
-        self._policies.wake()  # one of them may have waited for the place
+        self._policies.wake()  # a policy may have waited for this path
 
     def _policies_changed(self, digest: str, modules: int, reads: Reads) -> None:
         self._lasting.in_force(digest, self._policies.in_force)
         self._documents.policies_stand()
         self._writer.wake()
-        # Before any decision: from here on the classes by what the old ones read are unknown.
+        # Before any decision: the classes by the old policies' reads become unknown here.
         static = self._settings.policies.static
         self.resources.policies_changed(reads if modules or static else None)
         self._tracker.policies_changed(digest, modules, reads)
@@ -277,7 +277,7 @@ class Load:
         self._tracker.policies_renamed(digest, modules)
         self._check.policies_changed(digest, pure=not reads.impure)
 
-    # Who follows policies and data, where they may be
+    # Reflectors of policies and data, one for each namespace with any
 
     def _following(self) -> Iterator[Coroutine[Any, Any, NoReturn]]:
         yield from (self._reflect_maps("policies", found) for found in self._maps)

@@ -1,6 +1,6 @@
-"""Who asks for what decisions are made on, as this replicator is configured.
+"""Build the InputReader that records decision inputs, from this replicator's configuration.
 
-It knows what OPA holds of each collection, and which of them are of Secrets.
+It knows what OPA holds of each collection, and which collections contain Secrets.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from kube_sync.replicator.mirror import Mirror
 
 
 def witnessing(settings: Callable[[], Settings], held: Sequence[Mirror]) -> InputReader | None:
-    """Return the witness of one epoch, None where nothing of it is recorded.
+    """Return the InputReader of one epoch, None if inputs are not recorded.
 
-    `settings` are those in force at any moment.
+    `settings` returns the current settings.
     """
     begun = settings()
     if begun.ledger.path is None or not begun.ledger.inputs:
@@ -36,12 +36,12 @@ def witnessing(settings: Callable[[], Settings], held: Sequence[Mirror]) -> Inpu
     def kept(name: str, reads: Reads) -> Kept:
         found = resources().get(name)
         if found is None:
-            return None  # the topology, whose records lie there as they are
+            return None  # the topology, whose records are stored as they are
         if not settings().replicate.is_auto(found):
             return found.paths
         if reads.gave_up is not None or name not in reads.resources:
             return None
-        # More may be there for the sake of others, by chance.
+        # OPA may hold more fields, needed by other policies.
         return reads.target_paths(name) if name in targets() else reads.resources[name].paths
 
     def count(name: str) -> int:

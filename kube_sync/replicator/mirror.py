@@ -1,13 +1,13 @@
-"""One replicated collection: what OPA holds of it, and what it does not hold yet.
+"""One replicated collection: what OPA holds of it, and which changes are pending.
 
-Keeps true: for every key the newest body wins, a change that is undone before it was written
-costs nothing, and a removal is only sent for what OPA really holds (removing what is not there
-fails a whole PATCH). Of an object that cannot be read any more OPA keeps the last state that could:
-to remove it would change what policies count. It is `unreadable` until it can be read again or is
-gone, and nothing may be decided of it by that past state. Memory is one body for each key not yet
-written, and a resourceVersion for each that is, and where decisions are about it a class and a uid,
-with a digest where only some fields are kept: an event that changes none of these is not written.
-Until all of several namespaces are listed, their document too. It makes no requests.
+Invariant: for each key the newest body wins; a change that is undone before it was written costs
+nothing; a removal is sent only for what OPA holds (removing a missing path fails a whole PATCH).
+OPA keeps the last readable state of an object that becomes unreadable, since removing it would
+change what policies count. The object is `unreadable` until it can be read again or is gone, and
+must not be decided by that past state. Memory: a body for each pending key; a resourceVersion for
+each key in OPA, and for targets of decisions a class and a uid; a digest if only some fields are
+kept, so that an event that changes none of them is not written. Until all of several namespaces are
+listed, their document too. It makes no requests.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from kube_sync.replicator.projector import Projector
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The wanted state of one key: a projected body, or None for an object that is gone."""
+    """The wanted state of one key: a projected body, or None if the object is gone."""
 
     version: str
     body: bytes | None
-    arrived: float = 0.0  # the first event that OPA lacks, on the monotonic clock; 0 of a LIST
-    member: Member | None = None  # of which class it is, where that is known
+    arrived: float = 0.0  # the first event OPA lacks, on the monotonic clock; 0 of a LIST
+    member: Member | None = None  # its class, if known
 
 
 Batch = dict[ObjectKey, Change]
 
 
 class Mirror:
-    """The Store of one Reflector, or of one for each namespace, read by the Writer.
+    """The Store of one Reflector, or of one for each namespace; the Writer reads it.
 
-    No `kube.cache.Cache`: it keeps JSON of what changed, not objects, and is the hot path.
+    Not a `kube.cache.Cache`: it keeps JSON of changes, not objects, and is the hot path.
     """
 
     def __init__(
@@ -61,31 +61,31 @@ class Mirror:
         optional: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`news` is called whenever there is something to write.
+        """Call `news` whenever there is something to write.
 
-        `gvr` is what is followed, None: nothing of the API server. `scopes` are the namespaces that
-        are listed one by one. A kind that is `optional` is empty where the API server lacks it.
+        `gvr` is the resource, None if it is not from the API server. `scopes` are the namespaces
+        that are listed separately. An `optional` kind that the API server lacks counts as empty.
         """
         self.name = name
         self.gvr = gvr
         self._optional = optional
         self.known = True  # False while the API server lacks the kind
         self.members = Members()
-        self.learning = False  # a LIST that tells the classes of what is held is due or under way
+        self.learning = False  # a LIST for missing classes is due or running
         self._path = (*root, name)
         self._news = news
         self._clock = clock
         self._projector = projector = projector or Projector(name)
         self.shaped, self.unreadable = projector.shaped, projector.unreadable
-        self._digests: Digests | None = None  # of what OPA holds
+        self._digests: Digests | None = None  # of the bodies in OPA
         self._held: dict[ObjectKey, str] = {}
-        self._sizes: Counter[str] = Counter()  # objects that OPA holds, by namespace
+        self._sizes: Counter[str] = Counter()  # number of objects in OPA, by namespace
         self._pending: dict[ObjectKey, Change] = {}
         self._first: FirstLoad | None = None  # until OPA holds it
         self._begun = asyncio.Event()
         self._scopes = Scopes(scopes)
         self._loaded = False
-        self._seen: dict[str, set[ObjectKey]] = {}  # by the LIST of a scope that is under way
+        self._seen: dict[str, set[ObjectKey]] = {}  # keys in the running LIST of a scope
         self._measure()
 
     def _measure(self) -> None:
@@ -94,25 +94,25 @@ class Mirror:
         self._bytes = metrics.replicated_bytes.labels(name)
         self._unchanged = metrics.unchanged_events.labels(name)
         for checks in _CHECKS:
-            checks.labels(name)  # 0 is told too: a first one is a rise
+            checks.labels(name)  # export 0: a first failure is an increase
         _count_pending(self)
 
     def narrow(self, form: Form) -> None:
-        """Keep only this of each object; to be said before any is taken in."""
+        """Keep only these fields of each object; call it before the first object."""
         self._projector.narrow(form)
         self._digests = None if self._projector.versioned else {}
-        if self._first is not None:  # of a kind that the API server lacks
+        if self._first is not None:  # for a kind that the API server lacks
             self._first.digests = self._digests
 
     @property
     def lacks_nothing(self) -> bool:
-        """Whether it counts as empty, since it is an optional kind that the API server lacks."""
+        """Whether it counts as empty: an optional kind that the API server lacks."""
         return self._optional and self._scopes.missing
 
-    # As a Store
+    # The Store interface
 
     async def page(self, items: Sequence[Item], *, scope: str = EVERYWHERE) -> None:
-        """Take a part of a LIST; of the first one as fast as OPA takes it."""
+        """Add one page of a LIST; during the first LIST as fast as OPA accepts it."""
         if self._scopes.awaits(scope):
             self._put_off(await self._begin().add(self._read(items)))
             return
@@ -121,7 +121,7 @@ class Mirror:
             self._upsert(item)
 
     def finish(self, *, known: bool, scope: str = EVERYWHERE) -> None:
-        """Hold exactly the objects of the LIST in `scope`; what did not change stays unwritten."""
+        """Replace the objects of `scope` by those of the LIST; unchanged ones are not written."""
         first, seen = self._scopes.awaits(scope), self._seen.pop(scope, set())
         self._scopes.listed(scope, known=known)
         self._note_known()
@@ -132,7 +132,7 @@ class Mirror:
         self._news()
 
     def rescope(self, scopes: Iterable[str]) -> None:
-        """Hold nothing until all `scopes` were listed: the kind came back as another one."""
+        """Hold nothing until all `scopes` are listed: the kind was replaced by another one."""
         if self._scopes.awaited:
             self.abandon()
             self._scopes.await_instead(scopes)
@@ -144,7 +144,7 @@ class Mirror:
         self._news()
 
     def abandon(self, *, scope: str = EVERYWHERE) -> None:
-        """Forget the pages of a LIST that broke off."""
+        """Discard the pages of a LIST that broke off."""
         self._seen.pop(scope, None)
         if self._first is not None and self._scopes.abandons(scope):
             self._first.abandon()
@@ -154,15 +154,15 @@ class Mirror:
             self._projector.readable(list(self.unreadable))
 
     def gathers(self, scope: str) -> bool:
-        """Whether the first LIST of `scope` is wanted whole, since others share its document."""
+        """Return whether the first LIST of `scope` must be buffered: others share its document."""
         return self._scopes.gathers(scope)
 
     def gather(self, items: Iterable[Item]) -> None:
-        """Take a whole first LIST of one of several scopes; nothing is sent before all are in."""
+        """Add the whole first LIST of one of several scopes; it is sent when all are complete."""
         self._put_off(self._document().put(self._read(items)))
 
     def apply(self, event: Event) -> None:
-        """Take one watch event in."""
+        """Apply one watch event."""
         if event.item is None:
             return
         if event.type == "DELETED":
@@ -173,37 +173,37 @@ class Mirror:
             self._upsert(event.item, event.arrived)
         self._news()
 
-    # As what decisions are about
+    # Classes, for targets of decisions
 
     def classify(self, classify: Classify | None) -> None:
-        """Tell objects apart by this; what is held is unknown until it changes or is learnt."""
+        """Classify objects by this; those in OPA have no class until they change or are listed."""
         if self.members.classify(classify):
             self.learning = False
 
     @property
     def unknown(self) -> int:
-        """How many objects that OPA holds have no class, though classes are wanted."""
+        """The number of objects in OPA without a class, though classes are wanted."""
         return len(self._held) - self.members.known if self.members.wanted else 0
 
     def learn(self, items: Iterable[Item]) -> None:
-        """Take a part of a LIST for the classes of what OPA holds of it, and for nothing else."""
+        """Take the classes of objects that OPA holds from a page of a LIST, and nothing else."""
         unknown = (i for i in items if self._as_held(i) and self.members.of(i.key) is None)
         for item in unknown:
             if (found := self._projector.read(item)) is not None:
                 self.members.note(item.key, self.members.read(found.body, item.uid))
 
     def turned(self) -> set[ObjectKey]:
-        """Return which objects became readable or unreadable since this was asked last."""
+        """Return the objects that became readable or unreadable since the last call."""
         return self._projector.turned()
 
     def moves(self, key: ObjectKey) -> bool:
-        """Whether another state of an object may be in OPA already, or soon."""
+        """Return whether OPA may have another state of an object already, or soon."""
         return key in self._pending
 
-    # As the Writer's source
+    # The Writer's interface
 
     async def first_load(self) -> tuple[DataPath, FirstLoad]:
-        """Wait for the first LIST to begin; return where its objects go, and its document."""
+        """Wait for the first LIST to begin; return the path of its objects, and its document."""
         await self._begun.wait()
         return self._path, self._begin()
 
@@ -214,42 +214,42 @@ class Mirror:
 
     @property
     def pending(self) -> int:
-        """How many keys OPA does not hold as they are."""
+        """The number of keys whose current state OPA does not hold."""
         return len(self._pending)
 
     @property
     def pending_seconds(self) -> float:
-        """For how long the oldest change that a watch told waits, 0 where there is none."""
+        """Age of the oldest pending watch event in seconds, 0 if there is none."""
         arrived = [change.arrived for change in self._pending.values() if change.arrived]
         return self._clock() - min(arrived) if arrived else 0.0
 
     @property
     def held(self) -> int:
-        """How many objects OPA holds."""
+        """The number of objects in OPA."""
         return len(self._held)
 
     def keys(self) -> Iterator[ObjectKey]:
-        """Every object that OPA holds."""
+        """Yield the keys of all objects in OPA."""
         return iter(self._held)
 
     def holds(self, key: ObjectKey) -> str | None:
-        """Return the resourceVersion that OPA has of an object, "" where it is projected away.
+        """Return the resourceVersion of an object in OPA, "" if it is projected away.
 
-        None where OPA does not hold the object.
+        None if OPA does not hold the object.
         """
         version = self._held.get(key)
         return version if version is None or self._projector.states_version(key) else ""
 
     def batch(self, limit: int | None = None) -> Batch:
-        """Return up to `limit` keys whose wanted state OPA does not hold, oldest first."""
+        """Return up to `limit` pending keys with their wanted state, oldest first."""
         return dict(itertools.islice(self._pending.items(), limit))
 
     def operations(self, batch: Batch) -> list[bytes]:
-        """Return the PATCH operations that turn what OPA holds into `batch`."""
+        """Return the PATCH operations that apply `batch` to OPA's state."""
         return _operations(batch, self._path, self._held, self._sizes.copy())
 
     def first_written(self, first: FirstLoad) -> None:
-        """Note that OPA holds the document of the first LIST, and nothing else."""
+        """Record that OPA holds the document of the first LIST, and nothing else."""
         self._loaded, self._first = True, None
         self._held = first.versions
         self._digests = first.digests
@@ -257,12 +257,12 @@ class Mirror:
         self._sizes = Counter(key.namespace for key in self._held)
 
     def written(self, batch: Batch) -> None:
-        """Note that OPA holds `batch` now; a key that changed meanwhile stays pending."""
+        """Record that OPA holds `batch`; a key that changed meanwhile stays pending."""
         now, written = self._clock(), 0
         for key, change in batch.items():
             if change.arrived:
                 self._lag.observe(now - change.arrived)
-            # The same object, not an equal one: a newer change may say the same and still be due.
+            # Compare by identity: a newer change may be equal and still pending.
             if self._pending.get(key) is change:
                 del self._pending[key]
             if change.body is not None:
@@ -286,8 +286,8 @@ class Mirror:
             for key in {*self._held, *self._pending, *sent} - seen
             if scope in (EVERYWHERE, key.namespace)
         }
-        # Removals first: a kind that came back with the other scope may have a namespace now where
-        # an object of that name was, or an object where a namespace was.
+        # Removals first: a kind that came back with the other scope may have a namespace where an
+        # object of that name was, or the reverse.
         self._projector.readable(
             [k for k in self.unreadable.keys() - seen if scope in (EVERYWHERE, k.namespace)]
         )
@@ -295,8 +295,7 @@ class Mirror:
         self._pending = dict.fromkeys(gone, Change("", None)) | changed
 
     def _note_known(self) -> None:
-        # Only when it was found everywhere: with some namespaces missing the kind looks smaller
-        # than it is.
+        # Known only if found in all namespaces: otherwise the collection looks smaller than it is.
         self.known = self._optional or not self._scopes.missing
         metrics.resource_known.labels(self.name).set(not self._scopes.missing)
 
@@ -311,7 +310,7 @@ class Mirror:
         if self._as_held(item):
             return
         if (found := self._projector.read(item)) is None:
-            self.members.note(item.key, None)  # it shares a decision with nobody
+            self.members.note(item.key, None)  # it shares a decision with no other object
         elif self._says_the_same(found):
             self._held[item.key] = item.version
             self.members.note(item.key, self.members.read(found.body, item.uid))
@@ -325,7 +324,7 @@ class Mirror:
         return self._held.get(item.key) == item.version and item.key not in self._pending
 
     def _says_the_same(self, found: Loaded) -> bool:
-        """Tell whether OPA holds this body, and nothing else is on its way."""
+        """Return whether OPA holds this body, and no other change is pending."""
         if self._digests is None or found.key in self._pending:
             return False
         return self._digests.get(found.key) == digest(found.body)
@@ -347,8 +346,8 @@ _CHECKS = (metrics.audit_differences, metrics.selfcheck_decisions, metrics.selfc
 
 
 def _count_pending(mirror: Mirror) -> None:
-    """Have what is pending counted when somebody reads it: it costs an event nothing."""
-    # Weakly, since the metric outlives the epoch.
+    """Compute the gauges of pending changes on scrape, so that they cost an event nothing."""
+    # A weak reference, since the metric outlives the epoch.
     mine, name = weakref.ref(mirror), mirror.name
 
     def pending() -> int:
@@ -364,7 +363,7 @@ def _count_pending(mirror: Mirror) -> None:
 def _operations(
     batch: Batch, path: DataPath, held: Collection[ObjectKey], sizes: Counter[str]
 ) -> list[bytes]:
-    """Return what turns `held` below a path, so many objects in each namespace, into `batch`."""
+    """Return the operations from `held` below a path, with `sizes` by namespace, to `batch`."""
     operations: list[bytes] = []
     for key, change in batch.items():
         was_held, parent = key in held, (*path, key.namespace)

@@ -1,12 +1,12 @@
-"""The fast projector: what lies at the paths that policies read, and what names the object.
+"""The fast projection: keep only the paths that policies read, and the identifying fields.
 
-Keeps true: whatever `kube_sync.opa.analysis.paths.project` keeps of an object comes through, as the
-bytes that the API server sent; more may. Decoding skips the rest: a tree of types is made of the
-paths once, so an object costs what is kept of it. One that does not fit these types (a number
-where a path goes on) is walked through by hand, which is slower and exact.
+Invariant: everything that `kube_sync.opa.analysis.paths.project` keeps of an object is kept, as the
+bytes that the API server sent; more may be. Decoding skips the rest: a tree of types is built from
+the paths once, so the cost of an object is that of the kept part. An object that does not fit these
+types (a number where a path goes on) is traversed by hand, which is slower and exact.
 
-What `projection` leaves out by default stays out here too: managedFields, the annotation of
-kubectl unless it is named, and a Secret's values unless they are named or allowed as a whole.
+What `projection` omits by default is omitted here too: managedFields, the annotation of kubectl
+unless it is named, and a Secret's values unless they are named or allowed as a whole.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kube_sync.replicator.projection import (
 )
 
 _ANNOTATIONS: Final = ("metadata", "annotations")
-# What msgspec does not take for the name of a field.
+# Characters that msgspec does not accept in a field name.
 _ODD = re.compile(r'["\\\x00-\x1f]')
 _decoder = msgspec.json.Decoder(Fields)
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
@@ -42,7 +42,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(slots=True)
 class _Node:
-    """What is kept of a value: all of it, of each of its members the same, or some by name."""
+    """What to keep of a value: all of it, the same part of each member, or some members by name."""
 
     whole: bool = False
     members: dict[Key, _Node] = field(default_factory=dict)
@@ -53,9 +53,9 @@ class _Node:
 
 
 def narrowing(paths: Iterable[Path], *, values: bool = False) -> Project:
-    """Return a projection to what lies at `paths`; it raises msgspec.DecodeError and KeyError.
+    """Return a projection to `paths`; it raises msgspec.DecodeError and KeyError.
 
-    With `values` those of a Secret are kept where all of it is, and not only where they are named.
+    With `values`, a Secret's values are kept if all of it is, and not only if they are named.
     """
     wanted = [path for path in paths if path[: len(MANAGED)] != MANAGED]
     tree = _tree(wanted)
@@ -79,7 +79,7 @@ def narrowing(paths: Iterable[Path], *, values: bool = False) -> Project:
 
 
 class _Narrow:
-    """One tree as types; where an object does not fit them, a walk."""
+    """Projects by types; an object that does not fit them is traversed."""
 
     def __init__(self, tree: _Node) -> None:
         self._tree = tree
@@ -100,7 +100,7 @@ class _Narrow:
 
 
 def _type(node: _Node) -> Any:  # noqa: ANN401 - a type, made here
-    """Return the type whose values are what is kept of a value."""
+    """Return the type that decodes to the kept part of a value."""
     if node.whole:
         return msgspec.Raw
     if node.each is not None:
@@ -146,7 +146,7 @@ def _keeps_bookkeeping(tree: _Node) -> bool:
 def _tree(paths: Iterable[Path]) -> _Node:
     root = _Node()
     for path in (*NAMED, *paths):
-        # The annotation of kubectl is left out by its name: each of them is all of them.
+        # kubectl's annotation is omitted by name, so "each annotation" means all of them.
         beyond = path[:2] == _ANNOTATIONS and path[2:3] == (EACH,)
         _grow(root, _ANNOTATIONS if beyond else path).whole = True
     _widen(root)
@@ -160,7 +160,7 @@ def _grow(node: _Node, path: Path) -> _Node:
 
 
 def _widen(node: _Node) -> None:
-    """Let each member keep what one of them is to keep, where there is such a wish for each."""
+    """Let each named member keep also what the node keeps of each member."""
     if node.each is not None:
         for key in [key for key in node.members if key is not EACH]:
             _merge(node.each, node.members.pop(key))

@@ -1,13 +1,13 @@
-"""Says which decided placements name clusters that the fleet does not have, and which are unusable.
+"""Check decided placements for clusters that are not in the fleet, and decisions for errors.
 
-Readers of the decision stream read it as a note, and whoever wrote a policy as a warning on it: the
-remediator holds such placements, and only says so beside the workloads.
+The result is a note on the decision stream, and a warning on the policy: the remediator holds such
+placements, and reports that only beside the workloads.
 
-Level-based: each look compares all decisions with the names of all clusters, and looks rest for
-twenty times as long as the last one took. Keeps true: while the clusters are not current, or the
-decisions are held, what was said stands. It asks OPA nothing, and nobody waits for it.
-The names of the clusters are as OPA holds them. Their labels are not kept, so cluster selectors are
-judged by the remediator alone.
+Level-based: each check compares all decisions with the names of all clusters, and the pause between
+two checks is twenty times as long as the last check. Invariant: while the clusters are not current,
+or the decisions are held, the last result stays. It sends OPA no queries, and nothing waits for it.
+The cluster names are those in OPA. Their labels are not kept, so only the remediator evaluates
+cluster selectors.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from kube_sync.guard import Inventory, Placements
 from kube_sync.guard.placements import Clusters
 from kube_sync.replicator.mirror import Mirror
 
-_REST_SECONDS: Final = 2.0  # at least, between two looks
+_REST_SECONDS: Final = 2.0  # minimum pause between two checks
 _SHARE: Final = 20
-_SLICE: Final = 1_000  # objects between two looks at what else there is to do
-_NAMES: Final = 10  # unknown names that are looked for in policies
+_SLICE: Final = 1_000  # objects processed between two yields to other tasks
+_NAMES: Final = 10  # unknown names that are searched for in policies
 
-Warnings = Mapping[str, Sequence[str]]  # by the id of a module
+Warnings = Mapping[str, Sequence[str]]  # by module id
 
 
 class PlacementCheck:
-    """Compares what is decided with the fleet."""
+    """Compares decided placements with the fleet."""
 
     def __init__(
         self,
@@ -51,10 +51,10 @@ class PlacementCheck:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        """`inventory` returns the clusters that there are, `modules` what is in force.
+        """`inventory` returns the known clusters, `modules` the policies in force.
 
-        `warn` is told at each look what is to be said on policies, by module; `blamed` returns the
-        rows that a failure of decisions comes from.
+        Each check calls `warn` with the warnings by module; `blamed` returns the rows that cause a
+        failure of decisions.
         """
         self._hub = hub
         self._placements = placements
@@ -68,15 +68,15 @@ class PlacementCheck:
         self._news = asyncio.Event()
 
     def written(self, name: str) -> None:
-        """Take note that OPA holds another state of a collection."""
+        """Handle a write of a collection into OPA."""
         if name == CLUSTERS:
             self._news.set()
 
     async def run(self) -> NoReturn:
-        """Look whenever something may differ, until cancelled."""
+        """Check whenever the result may change, until cancelled."""
         while True:
             self._news.clear()
-            # Before the look: what changes from now on, also while this rests, is looked at again.
+            # Registered before the check: changes during the check or the pause start another one.
             self._hub.waiting.add(self._news)
             begun = self._clock()
             await self._look()
@@ -97,7 +97,7 @@ class PlacementCheck:
         self._warn(_by_module(said))
 
     async def _told(self) -> Counter[EncodedVerdict]:
-        """Return what is decided, with the number of objects that it is decided of."""
+        """Return the current decisions, each with its number of objects."""
         found: dict[int, tuple[EncodedVerdict, int]] = {}
         for number, entry in enumerate([*self._hub.log.current.values()], 1):
             if number % _SLICE == 0:
@@ -109,7 +109,7 @@ class PlacementCheck:
     def _compared(
         self, inventory: Inventory, told: Mapping[EncodedVerdict, int]
     ) -> tuple[frozenset[str], str | None]:
-        """Return the names that no cluster has, and what readers are told of them."""
+        """Return the names without a cluster, and the note for readers."""
         names, some, lost = set[str](), 0, 0
         for one, number in told.items():
             decision = one.verdict.decision
@@ -133,7 +133,7 @@ class PlacementCheck:
     def _of_names(
         self, inventory: Inventory, unknown: Collection[str]
     ) -> Iterable[tuple[str, str]]:
-        """Yield what is said of each unknown name, where a policy has it or else decides."""
+        """Yield a warning for each unknown name, on the policies that contain it or else all."""
         modules = self._modules() if unknown else {}
         for name in sorted(unknown)[:_NAMES]:
             for module, row in mentions(modules, name) or rows(modules, PLACEMENT):
@@ -154,12 +154,12 @@ def _by_module(said: Iterable[tuple[str, str]]) -> dict[str, Sequence[str]]:
 
 
 def _key(module: str) -> str:
-    """Return the key of its policy under which a module lies, which its author knows it by."""
+    """Return the key of a module in its policy, by which its author knows it."""
     return module.split("/", 2)[-1]
 
 
 def fleet_names(collections: Iterable[Mirror]) -> Inventory | None:
-    """Return the clusters that are replicated, None where there are none, or nobody knows."""
+    """Return the replicated clusters, None if there are none, or if they are not known."""
     found = next((one for one in collections if one.name == CLUSTERS), None)
     if found is None or not found.known or not found.loaded:
         return None

@@ -1,10 +1,10 @@
-"""What of an object goes into OPA: everything but two parts that no policy reads, or named fields.
+"""The projection of an object for OPA: all but two parts that no policy reads, or named fields.
 
-`metadata.managedFields` and the annotation `kubectl.kubernetes.io/last-applied-configuration`
-are bookkeeping, larger together than the rest: they come through only when they are named
-themselves. Only the levels on the way to what is left out are decoded; all else passes through as
-the bytes that the API server sent. Secrets keep names, not values, unless the configuration of
-their resource allows values and asks for them.
+`metadata.managedFields` and the annotation `kubectl.kubernetes.io/last-applied-configuration` are
+bookkeeping, larger together than the rest: they are kept only if they are named themselves. Only
+the levels above an omitted part are decoded; all else passes through as the bytes that the API
+server sent. Secrets keep names, not values, unless the configuration of their resource allows
+values and asks for them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from kube_sync.config import Resource
 from kube_sync.decisions.decision import REQUESTED
 from kube_sync.objects import SECRET_VALUES
 
-Path = tuple[str, ...]  # the keys on the way to a field; arrays on the way have none
+Path = tuple[str, ...]  # the keys from the root to a field; arrays on the way have none
 Project = Callable[[bytes], bytes]
 
 MANAGED: Path = ("metadata", "managedFields")
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 APPLIED: Path = ("metadata", "annotations", _LAST_APPLIED)
 NOTE: Path = ("metadata", "annotations", REQUESTED)
-# Without them a policy could not say what it is about, nor a decision what it was made on.
+# The fields that identify an object, and the state that a decision was made on.
 NAMED: tuple[Path, ...] = (
     ("apiVersion",),
     ("kind",),
@@ -33,14 +33,14 @@ NAMED: tuple[Path, ...] = (
     ("metadata", "uid"),
 )
 Fields = dict[str, msgspec.Raw]
-_Tree = dict[str, "_Tree | None"]  # None: all that is here
+_Tree = dict[str, "_Tree | None"]  # None: keep the whole value
 _decoder = msgspec.json.Decoder(Fields)
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
 _encode = msgspec.json.Encoder().encode
 
 
 def project(body: bytes) -> bytes:
-    """Return the JSON of an object as OPA gets it by default. Raises msgspec.DecodeError."""
+    """Return the default projection of an object's JSON. Raises msgspec.DecodeError."""
     whole = _decoder.decode(body)
     tidy(whole, managed=False, applied=False)
     if is_secret(whole):
@@ -49,42 +49,42 @@ def project(body: bytes) -> bytes:
 
 
 def with_values(body: bytes) -> bytes:
-    """Return the same with a Secret's values. Raises msgspec.DecodeError."""
+    """Return the default projection with a Secret's values. Raises msgspec.DecodeError."""
     whole = _decoder.decode(body)
     tidy(whole, managed=False, applied=False)
     return _encode(whole)
 
 
 def configured(resource: Resource) -> Project:
-    """Return the projection that the configuration of a resource asks for, `auto` being all."""
+    """Return the projection that a resource is configured for; `auto` keeps all."""
     if resource.paths is not None:
         return keeping(resource.paths)
     return with_values if resource.secrets else project
 
 
 def verbatim(body: bytes) -> bytes:
-    """Return the JSON of a record of our own making, which has nothing to leave out."""
+    """Return the JSON of a record made by kube-sync unchanged."""
     return body
 
 
 def keeping(paths: Iterable[Path]) -> Project:
-    """Return a projection to what lies at `paths`, and what names an object.
+    """Return a projection to `paths` and the identifying fields.
 
-    An array on the way stays one: the rest of the path applies to each of its elements. Where a
-    path meets anything else before its end there is nothing to keep.
+    An array on the way stays an array: the rest of the path applies to each of its elements. If a
+    path meets another value before its end, nothing is kept.
     """
     named = tuple(paths)
-    note = (NOTE,) if _names(named, NOTE[:-1]) else ()  # decisions put back what it says
+    note = (NOTE,) if _names(named, NOTE[:-1]) else ()  # it records annotations to restore
     tree = _tree((*NAMED, *named, *note))
     managed, applied = _names(named, MANAGED), _names(named, APPLIED)
 
     def kept(body: bytes) -> bytes:
         try:
             whole = _members(_decoder.decode(body), tree)
-        except RecursionError as error:  # arrays in arrays in arrays …
+        except RecursionError as error:  # deeply nested arrays
             msg = "nested too deeply"
             raise msgspec.DecodeError(msg) from error
-        # kubectl repeats the values of a Secret there.
+        # kubectl repeats a Secret's values there.
         tidy(whole, managed=managed, applied=applied and not is_secret(whole))
         return _encode(whole)
 
@@ -92,13 +92,13 @@ def keeping(paths: Iterable[Path]) -> Project:
 
 
 def keeps_version(projection: Project) -> bool:
-    """Tell whether `metadata.resourceVersion` comes through."""
+    """Return whether a projection keeps `metadata.resourceVersion`."""
     kept = _decoder.decode(projection(b'{"metadata":{"resourceVersion":"1"}}'))
     return "resourceVersion" in _decoder.decode(kept.get("metadata", b"{}"))
 
 
 def tidy(whole: Fields, *, managed: bool, applied: bool) -> None:
-    """Take the bookkeeping out, each part unless it is wanted."""
+    """Remove bookkeeping fields that are not wanted."""
     metadata = _decoder.decode(whole["metadata"])
     if not managed:
         metadata.pop("managedFields", None)
@@ -110,13 +110,13 @@ def tidy(whole: Fields, *, managed: bool, applied: bool) -> None:
 
 
 def withhold(secret: Fields) -> None:
-    """Take the values out of a Secret."""
+    """Remove the values of a Secret."""
     for name in SECRET_VALUES:
         secret.pop(name, None)
 
 
 def is_secret(whole: Fields) -> bool:
-    """Tell whether these are the members of a Secret."""
+    """Return whether these are the members of a Secret."""
     # As bytes: a Raw never equals bytes.
     return bytes(whole.get("kind", b"")) == b'"Secret"'
 
@@ -127,7 +127,7 @@ def _names(paths: Iterable[Path], field: Path) -> bool:
 
 def _tree(paths: Iterable[Path]) -> _Tree:
     tree: _Tree = {}
-    for path in sorted(paths, key=len):  # so that the shorter of two that overlap wins
+    for path in sorted(paths, key=len):  # the shorter of two overlapping paths wins
         level = tree
         for part in path[:-1]:
             if (below := level.setdefault(part, {})) is None:

@@ -1,7 +1,7 @@
-"""What OPA is to hold of each object of one collection, and which objects cannot be read.
+"""Project the objects of one collection for OPA, and record which cannot be read.
 
-Keeps true: an object that cannot be read is told of once, with its uid, until it can be read again
-or is gone; the others go on. An object that lies elsewhere than what is kept was said for is kept
+Invariant: an object that cannot be read is recorded with its uid until it can be read again or is
+gone; the others go on. An object of another scope than the projection was derived for is kept
 whole. It makes no requests and keeps no body.
 """
 
@@ -41,11 +41,11 @@ class Projector:
         versioned: bool = True,
         proven: Callable[[Item], bytes] = _whole,
     ) -> None:
-        """Without a `projection` nothing may be read before `narrow` says what to keep.
+        """Without a `projection`, `narrow` must be called before the first object is read.
 
-        `values` allows those of Secrets. What is not `versioned` has no resourceVersion in it.
-        `proven` returns the JSON of an object without what somebody only pretends that kube-sync
-        wrote.
+        `values` allows the values of Secrets. If not `versioned`, objects have no resourceVersion.
+        `proven` returns an object's JSON without annotations that only pretend to be written by
+        kube-sync.
         """
         self._name = name
         self._values = values
@@ -53,22 +53,22 @@ class Projector:
         self._form = WHOLE
         self._project = projection or project
         self.versioned = versioned and keeps_version(self._project)
-        self.shaped = asyncio.Event()  # it is known what to keep
+        self.shaped = asyncio.Event()  # set once the fields to keep are known
         if projection is not None:
             self.shaped.set()
-        # The uid of each object that cannot be read, and why: what OPA holds of it is of the past.
+        # uid and reason of each object that cannot be read: OPA's state of it is outdated.
         self.unreadable: dict[ObjectKey, tuple[str, str]] = {}
-        self._turned: set[ObjectKey] = set()  # those that became so, or are no more
+        self._turned: set[ObjectKey] = set()  # those that became unreadable or readable
 
     def narrow(self, form: Form) -> None:
-        """Keep only this of each object; to be said before any is read."""
+        """Keep only these fields of each object; call it before the first object."""
         self._form = form
         self._project = narrowing(form.paths, values=self._values)
         self.versioned = keeps_version(self._project)
         self.shaped.set()
 
     def read(self, item: Item) -> Loaded | None:
-        """Return what to keep of an object, None where it cannot be read."""
+        """Return the projection of an object, None if it cannot be read."""
         if not item.whole:
             self._unread(item, TOO_DEEP)
             return None
@@ -77,7 +77,7 @@ class Projector:
             project_ = self._project if self._fits(key) else project
             found = Loaded(key, item.version, project_(self._proven(item)))
         except (*NO_JSON, KeyError) as error:
-            # One object that cannot be read must not delay the others.
+            # An unreadable object must not delay the others.
             log.warning(
                 "object_not_replicated", resource=self._name, key=str(key), error=str(error)
             )
@@ -88,22 +88,22 @@ class Projector:
         return found
 
     def readable(self, keys: Iterable[ObjectKey]) -> None:
-        """Take note that these can be read again, or are gone."""
+        """Record that these can be read again, or are gone."""
         for key in keys:
             if self.unreadable.pop(key, None) is not None:
                 self._turned.add(key)
 
     def turned(self) -> set[ObjectKey]:
-        """Return which objects became readable or unreadable since this was asked last."""
+        """Return the objects that became readable or unreadable since the last call."""
         found, self._turned = self._turned, set()
         return found
 
     def states_version(self, key: ObjectKey) -> bool:
-        """Tell whether what is kept of an object has its resourceVersion in it."""
+        """Return whether the projection of an object has its resourceVersion."""
         return self.versioned or not self._fits(key)
 
     def _fits(self, key: ObjectKey) -> bool:
-        """Tell whether an object lies where it has to for what is kept to be enough."""
+        """Return whether an object has the scope that the projection was derived for."""
         return self._form.namespaced in (None, bool(key.namespace))
 
     def _unread(self, item: Item, why: str) -> None:

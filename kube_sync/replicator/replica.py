@@ -1,6 +1,6 @@
-"""One resource on its way into OPA: where its objects come from, and what takes them in.
+"""One replicated resource: the origin of its objects, and the Mirror that receives them.
 
-Keeps true: two replicas with an equal `selection` want the same objects in the same form.
+Invariant: two replicas with equal `selection` want the same objects in the same form.
 """
 
 from __future__ import annotations
@@ -23,57 +23,57 @@ from kube_sync.replicator.projection import configured, verbatim
 from kube_sync.replicator.projector import Projector
 from kube_sync.replicator.selection import Feed
 
-# Says where, and how much: what `replicate` says of namespaces and fields is not for it.
+# The topology has its own scope and fields: those that `replicate` sets do not apply.
 _TOPOLOGY = Resource("", "", TOPOLOGY, namespaces=(), fields="all")
 
 
 class Origin(Protocol):
-    """Where the objects of a collection come from."""
+    """The source of a collection's objects."""
 
     async def run(self, mirror: Mirror) -> None:
         """Keep a Mirror current until cancelled."""
         ...
 
     async def learn(self, mirror: Mirror) -> None:
-        """Hand it all objects once more. Raises SyncError."""
+        """Pass all objects to the Mirror once more, for their classes. Raises SyncError."""
         ...
 
     def forget(self) -> None:
-        """Say nothing of it any more."""
+        """Remove its readiness conditions."""
         ...
 
     def release(self) -> None:
-        """Let nobody wait for it to be current."""
+        """Remove it from the sources that must be current."""
         ...
 
 
-Currency = Callable[[str, str | None], None]  # told why something is not current; None: it is
-# Where the topology comes from: who builds the replicator knows how it is made.
+Currency = Callable[[str, str | None], None]  # receives why a source is not current; None: it is
+# The topology's origin is injected: only the process that builds the replicator knows it.
 TopologyOrigin = Callable[[PolicyTopology, Readiness, Currency], Origin]
 
 
 @dataclass(slots=True)
 class Replica:
-    """One resource on its way into OPA."""
+    """One replicated resource."""
 
     resource: Resource
-    selection: object  # equal to another one when the same objects are wanted in the same form
+    selection: object  # equal if the same objects are wanted in the same form
     mirror: Mirror
     feed: Origin
-    form: Form | None = None  # how much of it to keep, once that is known
+    form: Form | None = None  # the fields to keep, once known
     task: asyncio.Task[None] | None = field(default=None)
 
     async def follow(self) -> None:
-        """Keep the Mirror current until cancelled; it is listed while it waits for its form."""
+        """Keep the Mirror current until cancelled; it is listed even while its form is unknown."""
         await self.feed.run(self.mirror)
 
     def cancel(self) -> None:
-        """Ask the API server no more."""
+        """Stop its reflectors."""
         if self.task is not None:
             self.task.cancel()
 
     async def ended(self) -> None:
-        """Wait until nothing of it runs, and say nothing of it any more."""
+        """Wait until its task has ended, and remove its conditions."""
         if self.task is not None:
             await asyncio.wait([self.task])
         self.feed.forget()
@@ -81,7 +81,7 @@ class Replica:
 
 
 class ReplicaMaker:
-    """Makes replicas as the configuration has them."""
+    """Creates replicas from the configuration."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class ReplicaMaker:
         self._topology = topology
 
     def replica(self, resource: Resource, settings: Settings) -> Replica:
-        """Return a replica that nothing runs of yet. Raises Misconfigured."""
+        """Return a replica that is not running yet. Raises Misconfigured."""
         selected = selection(settings.replicate, resource)
         feed = self._feed(resource, settings)
         return Replica(resource, selected, self.mirror(resource, settings), feed)
@@ -140,13 +140,13 @@ class ReplicaMaker:
 
 
 def wanted(settings: Settings) -> tuple[Resource, ...]:
-    """Return all collections, and what is one although it is no resource."""
+    """Return all collections to replicate, with the topology, which is no resource."""
     replicate = settings.replicate
     return (*replicate.resources, *([_TOPOLOGY] if replicate.topology else ()))
 
 
 def selection(replicate: Replicate, resource: Resource) -> object:
-    """Return what is equal where the same objects are wanted in the same form."""
+    """Return a value that is equal if the same objects are wanted in the same form."""
     return (
         resource.gvr,
         resource.label_selector,

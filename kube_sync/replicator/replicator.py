@@ -1,10 +1,9 @@
-"""The replicator: one epoch of OPA's data after another.
+"""The replicator: keeps OPA's data equal to the API server, one epoch after another.
 
-An epoch is everything that stands on one load of OPA: reflectors, writer, policies, decisions.
-When OPA is lost (restarted, wiped, taken over) the whole epoch is thrown away and the next one
-begins with a fresh LIST of everything, so no state of ours can disagree with an OPA that is new.
-Only this outlives it: the last good policies and data, the decisions that were made, and the Lease
-with the statuses that wait for it.
+An epoch is one load of OPA with all that depends on it: reflectors, writer, policies, decisions.
+When OPA is lost (restarted, wiped, taken over) the whole epoch is discarded and the next one begins
+with a fresh LIST of everything, so no state of ours can disagree with a new OPA. Only this outlives
+an epoch: the last good policies and data, the decisions, and the Lease with the pending statuses.
 """
 
 from __future__ import annotations
@@ -71,19 +70,19 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listeners:
-    """Who is told what becomes of policies."""
+    """Callbacks for what becomes of policies."""
 
-    # Told the digest and the modules, whenever they differ, of what a canary decides by too.
+    # Receives digest and modules when they change; those of a canary too.
     in_force: InForce = lambda _digest, _modules: None
-    # Returns the annotations to keep on the Lease, from those that it has.
+    # Returns the annotations to keep on the Lease, from its present ones.
     notes: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda _seen: {}
-    # Told while this process holds the Lease.
+    # Called only while this process holds the Lease.
     halted: Halted = lambda _policy, _halt: None
     failed: Failed = lambda _policies, _failures: None
 
 
 class Replicator:
-    """Makes one OPA equal to one API server, for ever."""
+    """Keeps one OPA equal to one API server, until cancelled."""
 
     def __init__(
         self,
@@ -99,16 +98,16 @@ class Replicator:
         trial: Trial | None = None,
         topology: TopologyOrigin | None = None,
     ) -> None:
-        """Without `trial` policies are compiled before they are in force, and not tried.
+        """Without `trial` policies are only compiled before they come into force, not tried.
 
-        `topology` is where the topology comes from, if it is replicated.
+        `topology` makes the origin of the topology, if it is replicated.
         """
         listeners = listeners or Listeners()
         settings = self._settings = with_builtin(settings)
         self._kube = kube
         self._hub = hub
         self._readiness = readiness
-        self._roots = _roots(settings)  # changed in place: the loader looks at it each time
+        self._roots = _roots(settings)  # changed in place: the guard reads it each time
         self._lease = Lease(
             kube,
             settings.coordination.namespace,
@@ -125,24 +124,24 @@ class Replicator:
 
     @property
     def policies(self) -> PolicyReconciler:
-        """By what is decided."""
+        """The reconciler of policies."""
         return self._policies
 
     @property
     def collections(self) -> Sequence[Mirror]:
-        """What is replicated, as far as it is of OPA's present load."""
+        """The replicated collections in OPA's present load."""
         return () if self._load is None else self._load.resources.mirrors
 
     @property
     def targets(self) -> tuple[Resource, ...]:
-        """The resources that decisions are about."""
+        """The resources that decisions are made for."""
         return self._settings.targets()
 
     def configure(self, settings: Settings) -> None:
-        """Replicate what `settings` say from now on; what they leave as it was is not touched."""
+        """Apply new settings; resources that they leave unchanged are not touched."""
         settings = self._settings = with_builtin(settings)
         self._roots[:] = _roots(settings)
-        self._policies.wake()  # one of them may lie where a new collection goes
+        self._policies.wake()  # a policy may lie at the path of a new collection
         if self._load is not None:
             self._load.resources.configure(settings)
 
@@ -217,7 +216,7 @@ class Replicator:
         return Guard(self._roots, *names, builtin=builtin)
 
     async def _collections(self) -> Mapping[str, analyzer.Collection]:
-        """Return where the replicated resources lie, but for those that nobody knows."""
+        """Return the paths of the replicated resources, without unknown kinds."""
         settings, found = self._settings, dict[str, analyzer.Collection]()
         for resource in settings.replicate.resources:
             with suppress(NotFound):
@@ -225,19 +224,19 @@ class Replicator:
                 path = (settings.replicate.root, resource.name)
                 found[resource.name] = analyzer.Collection(path, namespaced=inside)
         if settings.replicate.topology:
-            # Its sections lie where namespaces do.
+            # The sections of the topology are at the level of namespaces.
             path = (settings.replicate.root, TOPOLOGY)
             found[TOPOLOGY] = analyzer.Collection(path, namespaced=True)
         return found
 
     def _held(self) -> None:
-        """Write what is due, now that this is the replica that writes it."""
+        """Write pending statuses: this replica has just become the leader."""
         self._statuses.wake()
         self._policies.wake()
 
     def _while_held(self, tell: Callable[P, None]) -> Callable[P, None]:
         def told(*args: P.args, **kwargs: P.kwargs) -> None:
-            if self._lease.held:  # each replica finds out by itself
+            if self._lease.held:  # each replica detects it itself
                 tell(*args, **kwargs)
 
         return told
@@ -246,7 +245,7 @@ class Replicator:
         backoff = Backoff(longest=5.0)
         reason = "start"
         while True:
-            # Held before anything is waited for or loaded: a decision on half a fleet is none.
+            # Hold before waiting or loading: a decision on part of the fleet is invalid.
             self._hub.hold_alone("load", "OPA is being loaded")
             self._hub.freshness.clear()
             self._readiness.waiting("data", "OPA is being loaded")
@@ -256,7 +255,7 @@ class Replicator:
             try:
                 await self._epoch(backoff)
             except* EpochLost as lost:
-                # In no variable: it would keep the parts that it was raised in, and all they hold.
+                # Bound to no variable: the traceback would keep the failed epoch's objects alive.
                 log.warning("opa_lost", error=str(first_of(lost)))
                 metrics.opa_restarts.inc(_found_empty(first_of(lost)))
                 if _found_empty(first_of(lost)):
@@ -277,7 +276,7 @@ class Replicator:
         await load.run(loaded)
 
     def _let_go(self) -> None:
-        """Free what an earlier epoch left before another one is loaded, or memory holds both."""
+        """Free the former epoch's memory before the next load, or memory holds both."""
         if self._load is not None:
             self._load = None
             gc.unfreeze()
@@ -294,12 +293,12 @@ def _generated(settings: Settings) -> dict[str, str]:
 
 
 def _found_empty(error: BaseException) -> bool:
-    """Whether OPA lacks what was written; else a first load broke off, in an OPA that may live."""
+    """Return whether OPA lacks the data (it restarted), rather than that a first load broke off."""
     return isinstance(error.__cause__, NotFound)
 
 
 def _identity() -> str:
-    """Name this process apart from every other one, an earlier one of the same pod too."""
+    """Return a name unique to this process, also among earlier ones of the same pod."""
     return f"{socket.gethostname()}_{secrets.token_hex(8)}"
 
 
@@ -310,10 +309,10 @@ def _roots(settings: Settings) -> list[DataPath]:
 
 
 def _leave_to_rest() -> None:
-    """Take what was loaded out of the garbage collector's sight.
+    """Exclude the loaded objects from garbage collection.
 
-    It stays as long as the epoch does, and looking through it again and again for cycles held
-    events up for 0.1 s with 50,000 objects.
+    They live as long as the epoch, and scanning them for cycles again and again delayed events by
+    0.1 s with 50,000 objects.
     """
     gc.collect()
     gc.freeze()

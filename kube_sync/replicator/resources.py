@@ -1,13 +1,13 @@
-"""The resources of one epoch, as the configuration has them now: added, withdrawn, exchanged.
+"""The replicated resources of one epoch, reconciled with the configuration and policies' needs.
 
-Keeps true: a resource whose selection did not change is not touched, whatever happens to others;
-decisions are held, and the process is not ready, from before a collection is asked for until OPA
-holds it and all was decided again; a collection that is exchanged for another one of its name is
-replaced whole, so OPA never holds less than one of them; of one that is withdrawn nothing is left.
-So is one with `fields: auto` when more of it is read, and a little after less of it is.
+Invariant: a resource whose selection did not change is not touched. From before a new collection is
+listed until OPA holds it and all was decided again, decisions are held and the process is not
+ready. A collection that replaces another one of its name is replaced whole, so OPA always holds one
+of the two; of a removed one nothing is left. A resource with `fields: auto` is replaced when
+policies read more of it, and after a delay when they read less.
 
-A resource that goes or changes before the first load of all is in ends the epoch (Reconfigured):
-that load may be waiting for just this one.
+Removing or changing a resource before the first load is complete ends the epoch (Reconfigured): the
+load may be waiting for just this resource.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ from kube_sync.runtime.backoff import Backoff
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
-_SHRINK_SECONDS = 5.0  # an edit that is taken back in this time lists nothing twice
+_SHRINK_SECONDS = 5.0  # an edit reverted within this time lists nothing twice
 
 
 class Reconfigured(SyncError):
-    """The configuration changed in the middle of the first load: begin again with the new one."""
+    """The configuration changed during the first load: restart with the new one."""
 
 
 class Resources:
-    """What is replicated in one epoch."""
+    """The replicated resources of one epoch."""
 
     def __init__(
         self,
@@ -71,11 +71,12 @@ class Resources:
         seals: Seals | None = None,
         topology: TopologyOrigin | None = None,
     ) -> None:
-        """`wake` is called when a Mirror has something to write, `grown` when OPA holds more.
+        """Call `wake` when a Mirror has something to write, `grown` when OPA holds more.
 
-        `shrink` is how long what nobody reads any more stays, in seconds. Of what is `distrusted`
-        whole objects are held. `currency` is told why what is replicated is not current, or None.
-        `seals` tell which notes go into OPA. `topology` is where it comes from, if it is wanted.
+        Fields that nobody reads any more stay for `shrink` seconds. `distrusted` resources are
+        replicated as whole objects. `currency` receives why a source is not current, or None.
+        `seals` verify the annotations that go into OPA. `topology` makes the topology's origin, if
+        it is wanted.
         """
         self._settings = settings
         self._readiness = readiness
@@ -84,7 +85,7 @@ class Resources:
             kube, readiness, wake, currency=currency, seals=seals or Seals(), topology=topology
         )
         self._news = asyncio.Event()
-        self._arriving: dict[str, str] = {}  # why each is not in yet
+        self._arriving: dict[str, str] = {}  # why each is not loaded yet
         self._classes = ClassBackfill()
         self._grown = grown
         self._shrink = shrink
@@ -99,62 +100,62 @@ class Resources:
         return [replica.mirror for replica in self._replicas.values()]
 
     def configure(self, settings: Settings) -> None:
-        """Replicate these resources from now on."""
+        """Reconcile with these settings from now on."""
         self._settings = settings
         self._shrink_at = self._clock() + self._shrink
         self._news.set()
 
     def policies_changed(self, reads: Reads | None) -> None:
-        """Tell the objects that are decided on apart by what is read of them, None: by nothing."""
+        """Classify the targets by the input fields in `reads`, None: not at all."""
         self._classes.change(reads)
         self._classify()
 
     def widen(self, name: str, widen: Widen | None) -> None:
-        """Tell them apart by what this adds too, for what has this name beside them; None: none."""
+        """Classify also by the fields that this adds for the evaluation `name`; None removes it."""
         self._classes.widen(name, widen)
         self._classify()
 
-    # As what policies stand on
+    # The data that policies depend on
 
     @property
     def narrowed(self) -> bool:
-        """Whether the policies say of any resource which fields to hold."""
+        """Whether policies determine the fields to replicate of any resource."""
         replicate = self._settings.replicate
         return any(map(replicate.is_auto, replicate.resources))
 
     def begin(self, needs: Iterable[Need | None]) -> None:
-        """List the resources, to hold of them what these sets of policies need."""
+        """List the resources, with the fields that these sets of policies need."""
         self._extent.may_come(needs)
         self._extent_known()
         for replica in self._replicas.values():
             self._measure(replica)
 
     def hold(self, needs: Iterable[Need | None]) -> bool:
-        """Hold what these need beside what was needed before; returns whether OPA does."""
+        """Replicate also what these need; return whether OPA holds it already."""
         if self._extent.may_come(needs):
             self._shrink_at = None
             self._extent_known()
         return all(map(self._is_enough, self._settings.replicate.resources))
 
     def settle(self, need: Need | None) -> None:
-        """Hold only what this one needs, from a little later on."""
+        """Replicate only what this one needs, after a delay."""
         if self._extent.is_in_force(need):
             self._shrink_at = self._clock() + self._shrink
             self._extent_known()
 
     def withheld(self, reads: Reads) -> Mapping[str, Sequence[str]]:
-        """Return what is read that the configuration keeps out, by module."""
+        """Return the fields that are read and excluded by the configuration, by module."""
         return withheld(reads, self._settings)
 
     def narrowed_to(self, name: str) -> Form | None:
-        """Return what OPA holds of each object, where decisions are about it and it is a part."""
+        """Return the fields of each object in OPA, if it is a target and not kept whole."""
         replica = self._replicas.get(name)
         if replica is None or name in self._arriving or replica.form == WHOLE:
             return None
         return replica.form
 
     def distrust(self, name: str) -> None:
-        """Hold whole objects of it, as long as this process lives."""
+        """Replicate whole objects of it for the life of this process."""
         self._distrusted.add(name)
         self._news.set()
 
@@ -172,12 +173,12 @@ class Resources:
         return replica.form.holds(form)
 
     async def run(self, writer: Writer, decider: Tracker) -> NoReturn:
-        """Follow all resources, and the configuration. Raises EpochLost and Reconfigured."""
+        """Reflect all resources, and reconcile. Raises EpochLost and Reconfigured."""
         try:
             await self._run(writer, decider)
         finally:
-            # The next epoch may be about others, and says all that it knows itself. But nothing
-            # is current for that: whoever begins it holds all first.
+            # The next epoch may have other resources and reports all conditions anew. But no source
+            # is current because of this: the next epoch holds all decisions first.
             for name in [*self._replicas]:
                 self._replicas[name].feed.forget()
                 self._unmeasure(name)
@@ -194,7 +195,7 @@ class Resources:
                 await self._reconcile(change)
 
     async def _wait(self) -> None:
-        """Wait for news, or until what nobody reads any more may go."""
+        """Wait for a change, or until unread fields may be removed."""
         with suppress(TimeoutError):
             async with asyncio.timeout_at(self._shrink_at):
                 await self._news.wait()
@@ -210,7 +211,7 @@ class Resources:
         if (gone or new) and not change.writer.loaded.is_set():
             msg = f"the configuration changed during the load: {', '.join([*gone, *new])}"
             raise Reconfigured(msg)
-        # First of all, in one step: from here on nobody acts on what is half done.
+        # First, in one step: from here on nobody acts on a partial state.
         self._announce(change.decider, new, gone)
         await self._take_out([*gone, *new], change.writer)
         for name in gone:
@@ -229,13 +230,13 @@ class Resources:
         for name in self._replicas.keys() - new.keys() - set(gone):
             decider.retarget(name, targets.get(name))
         self._classify()
-        # After what is expected: a target that has another name now keeps its decisions.
+        # After `expect`: a target that was renamed keeps its decisions.
         for name in gone:
             decider.forget(name)
 
     async def _take_out(self, names: Iterable[str], writer: Writer) -> None:
         olds = [self._replicas.pop(name) for name in names if name in self._replicas]
-        for old in olds:  # all at once: one that is still loading would announce itself again
+        for old in olds:  # cancel all first: one that is loading would report its condition again
             old.cancel()
         for old in olds:
             await old.ended()
@@ -256,7 +257,7 @@ class Resources:
             metric.remove(name)
 
     async def _bring_in(self, replica: Replica, change: _Change) -> None:
-        """Load it, and follow it; a load that OPA refuses begins again with another LIST."""
+        """Load a resource and keep it current; retry a load that OPA rejects by another LIST."""
         backoff = self._backoff()
         name = replica.resource.name
         while True:
@@ -292,7 +293,7 @@ class Resources:
         metrics.replicated_fields.labels(replica.resource.name).set(count)
 
     def _tell(self, old: Replica | None, new: Replica) -> None:
-        """Say why a resource is listed again, where that is for what policies read."""
+        """Log why a resource is listed again, if policies read other fields."""
         if old is None or old.form is None or new.form is None or old.form == new.form:
             return
         name, fields = new.resource.name, new.form.count
@@ -317,7 +318,7 @@ class Resources:
         self._readiness.reporter("data")("; ".join(reasons) or None)
 
     def _differs(self, name: str, resource: Resource, *, late: bool) -> bool:
-        """Tell whether it has to be exchanged; `late`: also where it only holds too much."""
+        """Return whether it has to be replaced; `late`: also if it only holds too much."""
         old = self._replicas.get(name)
         if old is None or old.selection != selection(self._settings.replicate, resource):
             return True
@@ -335,7 +336,7 @@ class Resources:
         return replica
 
     def _shape(self, replica: Replica) -> None:
-        """Let what is listed in as soon as it is known what to keep of it."""
+        """Set the Mirror's fields as soon as they are known, so that its LIST is processed."""
         if not replica.mirror.shaped.is_set() and self._extent.known:
             replica.form = self._form(replica.resource)
             replica.mirror.narrow(replica.form)
@@ -348,7 +349,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What a change of the configuration works on."""
+    """What a reconciliation works on."""
 
     writer: Writer
     decider: Tracker

@@ -1,10 +1,10 @@
-"""Which LISTs and WATCHes keep one Mirror current: one, or one for each namespace that is named.
+"""The LISTs and WATCHes of one Mirror: one, or one for each configured namespace.
 
-Asking namespace by namespace needs rights in these alone; leaving namespaces out is a field
-selector of one LIST. Where it matters, discovery is asked first whether there are namespaces at
-all, and again whenever something may be different: after each failure, each new LIST or WATCH, and
-each object that lies where none can lie. A CRD that came back with the other scope is listed anew;
-until then nothing of it goes into OPA and it counts as missing. It never stops but by cancellation.
+Listing by namespace needs permissions in these alone; ignored namespaces are excluded by a field
+selector of one LIST. Where it matters, discovery is asked first whether the kind is namespaced, and
+again whenever that may have changed: after each failure, each new LIST or WATCH, and each object of
+the other scope. A CRD that came back with the other scope is listed anew; until then none of its
+objects goes into OPA and the kind counts as missing. It ends only by cancellation.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class Part:
-    """The Store of one scope: it may replace nothing of another.
+    """The Store of one scope of a Mirror: it never replaces objects of another scope.
 
-    One document takes the first LISTs of all scopes. Where there are several, each is kept here
-    until it is whole, so that one that breaks off takes nothing of another with it.
+    One document takes the first LISTs of all scopes. If there are several, each LIST is buffered
+    here until it is complete, so that one that breaks off loses nothing of another.
     """
 
     def __init__(
         self, mirror: Mirror, scope: str, fits: Callable[[Item], bool] = lambda _item: True
     ) -> None:
-        """`fits` tells whether an object can lie here; others are left out."""
+        """`fits` returns whether an object has the expected scope; others are left out."""
         self._mirror = mirror
         self._scope = scope
         self._fits = fits
-        self._odd = False  # the LIST that is under way had an object that does not fit
+        self._odd = False  # the running LIST had an object that does not fit
         self._gathered: list[Item] = []
 
     async def page(self, items: Sequence[Item]) -> None:
-        """Take a part of a LIST, once it is known what to keep of it."""
+        """Add one page of a LIST, once the fields to keep are known."""
         await self._mirror.shaped.wait()
         fitting = [item for item in items if self._fits(item)]
         self._odd = self._odd or len(fitting) < len(items)
@@ -61,8 +61,8 @@ class Part:
             await self._mirror.page(fitting, scope=self._scope)
 
     def finish(self, *, known: bool) -> None:
-        """Hold exactly what the pages held, in this scope."""
-        # What is left out may be all there is: that is no small collection but an unknown one.
+        """Replace the objects of this scope by the pages."""
+        # The objects left out may be all there are: that collection is unknown, not small.
         known, self._odd = known and not self._odd, False
         if self._mirror.gathers(self._scope):
             gathered, self._gathered = self._gathered, []
@@ -70,18 +70,18 @@ class Part:
         self._mirror.finish(known=known, scope=self._scope)
 
     def abandon(self) -> None:
-        """Forget the pages of a LIST that broke off."""
+        """Discard the pages of a LIST that broke off."""
         self._gathered, self._odd = [], False
         self._mirror.abandon(scope=self._scope)
 
     def apply(self, event: Event) -> None:
-        """Take one watch event in."""
+        """Apply one watch event."""
         if event.item is None or self._fits(event.item):
             self._mirror.apply(event)
 
 
 class Feed:
-    """One resource, from the API server into its Mirror."""
+    """Keeps the Mirror of one resource current."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Feed:
         backoff: Callable[[], Backoff] = Backoff,
         currency: Callable[[str, str | None], None] = lambda _source, _reason: None,
     ) -> None:
-        """`currency` is told why the resource, or a part of it, is not current; None: it is."""
+        """`currency` receives why the resource, or part of it, is not current; None: it is."""
         self._client = client
         self._resource = resource
         self._namespaces = replicate.namespaces_of(resource)
@@ -103,15 +103,15 @@ class Feed:
         self._backoff = backoff()
         self._conditions: set[str] = set()
         self._currency = currency
-        self._told: set[str] = set()  # of whose currency
-        self._doubt = asyncio.Event()  # the scope may be another one now
-        self._contradicted = False  # it is, whatever discovery says
-        self._sources: list[KubeCollection] = []  # of all that is followed
+        self._told: set[str] = set()  # places reported to `currency`
+        self._doubt = asyncio.Event()  # the scope may have changed
+        self._contradicted = False  # an object shows that it has, whatever discovery says
+        self._sources: list[KubeCollection] = []  # of all reflectors
 
     async def run(self, mirror: Mirror) -> None:
         """Keep `mirror` current until cancelled."""
         if not self._namespaces and not self._ignored:
-            # The same LIST and WATCH whatever the scope is.
+            # The same LIST and WATCH for either scope.
             source = self._source(EVERYWHERE, self._resource.field_selector)
             self._sources = [source]
             report = self._of(mirror, self._say())
@@ -127,7 +127,7 @@ class Feed:
             log.warning("scope_changed", resource=self._name, namespaced=namespaced)
 
     async def learn(self, mirror: Mirror) -> None:
-        """List all that is followed once more, for the classes alone. Raises SyncError."""
+        """List all sources once more, for the objects' classes alone. Raises SyncError."""
         metrics.reflector_lists.labels(self._name, "classify").inc()
         for source in [*self._sources]:
             async with aclosing(source.list()) as pages:
@@ -135,12 +135,12 @@ class Feed:
                     mirror.learn(page.items)
 
     def forget(self) -> None:
-        """Say nothing of the resource any more."""
+        """Remove the resource's readiness conditions."""
         while self._conditions:
             self._readiness.forget(self._conditions.pop())
 
     def release(self) -> None:
-        """Let nobody wait for the resource to be current: it is not wanted any more."""
+        """Remove the resource from the sources that must be current: it is not wanted any more."""
         while self._told:
             self._currency(self._told.pop(), None)
 
@@ -191,7 +191,7 @@ class Feed:
         return Reflector(name, source, part, report, behind=behind)
 
     async def _other_scope(self, *, namespaced: bool) -> None:
-        """Wait until discovery says that the kind has the other scope."""
+        """Wait until discovery reports the other scope."""
         while True:
             await self._doubt.wait()
             self._doubt.clear()
@@ -199,9 +199,9 @@ class Feed:
                 if await is_namespaced(self._client, self._resource.gvr) != namespaced:
                     return
             except SyncError:
-                again = True  # the reflectors say what is wrong
+                again = True  # the reflectors report the error
             else:
-                again = self._contradicted  # discovery is behind: it is made every few seconds
+                again = self._contradicted  # discovery lags by some seconds
             if again:
                 await self._backoff.wait()
                 self._doubt.set()
@@ -216,7 +216,7 @@ class Feed:
                 found = await availability.is_namespaced()
             except SyncError as error:
                 if isinstance(error, NotFound):
-                    # Each by itself: it is known again when the last of them was listed.
+                    # Each by itself: the kind is known again when the last scope was listed.
                     for scope in self._namespaces or (EVERYWHERE,):
                         mirror.finish(known=False, scope=scope)
                 report(str(error))
@@ -232,7 +232,7 @@ class Feed:
             namespace=scope or None,
             label_selector=self._resource.label_selector,
             field_selector=field_selector,
-            # What cannot be read is held as such: nobody takes its last state for that of now.
+            # Unreadable objects are passed on, so that their last state does not pass as current.
             deep=True,
         )
 
@@ -242,7 +242,7 @@ class Feed:
     def _of(
         self, mirror: Mirror, report: Callable[[str | None], None]
     ) -> Callable[[str | None], None]:
-        """Report what stands in the way; that an optional kind is not there does not."""
+        """Report errors, except that an optional kind is missing."""
 
         def heard(reason: str | None) -> None:
             if reason is not None and mirror.lacks_nothing:
@@ -266,12 +266,12 @@ class Feed:
         return say
 
     def _place(self, scope: str) -> str:
-        """Name the resource, or its part in one namespace, as it is called in OPA."""
+        """Return the name of the resource in OPA, with the namespace if it is a part."""
         name = self._resource.name
         return f"{name} in {scope}" if scope else name
 
 
 def _name(replicate: Replicate, resource: Resource) -> str:
-    """Name the resource in logs and on the readiness page, apart from another part of its kind."""
+    """Return a name for logs and readiness, unique among resources of the same kind."""
     twice = sum(other.gvr == resource.gvr for other in replicate.resources) > 1
     return f"{resource.gvr} as {resource.name}" if twice else str(resource.gvr)

@@ -1,10 +1,10 @@
-"""Whether decisions over what is replicated are those over whole objects: a sample, all the time.
+"""Compare decisions over projected objects with those over whole objects, for a sample.
 
-It should never find anything: it is there for the day that the analysis is wrong. Only `input` can
-be checked this way; what is kept of other collections is the same for both questions. Keeps true:
-it accuses nobody for what changes meanwhile, since both are asked about one body from the API
-server, and a difference counts when it was found again and again, each time with the same answer
-before and after. It waits for nobody and nobody for it: what comes too fast is not sampled.
+It should never find a difference: it is there in case that the analysis of policies is wrong. Only
+`input` can be checked this way; other collections are the same for both queries. Invariant: no
+false alarm for concurrent changes. Both queries use one body from the API server, and a difference
+counts only if it was found several times, each time with the same answer before and after. It
+blocks nothing and waits for nothing: objects beyond the queue's limit are not sampled.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from kube_sync.runtime.workqueue import WorkQueue
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _WAITING = 100  # objects
-_TIMES = 3  # that a difference has to be found
+_TIMES = 3  # how often a difference has to be found
 
 
 class SelfCheck:
-    """Checks a share of the decisions of one epoch."""
+    """Checks a sample of the decisions of one epoch."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class SelfCheck:
         *,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """`decision` is a path, `share` between 0 (never) and 1 (each time)."""
+        """`decision` is a path, `share` between 0 (never) and 1 (always)."""
         self._opa = opa
         self._kube = kube
         self._decision = decision
@@ -62,20 +62,20 @@ class SelfCheck:
         self._chance = chance
         self._queue = WorkQueue[tuple[str, ObjectKey]]("selfcheck")
         self._told = asyncio.Event()
-        self._policies: str | None = None  # None: none yet, or such that say now this, now that
+        self._policies: str | None = None  # None: no policies yet, or not deterministic ones
         self._canary: Canary | None = None
 
     def policies_changed(self, digest: str, *, pure: bool) -> None:
-        """Take note which policies are in force; what is not `pure` cannot be compared."""
+        """Handle a change of the policies; without `pure` ones nothing can be compared."""
         self._policies = digest if pure else None
         self._told.set()
 
     def canary_changed(self, canary: Canary | None) -> None:
-        """Take note what decides on the objects of its side."""
+        """Handle a change of the canary that decides on part of the objects."""
         self._canary = canary
 
     def written(self, name: str, keys: Collection[ObjectKey]) -> None:
-        """Take note that OPA holds something new, and check a part of it."""
+        """Handle a write of these objects, and enqueue a sample of them."""
         if not self._share or name not in self._targets():
             return
         for key in keys:
@@ -83,7 +83,7 @@ class SelfCheck:
                 self._queue.add((name, key))
 
     async def run(self) -> NoReturn:
-        """Once policies are in force, check one after another."""
+        """Once policies are in force, check the queued objects until cancelled."""
         await self._told.wait()
         await work(self._queue, self._checked)
 
@@ -91,7 +91,7 @@ class SelfCheck:
         name, key = asked
         try:
             await self._check(name, key)
-        except (SyncError, *NO_JSON, KeyError) as error:  # not tried again: it is only a sample
+        except (SyncError, *NO_JSON, KeyError) as error:  # no retry: it is only a sample
             log.info("decision_not_checked", resource=name, error=str(error))
         return Result()
 
@@ -104,7 +104,7 @@ class SelfCheck:
         self._replicated.distrust(name)
 
     async def _differs(self, name: str, key: ObjectKey) -> bool:
-        """Tell whether the decision on an object as it is now depends on what is left out."""
+        """Return whether the decision on an object depends on fields that are not replicated."""
         policies, canary = self._policies, self._canary
         form = self._replicated.narrowed_to(name)
         decision = self._decision
@@ -128,7 +128,7 @@ class SelfCheck:
         return stands and before == after != whole
 
     async def _body(self, gvr: GroupVersionResource, key: ObjectKey) -> bytes | None:
-        # A LIST of one: the right to get single objects is not among the replicator's.
+        # A LIST of one: the replicator has no permission to get single objects.
         where = f"metadata.name={key.name}"
         one = KubeCollection(self._kube, gvr, namespace=key.namespace or None, field_selector=where)
         async with aclosing(one.list()) as pages:

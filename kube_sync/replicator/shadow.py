@@ -1,11 +1,10 @@
-"""A lane decides on every object beside what is in force, and the differences are counted.
+"""Evaluate a lane of staged policies on every object, and count the differing decisions.
 
-Keeps true: OPA is asked nothing while there is no lane; a class of objects is asked about once as
-long as nothing changed that the lane looks at, and an answer counts only where it is true of all
-that share it. Where that changes while a turn asks, its count is told and another turn follows.
-What was counted follows what changed, level by level: each turn looks at everything that is held,
-and turns rest for ten times as long as the last one took. It writes nothing, holds digests and
-decisions and no objects, and nobody waits for it.
+Invariant: without a lane OPA gets no queries. A class of objects is evaluated once as long as no
+data changed that the lane reads, and a result counts only if it is valid for the whole class. If
+data changes during a round, its count is reported and another round follows. Level-based: each
+round goes through all objects, and the pause between rounds is ten times as long as the last round.
+It writes nothing, keeps digests and decisions but no objects, and nothing waits for it.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ from kube_sync.runtime.backoff import Backoff
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-_REST_SECONDS = 5.0  # at least, between two turns: a count is news for people
+_REST_SECONDS = 5.0  # minimum pause between two rounds: a count is for people
 _SHARE = 10
-_TRIES = 3  # where objects change while OPA is asked
-_SLICE = 1_000  # objects between two looks at what else there is to do
+_TRIES = 3  # if objects change during a query
+_SLICE = 1_000  # objects processed between two yields to other tasks
 
 
 class _Known(NamedTuple):
-    """What is decided of a class; `now` where what is in force was asked too."""
+    """The decisions on a class; `now` is set if the policies in force were queried too."""
 
     now: Outcome | None
     then: Outcome
@@ -53,29 +52,29 @@ class _Known(NamedTuple):
 
 @dataclass(slots=True)
 class _Lane:
-    """What is known of one lane, on the data as it is."""
+    """The decisions of one lane on the current data."""
 
     reads: Reads
-    side: Side | None  # of which objects alone
+    side: Side | None  # the objects that count, None: all
     of: object
     known: dict[tuple[str, bytes | ObjectKey], _Known] = field(default_factory=dict)
-    writes: int = 0  # of what it looks at
-    asked_at: int = 0  # that number, when the oldest of what is known was asked for
+    writes: int = 0  # number of writes to data that the lane reads
+    asked_at: int = 0  # that number when the oldest cached decision was requested
 
     @property
     def outdated(self) -> bool:
-        """Whether something was written since then."""
+        """Whether such data has been written since then."""
         return self.asked_at != self.writes
 
     def begin(self) -> None:
-        """Know nothing but of the data as it is."""
+        """Drop cached decisions if they are outdated."""
         if self.outdated:
             self.known.clear()
             self.asked_at = self.writes
 
 
 class Shadow:
-    """The second decision, through one epoch of OPA's data."""
+    """Evaluates a lane beside the policies in force, through one epoch of OPA's data."""
 
     def __init__(
         self,
@@ -94,11 +93,12 @@ class Shadow:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        """Decide in the lane by `asked`, and by what is in force by `in_force`.
+        """Evaluate the lane by `asked`, and the policies in force by `in_force`.
 
-        Without that `hub` has what is decided by it, which it has not where the lane decides.
-        `tell` is told what was counted when it is another, None: there is no lane. Turns are at
-        least `rest` seconds apart. Placements are compared with the clusters of `inventory`.
+        Without `in_force` the decisions in force come from `hub`, which lacks them if the lane
+        decides. `tell` is called with a new count when it differs, None: there is no lane. Rounds
+        are at least `rest` seconds apart. Placements are checked against the clusters of
+        `inventory`.
         """
         self._asked = asked
         self._also_asked = in_force
@@ -115,13 +115,13 @@ class Shadow:
         self._sleep = sleep
         self._news = asyncio.Event()
         self._lane: _Lane | None = None
-        self._written: set[tuple[str, ObjectKey]] = set()  # since OPA was asked
+        self._written: set[tuple[str, ObjectKey]] = set()  # since the query began
         self._told: Counted | None = None
 
     def staged(self, reads: Reads | None, side: Side | None = None, of: object = None) -> None:
-        """Take note that OPA holds a lane that reads this, or none any more, or another one.
+        """Handle a new lane in OPA that reads this, None: there is none.
 
-        Where there is a `side`, only its objects count; `of` is what this count is to be told as.
+        With a `side`, only its objects count; `of` identifies this count.
         """
         self._lane = None if reads is None else _Lane(reads, side, of)
         if reads is None:
@@ -134,12 +134,12 @@ class Shadow:
         return self._lane is not None
 
     def written(self, name: str, keys: Collection[ObjectKey]) -> None:
-        """Take note that OPA holds these objects' newest state."""
+        """Handle a write of these objects into OPA."""
         if (lane := self._lane) is None:
             return
         read = lane.reads.resources.get(name)
         if read is None or read.used:
-            lane.writes += 1  # what is asked for now may be of either state
+            lane.writes += 1  # pending evaluations may be of either state
         for key in keys:
             lane.known.pop((name, key), None)
             self._written.add((name, key))
@@ -165,10 +165,10 @@ class Shadow:
                 await self._sleep(max(self._rest, _SHARE * (self._clock() - begun)))
 
     async def _turn(self) -> None:
-        """Ask for what is not known, and count where everything is; else there is more to do."""
+        """Evaluate unknown classes, then count; wake again if classes are left."""
         lane = self._lane
         if lane is None or self._hub.held:
-            return  # no lane, or nothing that is decided counts: who releases it wakes us
+            return  # no lane, or no valid decisions: their release wakes us
         found = {held.name: held for held in self._collections()}
         places = {name: gvr for name, gvr in self._targets().items() if name in found}
         if any(found[name].learning for name in places):
@@ -188,10 +188,10 @@ class Shadow:
         if lane is self._lane:
             self._say(counted)
         if lane.reads.impure:
-            lane.known.clear()  # it may be decided otherwise the next time
+            lane.known.clear()  # impure: the next evaluation may differ
 
     async def _ask(self, lane: _Lane, held: Mirror) -> bool:
-        """Ask about one of each class that is not known; returns whether that is still the lane."""
+        """Evaluate one object of each unknown class; return whether the lane is still the same."""
         self._written.clear()
         missing: dict[bytes | ObjectKey, ObjectKey] = {}
         for key in await _within(lane, held):
@@ -203,8 +203,9 @@ class Shadow:
         while rest and lane is self._lane:
             part, writes = rest[: self._asked.room], lane.writes
             found = await self._decided(held.name, [key for _, key in part])
-            # Both decisions of an object are to be of one state; of all objects they need not be,
-            # or there would be no count while something changes every few seconds.
+            # Both decisions on an object must be on one state of the data. For all objects together
+            # that is not required, or there would be no count while something changes every few
+            # seconds.
             if lane.writes != writes and (tries := tries - 1):
                 continue
             rest, tries = rest[len(part) :], _TRIES
@@ -222,17 +223,17 @@ class Shadow:
         return {key: _Known(now[key], then[key]) for key in now}
 
     def _kind(self, lane: _Lane, held: Mirror, key: ObjectKey) -> bytes | ObjectKey:
-        """Return the class that an object is known to be of, else the object for itself."""
+        """Return an object's class if known, else its key."""
         member = held.members.of(key) if shares_classes(lane.reads) else None
         return key if member is None or held.moves(key) else member.kind
 
     async def _count(
         self, lane: _Lane, places: Iterable[tuple[Mirror, GroupVersionResource]]
     ) -> tuple[Counted, int]:
-        """Return what differs, and of how many objects nothing is known yet."""
+        """Count the differences, and the objects without a decision."""
         counts, objects, unknown = Counter[Kind](), 0, 0
         inventory = self._inventory()
-        # By the decisions that are compared; they are kept, so that nothing else has their ids.
+        # Keyed by identity; the values keep the decisions alive, so that no id is reused.
         alike: dict[tuple[int, bool, int], tuple[Outcome, Outcome, Kind | None]] = {}
         for held, gvr in places:
             for number, key in enumerate(await _within(lane, held), 1):
@@ -252,7 +253,7 @@ class Shadow:
                 if (kind := alike[pair][2]) is not None:
                     counts[kind] += 1
         if len(lane.known) > 2 * objects + _SLICE:
-            lane.known.clear()  # most are of classes that no object is of any more
+            lane.known.clear()  # most are of classes without objects
         told = Counted(objects, {kind: counts[kind] for kind in KINDS}, unknown, lane.of)
         return told, unknown
 
@@ -277,7 +278,7 @@ class Shadow:
 
 
 async def _within(lane: _Lane, held: Mirror) -> list[ObjectKey]:
-    """Return the objects that count; others have their turns meanwhile."""
+    """Return the objects that count; yields to other tasks meanwhile."""
     keys = [*held.keys()]
     if lane.side is None:
         return keys

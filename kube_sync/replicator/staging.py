@@ -1,8 +1,8 @@
-"""What is decided beside what is in force, in one load of OPA: lanes are counted, a canary decides.
+"""Staged evaluation in one load of OPA: lanes are counted, and a canary may decide.
 
-Keeps true: as long as nothing is staged, nothing of this runs for an event or a decision: who is
-told of writes is in `counting` while there is a lane to count, and objects are divided among sets
-of policies while there is a canary.
+Invariant: while nothing is staged, none of this runs for an event or a decision. Only lanes in
+`counting` are notified of writes, and objects are divided among sets of policies only while there
+is a canary.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from kube_sync.replicator.shadow import Shadow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Core:
-    """What decides by what is in force, in the same load."""
+    """The parts that evaluate the policies in force, in the same load."""
 
     opa: OpaClient
     instance: str
@@ -52,11 +52,11 @@ class Core:
     read: DecisionReader
     tracker: Tracker
     check: SelfCheck
-    in_force: Callable[[str, Mapping[str, str]], None]  # told what a canary decides by, too
+    in_force: Callable[[str, Mapping[str, str]], None]  # receives the modules of a canary too
 
 
 class StagedEvaluation:
-    """The lane that is shadowed, and the canary's, which is counted and may decide."""
+    """The shadow lane, which is only counted, and the canary lane, which may decide too."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -71,23 +71,23 @@ class StagedEvaluation:
             in_force=Evaluator(core.opa, core.instance, read=core.read),
             gauge=metrics.canary_differences,
         )
-        self.counting: tuple[Shadow, ...] = ()  # those that are to be told of writes
+        self.counting: tuple[Shadow, ...] = ()  # those to notify of writes
 
     async def run(self) -> None:
-        """Count what is staged, until cancelled."""
+        """Count staged lanes until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._shadow.run())
             group.create_task(self._counter.run())
 
     def lane_changed(self, reads: Reads | None) -> None:
-        """Take note that OPA holds a lane that reads this, or none any more, or another one."""
-        # First: until then classes say nothing of the lane.
+        """Handle a new shadow lane in OPA that reads this, None: there is none."""
+        # First: until then classes do not distinguish what the lane reads.
         self._core.resources.widen("shadow", _for_counting(reads))
         self._shadow.staged(reads)
         self._note()
 
     def counting_changed(self, counting: Counting | None) -> None:
-        """Take note what OPA is to be asked for a canary's sake; None: nothing any more."""
+        """Handle a change of the canary lane to count; None: there is none."""
         reads = None if counting is None else counting.reads
         side, of = (None, None) if counting is None else (counting.side, counting.of)
         self._core.resources.widen("counted", _for_counting(reads))
@@ -95,11 +95,11 @@ class StagedEvaluation:
         self._note()
 
     def canary_changing(self) -> None:
-        """Take note that OPA may hold another canary from now on."""
+        """Prepare for a change of the canary in OPA."""
         self._decider.changing()
 
     def canary_changed(self, canary: Canary | None) -> None:
-        """Take note what decides on its side, None: nothing."""
+        """Handle a change of the canary that decides on its side, None: there is none."""
         core, widen = self._core, None
         if canary is not None:
             core.in_force(canary.policy, canary.modules)
@@ -141,9 +141,9 @@ class StagedEvaluation:
 
 
 def _for_counting(staged: Reads | None) -> Widen | None:
-    """Return what tells objects apart by what a lane reads of them, None where nothing does.
+    """Return how to classify objects also by what a lane reads, None if that is not possible.
 
-    What it reads of all of an object tells nothing apart: who asks the lane asks for each.
+    If the lane reads whole objects, it is evaluated for each object instead.
     """
     if staged is None or not shares_classes(staged):
         return None

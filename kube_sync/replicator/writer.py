@@ -1,17 +1,17 @@
-"""The only writer of OPA's data: one epoch from the first load to the day that OPA is lost.
+"""The only writer of OPA's data: one epoch, from the first load until OPA is lost.
 
-A load begins with PUT of `/kube_sync/epoch` = `{<instance>: "loading"}` and ends with a PATCH
-that replaces it by `"loaded"`. Every PATCH begins with `replace` of `/kube_sync/epoch/<instance>`,
-so an OPA that was restarted, wiped or taken over by another replicator refuses it (404), in the
-middle of a load too; a heartbeat finds the same without traffic, and has what OPA holds audited,
-for it may have been changed by hand beside the epoch. Then `run` raises EpochLost and
-whoever owns the Writer starts a new epoch. (PUT alone proves nothing: it creates its parents.)
+A load begins with PUT of `/kube_sync/epoch` = `{<instance>: "loading"}` and ends with a PATCH that
+replaces it by `"loaded"`. Every PATCH begins with `replace` of `/kube_sync/epoch/<instance>`, so an
+OPA that was restarted, wiped or taken over by another replicator rejects it (404), also during a
+load. A heartbeat detects the same without traffic, and runs the audit of OPA's data, which may have
+been changed by hand. Then `run` raises EpochLost, and the Writer's owner starts a new epoch. (PUT
+alone proves nothing: it creates its parents.)
 
-A batch is applied once, whatever becomes of its answer: the Fence refuses a PATCH that arrives
-late, and says of one that was refused whether it is in already.
+A batch is applied once, even if its answer is lost: the Fence rejects a PATCH that arrives late,
+and shows for a rejected one whether it has been applied already.
 
-Anything else that OPA answers is tried again, with the reason on the readiness page; what
-arrives meanwhile waits in the Mirrors, one body a key.
+Any other error of OPA is retried, with the reason in readiness; changes that arrive meanwhile wait
+in the Mirrors, one body for each key.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 EPOCH: DataPath = ("kube_sync", "epoch")
 
-# OPA's PATCH is quadratic in its operations: 100 cost 9 ms, 1,000 cost 118 ms, and every reader
-# waits for the writer.
+# OPA's PATCH is quadratic in its operations: 100 cost 9 ms, 1,000 cost 118 ms, and readers wait for
+# the writer.
 _KEYS_PER_PATCH = 100
-# Far behind, which is where it is not the work that takes long but the waiting for OPA's turn.
+# Far behind, waiting for OPA's lock takes longer than the work itself.
 _FAR_BEHIND, _KEYS_FAR_BEHIND = 1_000, 300
 _HEARTBEAT_SECONDS = 1.0
 _ENDED = "the epoch has ended"
-_SETTLE_SECONDS = 5.0  # what a write that is under way gets to end, when nobody wants it any more
+_SETTLE_SECONDS = 5.0  # for a write in flight when it is cancelled
 
-# Raises EpochLost when OPA does not hold what was written.
+# Raises EpochLost if OPA does not hold what was written.
 Audits = Callable[[Iterable[Mirror]], Awaitable[None]]
 
 
 class Writer:
-    """Brings every Mirror's wanted state into OPA, in one epoch."""
+    """Writes every Mirror's wanted state into OPA, in one epoch."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Writer:
         away: Callable[[str | None], None] = lambda _: None,
         witness: InputReader | None = None,
     ) -> None:
-        """`away` is told why OPA does not take what is written, None when it does."""
+        """`away` receives why OPA does not accept writes, None when it does."""
         self._away = away
         self._witness = witness
         self._opa = opa
@@ -99,15 +99,15 @@ class Writer:
         self._news = asyncio.Event()
         self._looks: list[asyncio.Future[None]] = []
         self._ended = False
-        self._patching = asyncio.Lock()  # what one PATCH stands on may not go in another
+        self._patching = asyncio.Lock()  # no other PATCH may come between the steps of one
         self.loaded = asyncio.Event()
 
     def wake(self) -> None:
-        """Say that a Mirror has something to write."""
+        """Notify that a Mirror has something to write."""
         self._news.set()
 
     async def stands(self) -> None:
-        """Return once OPA was found, from now on, to hold this epoch. Raises EpochLost."""
+        """Return once OPA was checked, after this call, to hold this epoch. Raises EpochLost."""
         if self._ended:
             raise EpochLost(_ENDED)
         look = asyncio.get_running_loop().create_future()
@@ -116,7 +116,7 @@ class Writer:
         await look
 
     async def run(self) -> NoReturn:
-        """Load everything, then write what changes. Raises EpochLost."""
+        """Load everything, then write changes. Raises EpochLost."""
         try:
             await self._load()
             self.loaded.set()
@@ -130,43 +130,43 @@ class Writer:
                     look.set_exception(EpochLost(_ENDED))
 
     async def add(self, mirror: Mirror) -> None:
-        """Load one more collection beside those that are in, and write what changes in it.
+        """Load one more collection beside the others, and write its changes from then on.
 
-        Raises SyncError when OPA did not take the document: only another LIST has it.
+        Raises SyncError when OPA did not accept the document: it takes another LIST.
         """
         async with self._patching:
             await self._patch([self._holdings.enter(mirror.name)])
         await self._send(mirror)
         self._mirrors.append(mirror)
         self._tell(mirror, tuple(mirror.keys()))
-        self.wake()  # for what came meanwhile
+        self.wake()  # for changes that arrived meanwhile
 
     async def drop(self, mirror: Mirror) -> None:
-        """Write nothing of `mirror` any more; nothing of it is under way afterwards."""
+        """Stop writing `mirror`; afterwards none of its writes is in flight."""
         async with self._patching:
             if mirror in self._mirrors:
                 self._mirrors.remove(mirror)
 
     async def withdraw(self, name: str) -> None:
-        """Remove a collection that was dropped from OPA. Raises EpochLost."""
+        """Remove a dropped collection from OPA. Raises EpochLost."""
         async with self._patching:
             await self._remove(name)
 
     async def _remove(self, name: str) -> None:
-        """Remove a collection that may be there or not."""
+        """Remove a collection, whether or not it exists."""
         with self._whole(name):
             await self._clear(name)
 
     async def _clear(self, name: str) -> None:
         await self._patch([self._holdings.enter(name)])
-        # OPA refuses to remove what is not there. The PATCH before proves that this is our OPA.
+        # OPA rejects removing a missing path. The PATCH before proves that this is our OPA.
         await self._insist(partial(self._opa.put_data, self._holdings.path(name), b"{}"))
         await self._patch(self._holdings.strike(name))
 
     async def _write_until(self, due: float) -> None:
-        """Write what changes until the next heartbeat; without a pause it comes all the same."""
+        """Write changes until the next heartbeat, which is due even under constant load."""
         while True:
-            # Before the batch: what comes while it is on its way is news again.
+            # Cleared before the batch: changes during the batch count as news.
             self._news.clear()
             wrote = await self._flush()
             if self._looks or self._clock() >= due:
@@ -174,14 +174,15 @@ class Writer:
             if wrote:
                 continue
             try:
-                # Not wait_for: before Python 3.12 it swallows a cancellation that comes with news.
+                # Not wait_for: before Python 3.12 it swallows a cancellation that comes with the
+                # event.
                 async with asyncio.timeout_at(due):
                     await self._news.wait()
             except TimeoutError:
                 return
 
     async def _beat(self) -> None:
-        """Find out whether OPA holds the epoch, and what was written in it."""
+        """Check that OPA holds the epoch, and audit its data."""
         looks = list(self._looks)
         async with self._patching:
             await self._insist(partial(self._opa.patch_data, [self._epoch()]))
@@ -218,13 +219,13 @@ class Writer:
         try:
             await self._send(mirror)
         except SyncError as error:
-            # What was sent is gone, here and there: only another LIST has it.
+            # The document was streamed and is gone: it takes another LIST.
             self._delayed(error)
             raise EpochLost(str(error)) from error
         self._tell(mirror, tuple(mirror.keys()))
 
     async def _send(self, mirror: Mirror) -> None:
-        """Send the first LIST while it arrives; one that breaks off is sent again, whole."""
+        """Stream the first LIST while it arrives; after one that broke off stream the next one."""
         with self._whole(mirror.name):
             while True:
                 path, first = await mirror.first_load()
@@ -241,7 +242,8 @@ class Writer:
         return nullcontext() if self._witness is None else self._witness.apart(name)
 
     async def _stream(self, path: DataPath, first: FirstLoad) -> None:
-        # A task of its own: cancelled when all is sent, OPA might apply it after what comes next.
+        # Its own task: if it were cancelled after the last byte, OPA might apply it after a later
+        # write.
         sending = asyncio.create_task(self._opa.stream_data(path, first.chunks()))
         try:
             await asyncio.shield(sending)
@@ -249,12 +251,12 @@ class Writer:
             first.abandon()
             await asyncio.wait([sending], timeout=_SETTLE_SECONDS)
             if not sending.cancel():
-                sending.exception()  # so that nobody complains that it was never looked at
+                sending.exception()  # mark the exception as retrieved
             raise
 
     async def _flush(self) -> bool:
-        """Write one batch and what else there is; returns whether there was anything."""
-        # From the choice of a batch to its end: nothing of it may be dropped in between.
+        """Write one batch and pending documents; return whether there was anything."""
+        # Locked from the choice of a batch to its end: no Mirror of it may be dropped in between.
         async with self._patching:
             if batches := self._batches():
                 await self._write(batches)
@@ -262,9 +264,9 @@ class Writer:
 
     async def _write(self, batches: list[tuple[Mirror, Batch]]) -> None:
         operations = [o for mirror, batch in batches for o in mirror.operations(batch)]
-        # Only removals of what OPA never held: nothing to say.
+        # No operations: only removals of what OPA never held.
         if operations:
-            if self._witness is not None:  # before: an answer may tell of it at any moment
+            if self._witness is not None:  # before the PATCH: an answer may show it at any moment
                 changes = {mirror.name: frozenset(batch) for mirror, batch in batches}
                 self._witness.batch(changes, self._fence.next)
             await self._patch(operations)
@@ -278,18 +280,18 @@ class Writer:
         return True
 
     async def _offer(self, operations: Sequence[bytes]) -> None:
-        """Send what OPA may never take. Raises PolicyRejected then."""
+        """Send operations that OPA may reject for good. Raises PolicyRejected then."""
         await self._patch(operations, final=(EpochLost, PolicyRejected))
 
     async def _patch(
         self, operations: Sequence[bytes], final: tuple[type[SyncError], ...] = (EpochLost,)
     ) -> None:
-        """Send one batch until OPA has taken it, once. Raises EpochLost."""
-        # The same operations again: the fence counts them as one.
+        """Send one batch until OPA has applied it, once. Raises EpochLost."""
+        # Retrying the same operations is safe: the fence counts them as one.
         await self._insist(partial(self._once, operations), final)
 
     async def _once(self, operations: Sequence[bytes]) -> None:
-        """Send one batch; one that an earlier attempt brought in counts as sent."""
+        """Send one batch; if an earlier attempt was applied it counts as sent."""
         try:
             await self._opa.patch_data([self._epoch(), *self._fence.step(), *operations])
         except EpochLost:
@@ -326,7 +328,7 @@ class Writer:
         write: Callable[[], Awaitable[None]],
         final: tuple[type[SyncError], ...] = (EpochLost,),
     ) -> None:
-        """Write until OPA has taken it. Raises what is `final`."""
+        """Retry until OPA has accepted the write. Raises errors in `final`."""
         while True:
             try:
                 await write()

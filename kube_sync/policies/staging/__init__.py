@@ -1,1 +1,1 @@
-"""Policies that decide beside what is in force: shadows, canaries, candidates."""
+"""Staged policies, evaluated beside those in force: shadows, canaries, candidates."""

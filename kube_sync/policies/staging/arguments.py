@@ -1,4 +1,4 @@
-"""The command line of `kube-sync stage`; apart, so that declaring it imports nothing slow."""
+"""The command line of `kube-sync stage`; a module of its own, to import nothing slow."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ WHAT: Final = "take a policy to another stage, or take the last promotion back"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many objects may break when a policy is promoted, and which share of all may move."""
+    """The limits of a promotion: objects that may break, and the share of all that may move."""
 
-    breaks: int = 0  # of each effect that breaks
-    moves: float = 0.1  # a share of all objects, from 0 to 1
+    breaks: int = 0  # for each effect that breaks
+    moves: float = 0.1  # share of all objects, from 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to do with which policy; no namespace: the first one of policies."""
+    """The requested step of a policy; without namespace: the first policy namespace."""
 
     name: str
     step: Step
@@ -30,12 +30,12 @@ class Request:
     limits: Limits = Limits()
     force: bool = False
     kind: Kind = "configmap"
-    share: str | None = None  # of all objects, that a canary decides on; None: as it says already
-    namespaces: str | None = None  # all of whose objects it decides on, with commas between
+    share: str | None = None  # of all objects, for a canary; None: unchanged
+    namespaces: str | None = None  # namespaces, comma-separated, whose objects a canary decides on
 
 
 def declare(command: argparse.ArgumentParser) -> None:
-    """Add what `stage` takes."""
+    """Add the arguments of `stage`."""
     command.add_argument(
         "name",
         type=_named,
@@ -83,7 +83,7 @@ def _declare_limits(command: argparse.ArgumentParser) -> None:
 
 
 def requested(arguments: argparse.Namespace) -> Request:
-    """Return what the command line asks for."""
+    """Return the request on the command line."""
     limits = Limits(arguments.max_breaks, arguments.max_moves)
     step = cast("Step", arguments.step)
     kind, name = arguments.name

@@ -1,9 +1,9 @@
-"""The canary's part of what OPA is to hold: its lane, and the entry that leads to both sides.
+"""The canary's modules in OPA: its lane, and the entry module that routes objects to both sides.
 
-Keeps true: the entry is in OPA only beside the lane that it leads to, and goes before it; what is
-counted is a lane made of exactly what is in force. One that decides stays as it is until it is made
-anew for what is in force by then, so that no object goes back and forth for an edit of another
-policy.
+Invariant: the entry is in OPA only together with the lane that it routes to, and is removed first.
+A lane is counted only if it was built for exactly the set in force. A canary that decides keeps its
+lane until a new one is built for the new set in force, so that no object switches back and forth
+for an edit of another policy.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _ELSEWHERE: Cause = {
     "message": "the webhook asks for decisions elsewhere (admission.engine), and knows no canary",
 }
 
-_TRIES = 5  # at the start, to make the lane of one that decides
+_TRIES = 5  # to build the lane of a deciding canary at the start
 
-Halted = Callable[[Policy, Halt], None]  # told when a canary passes a limit
+Halted = Callable[[Policy, Halt], None]  # called when a canary passes a limit
 NeedOf = Callable[[Modules], Awaitable[Need]]  # of a lane, by its modules
 
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """What is to be counted: the objects of a side, by a lane that reads this."""
+    """What to count: the objects of a side, by a lane that reads this."""
 
     of: object
     side: Side
@@ -53,35 +53,35 @@ class Counting:
 
 
 class StagedDecisions(Protocol):
-    """Who decides by what is staged, as OPA holds it."""
+    """Evaluates what is staged in OPA."""
 
     def lane_changed(self, reads: Reads | None) -> None:
-        """Take note that OPA holds a lane that reads this, or none any more, or another one."""
+        """Handle a new shadow lane in OPA that reads this, None: there is none."""
         ...
 
     def counting_changed(self, counting: Counting | None) -> None:
-        """Take note what OPA is to be asked for a canary's sake; None: nothing any more."""
+        """Handle a change of the canary lane to count; None: there is none."""
         ...
 
     def canary_changing(self) -> None:
-        """Take note that OPA may hold another canary from now on."""
+        """Prepare for a change of the canary in OPA."""
         ...
 
     def canary_changed(self, canary: Canary | None) -> None:
-        """Take note what decides on its side, None: nothing."""
+        """Handle a change of the canary that decides on its side, None: there is none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What OPA is to hold for the canary, and what holds true once it does."""
+    """The modules for the canary that OPA is to hold, and what is true once it does."""
 
     modules: Modules
     need: Need | None = None
-    sources: Modules = field(default_factory=dict[str, str])  # of the lane before it was moved
-    canary: Canary | None = None  # what decides from then on
+    sources: Modules = field(default_factory=dict[str, str])  # of the lane, before it was moved
+    canary: Canary | None = None  # decides from then on
     counting: Counting | None = None
-    waits: bool = False  # for data that the lane reads, although it decides
+    waits: bool = False  # a deciding canary waits for data that its lane reads
 
 
 _NONE = Offer({})
@@ -98,7 +98,7 @@ class _Standing:
 
 
 class Canaries:
-    """What there is of the canary, through the epochs of OPA's data."""
+    """Manages the canary, through the epochs of OPA's data."""
 
     def __init__(
         self,
@@ -108,44 +108,44 @@ class Canaries:
         everywhere: bool = True,
         halted: Halted = lambda _policy, _halt: None,
     ) -> None:
-        """Lead to the `decision`, a path, by `lanes` that are made for the canary.
+        """Route to the `decision`, a path, by `lanes` that are built for the canary.
 
-        Unless the webhook asks here `everywhere` that it decides, there is none. `halted` is called
-        when one passes a limit.
+        There is no canary unless the webhook queries this OPA `everywhere`. `halted` is called when
+        a canary passes a limit.
         """
         self._tell_halted = halted
         self._everywhere = everywhere
         self._lanes = lanes
         self._decision = decision
         self._keeper = CanaryKeeper()
-        self._held: _Standing | None = None  # None: OPA holds no lane, as far as we know
+        self._held: _Standing | None = None  # None: OPA holds no lane, as far as known
         self._entered = False  # OPA may hold the entry
-        self._refused: tuple[str, Sequence[Cause]] | None = None  # which lane, by OPA
-        self._of: object = None  # what is counted
+        self._refused: tuple[str, Sequence[Cause]] | None = None  # lane that OPA rejected, and why
+        self._of: object = None  # identity of what is counted
         self._tries = _TRIES
 
     def begin(self) -> None:
-        """Take note that nobody knows what OPA holds."""
+        """Forget what OPA holds."""
         self._held, self._entered, self._refused = None, False, None
         self._tries = _TRIES
 
     def count(self, counted: Counted | None) -> None:
-        """Take note what the canary would change."""
+        """Record what the canary would change."""
         self._keeper.counted(counted)
 
     @property
     def decides(self) -> bool:
-        """Whether it does, or did when the last process ended."""
+        """Whether it decides, or did when the last process ended."""
         return self._keeper.effect is not None
 
     def look(self, staged: Sequence[Policy]) -> None:
-        """See which of these is the canary."""
+        """Find the canary among these."""
         self._keeper.look(staged)
 
     async def make_first(self, beside: Beside) -> None:
-        """Make its lane before anybody decides, if it decided before. Raises Retriable.
+        """Build its lane before the first decision, if it decided before. Raises Retriable.
 
-        Without it its objects would go back for a while; but nobody waits for it for ever.
+        Without it its objects would switch back for a while; the number of attempts is limited.
         """
         if not self.decides or not self._wanted(beside) or not self._tries:
             return
@@ -156,23 +156,23 @@ class Canaries:
             raise Retriable(msg)
 
     async def make(self, beside: Beside) -> bool:
-        """Make its lane unless it is made; returns whether there is news."""
+        """Build its lane unless it is built; return whether there is a change."""
         if not self._wanted(beside):
             return False
         return await self._lanes.make(self._staged, beside)
 
     @property
     def untried(self) -> bool:
-        """Whether its lane is still to be made, for want of an answer."""
+        """Whether its lane has to be built again, since the compiler did not answer."""
         return self._lanes.untried
 
     async def offer(self, beside: Beside, need_of: NeedOf, hold: Callable[[Need], bool]) -> Offer:
-        """Return what OPA is to hold now. `hold` tells whether it has the data for it."""
+        """Return the modules that OPA is to hold now; `hold` returns whether OPA has their data."""
         offer = await self._offer(beside, need_of, hold)
         if self._entered and offer.canary is None and self._held is not None:
-            # Without the entry first: nobody is led to a lane that is being taken out.
+            # First without the entry: nothing may be routed to a lane that is being removed.
             return Offer(self._held.modules, self._held.need, self._held.sources)
-        # From here on, for a delivery may break off.
+        # Set already here, since a delivery may fail halfway.
         self._entered = self._entered or ENTRY_MODULE in offer.modules
         return offer
 
@@ -201,7 +201,7 @@ class Canaries:
         return self._deciding(made, need, Counting(of, side, need.reads))
 
     def _as_it_is(self) -> Offer:
-        """Return what decides already, until there is another lane of it."""
+        """Return the lane that decides already, until its next one is built."""
         held = self._held
         if held is None or held.identity != self._keeper.identity or not self.decides:
             return _NONE
@@ -212,12 +212,12 @@ class Canaries:
         if side is None:
             return Offer(made.modules, need, made.sources, None, counting)
         entry = {ENTRY_MODULE: entry_module(self._decision, side)}
-        # By the name that it would have in force: whoever looks it up finds what was decided by.
+        # By the digest it would have in force, under which its modules are recorded.
         canary = Canary(side, digest(made.sources), need.reads, made.sources)
         return Offer({**made.modules, **entry}, need, made.sources, canary, counting)
 
     def delivered(self, offer: Offer, refused: Mapping[str, OpaError]) -> bool:
-        """Take note that OPA holds this but what is refused; returns if there is more to do."""
+        """Record that OPA holds this, without `refused` modules; return if more is to do."""
         lane = {i: source for i, source in offer.modules.items() if i != ENTRY_MODULE}
         was_entered, self._entered = self._entered, ENTRY_MODULE in offer.modules
         if offer.need is None or not lane:
@@ -230,13 +230,14 @@ class Canaries:
         return bool(causes) or (was_entered and not self._entered)
 
     def statuses(self, staged: Sequence[Policy], beside: Beside) -> Iterator[tuple[Policy, str]]:
-        """Yield what to say of those of these that are of the stage, as an annotation says it."""
+        """Yield the status text of each canary among these."""
         keeper = self._keeper
         for policy in staged:
             if policy is keeper.policy and keeper.halted is not None:
                 yield policy, keeper.status(policy, self._of)
             elif policy is not keeper.policy and (halted := halted_before(policy)) is not None:
-                # Nowhere else it is written down: it would decide again, once it is its turn.
+                # It is recorded nowhere else, and the canary would decide again when its turn
+                # comes.
                 yield policy, halted
             elif causes := self._causes(policy, beside):
                 yield policy, account(causes, (), in_force=False)
@@ -260,7 +261,7 @@ class Canaries:
         return made.failures.get(policy.key, ())
 
     def _is_settled(self, beside: Beside) -> bool:
-        """Tell whether something can be said of the canary."""
+        """Return whether the canary has a status to report."""
         keeper = self._keeper
         if keeper.halted is not None or self._held is not None:
             return True

@@ -1,9 +1,9 @@
-"""The one canary that there is: its terms, whether it decides, and what has halted it.
+"""The state of the one canary: its terms, whether it decides, and why it was halted.
 
-Keeps true: nothing is decided by a canary that was not counted first and found within its limits,
-or was by an earlier process, which its status says; one that passed a limit decides nothing more
-until it is edited or its limits are, after a restart too. Only the oldest is tried, so that no
-share is applied to a policy that it was not written for. Pure but for log and metrics.
+Invariant: a canary decides only after it was counted and found within its limits, by this process
+or an earlier one, as its status says. One that passed a limit decides nothing until it or its
+limits are edited, also after a restart. Only the oldest canary is tried, so that no share is
+applied to a policy that it was not written for. Pure but for log and metrics.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _COUNT = re.compile(r"[0-9]{1,9}")
 _PART = re.compile(r"(0(\.[0-9]{1,12})?|1(\.0{1,12})?)")
-_SURE: Final = 100  # one object of so many may be unknown when a canary begins
+_SURE: Final = 100  # one object of so many may be unknown when a canary begins to decide
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a canary decides on, and what takes it out."""
+    """The objects that a canary decides on, and the limits that halt it."""
 
     side: Side
     limits: Limits
 
 
 class Halt(msgspec.Struct, frozen=True):
-    """Why a canary decides nothing any more, and what was counted when that was found."""
+    """Why a canary was halted, and the counts at that time."""
 
     why: list[str]
     counts: dict[str, int]
@@ -62,7 +62,7 @@ class _Shown(msgspec.Struct, frozen=True):
 
 
 class _Said(msgspec.Struct, frozen=True):
-    """What a status says that outlives a process."""
+    """The part of a status that the next process reads."""
 
     stage: str = ""
     modules: str = ""
@@ -73,12 +73,12 @@ class _Said(msgspec.Struct, frozen=True):
 
 
 class CanaryKeeper:
-    """Whether the canary decides; it outlives the epochs of OPA's data."""
+    """Tracks whether the canary decides; it outlives the epochs of OPA's data."""
 
     def __init__(self) -> None:
         self.policy: Policy | None = None
-        self.failures: Failures = {}  # of others of the stage, and why
-        self.effect: Side | None = None  # what it decides on
+        self.failures: Failures = {}  # of other canaries
+        self.effect: Side | None = None  # the objects it decides on
         self.halted: Halt | None = None
         self._terms: Terms | None = None
         self._is: tuple[ObjectKey, str, str] | None = None
@@ -86,16 +86,16 @@ class CanaryKeeper:
 
     @property
     def identity(self) -> object:
-        """What is equal as long as it is the same policy in the same words."""
+        """A value that is equal as long as policy and content are the same."""
         return self._is
 
     @property
     def wanted(self) -> Side | None:
-        """What it is to decide on, None where there is none, or it was halted."""
+        """The objects it is to decide on, None if there is no canary, or it was halted."""
         return None if self._terms is None or self.halted is not None else self._terms.side
 
     def look(self, staged: Sequence[Policy]) -> None:
-        """See which of these is the canary, and on which terms."""
+        """Find the canary among these, and its terms."""
         found, self.failures = _oldest(staged)
         self.policy, terms = found or (None, None)
         old, self._terms = self._terms, terms
@@ -108,17 +108,17 @@ class CanaryKeeper:
         elif old is not None and terms is not None and old.limits != terms.limits:
             self.halted = None
         if terms is not None and _tells_of(said, self._is) and said.limits == terms.limits:
-            self.halted = self.halted or said.halted  # by this process, another one or an earlier
+            self.halted = self.halted or said.halted  # by this process or another one
         if self.halted is not None:
             self.effect = None
         self._measure()
 
     def counted(self, counted: Counted | None) -> None:
-        """Take note what it would change, None: nobody knows."""
+        """Record what it would change, None: unknown."""
         self._counted = counted
 
     def judge(self, of: object) -> None:
-        """Begin or halt by what was counted, where that is `of` what there is now."""
+        """Start or halt the canary by its counts, if they are `of` the present state."""
         counted, terms = self._counted, self._terms
         if counted is None or counted.of != of or terms is None or self.halted is not None:
             return
@@ -133,12 +133,12 @@ class CanaryKeeper:
         self._measure()
 
     def fail(self) -> None:
-        """Take note that there can be no lane of it now: it begins anew once there can."""
+        """Record that it can have no lane now: it starts over once it can."""
         self.effect = None
         self._measure()
 
     def status(self, policy: Policy, of: object) -> str:
-        """Return what is said of the canary: the text of a ConfigMap's status annotation."""
+        """Return the status of the canary as the text of a ConfigMap's annotation."""
         status: dict[str, Any] = {
             "status": "ok" if self.halted is None else "halted",
             "stage": CANARY,
@@ -160,7 +160,7 @@ class CanaryKeeper:
 
 
 def terms_of(policy: Policy) -> Terms:
-    """Return the terms of a canary. Raises ValueError."""
+    """Parse the terms of a canary. Raises ValueError."""
     said, limits = policy.terms, Limits()
     side = side_of(str(policy.stands_for), said.get(SHARE), said.get(NAMESPACES))
     breaks, moves = said.get(MAX_BREAKS), said.get(MAX_MOVES)
@@ -182,7 +182,7 @@ def terms_of(policy: Policy) -> Terms:
 def _oldest(
     staged: Sequence[Policy],
 ) -> tuple[tuple[Policy, Terms] | None, dict[ObjectKey, list[Cause]]]:
-    """Return the canary with its terms, and why others of the stage are none."""
+    """Return the oldest canary with its terms, and why the others are none."""
     first: tuple[Policy, Terms] | None = None
     failures: dict[ObjectKey, list[Cause]] = {}
     canaries = (policy for policy in staged if policy.stage == CANARY)
@@ -217,7 +217,7 @@ def _said(policy: Policy | None) -> _Said:
 
 
 def halted_before(policy: Policy) -> str | None:
-    """Return what the status of a policy says, where that is that it was halted; as annotation."""
+    """Return the status, as annotation text, of a policy that was halted; None for others."""
     said = _said(policy)
     if policy.stage != CANARY or said.halted is None or not _tells_of(said, _identity(policy)):
         return None
@@ -238,7 +238,7 @@ def _side(shown: _Shown | None, terms: Terms) -> Side | None:
         return None
     try:
         return side_of(terms.side.stands_for, shown.share, ",".join(shown.namespaces))
-    except ValueError:  # somebody wrote there
+    except ValueError:  # edited by hand
         return None
 
 

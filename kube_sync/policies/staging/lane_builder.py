@@ -1,10 +1,10 @@
-"""A lane: the set in force with the staged policies of one stage in place, below a prefix.
+"""Build a lane: the set in force with the staged policies of one stage, below a package prefix.
 
-Keeps true: a lane compiles as it would if its policies were in force, and beside what is; it leads
-nowhere but into itself, OPA's own modules and the data, and nothing leads into it. A staged policy
-that is at fault is left out of its lane, and it is said why; where what is in force cannot be
-moved, or leads everywhere, nothing can be staged. Candidates compile in the place of what they
-stand for too, but have no lane. Pure but for the compiler and the parser.
+Invariant: a lane compiles as if its policies were in force, and beside the set in force. It refers
+only to itself, OPA's own modules and the data, and nothing refers to it. A staged policy at fault
+is left out of its lane, and the reason is reported. If the set in force cannot be moved, or refers
+to everything, nothing can be staged. Candidates are compiled in place of what they stand for too,
+but have no lane. Pure but for the compiler and the parser.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from kube_sync.policies.quarantine import Quarantine
 from kube_sync.policies.trial_run import Trial
 
 _KNOWN: Final = "(but candidate, shadow, canary and active): it is not in force"
-_BELOW: Final = Ground(frozenset({(ROOT,)}))  # where all of them lie
-_OPA: Final = ObjectKey("", "OPA")  # what modules that OPA has by itself go by
+_BELOW: Final = Ground(frozenset({(ROOT,)}))  # the package of all lanes
+_OPA: Final = ObjectKey("", "OPA")  # the key for OPA's own modules
 
 Stage = Lane | Literal["candidate"]
 Failures = Mapping[ObjectKey, Sequence[Cause]]
@@ -39,25 +39,25 @@ _Wanted = Mapping[ObjectKey, Policy]  # staged policies by what each stands for
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What lanes are beside: what is in force by policy, OPA's own modules, what is taken."""
+    """What a lane is built beside: the set in force, OPA's own modules, reserved paths."""
 
     versions: Versions
     static: Modules
-    opaque: bool  # some of OPA's own cannot be compiled here
+    opaque: bool  # some of OPA's own modules do not compile here
     guard: Guard
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What became of staged policies: the modules of their lane, and why some are not in it."""
+    """The modules of a lane, and why some staged policies are not in it."""
 
     modules: Modules = field(default_factory=dict[str, str])
     failures: Failures = field(default_factory=dict[ObjectKey, Sequence[Cause]])
-    sources: Modules = field(default_factory=dict[str, str])  # of the lane before it was moved
+    sources: Modules = field(default_factory=dict[str, str])  # of the lane, before it was moved
 
 
 class LaneMaker:
-    """Makes lanes of staged policies; it keeps the trees of what it made last."""
+    """Builds lanes of staged policies; it caches the syntax trees of the last ones."""
 
     def __init__(
         self,
@@ -68,9 +68,9 @@ class LaneMaker:
         quarantine: Quarantine | None = None,
         trial: Trial | None = None,
     ) -> None:
-        """Take the `generated` modules of every set, and what makes the one that asks a lane.
+        """Add the `generated` modules to every set, and to a lane the module that `batch` returns.
 
-        What the `quarantine` refuses is left out; without `trial` sets are compiled alone.
+        Versions that the `quarantine` refuses are left out; without `trial` sets are only compiled.
         """
         self._parser = parser
         self._quarantine = quarantine or Quarantine()
@@ -83,9 +83,9 @@ class LaneMaker:
     async def make(
         self, staged: Sequence[Policy], beside: Beside, stage: Stage = "shadow"
     ) -> Staged:
-        """Return the lane of those of these policies that are of its stage. Raises SyncError.
+        """Build the lane of the policies of this stage. Raises SyncError.
 
-        Candidates have no lane: what compiles of them is told, and no module to deliver.
+        Candidates have no lane: only their errors are returned, and no module to deliver.
         """
         failures: dict[ObjectKey, Sequence[Cause]] = {**unknown(staged)}
         policies = sorted(
@@ -102,9 +102,9 @@ class LaneMaker:
         beside: Beside,
         failures: dict[ObjectKey, Sequence[Cause]],
     ) -> tuple[Modules, Modules]:
-        """Return what compiles, moved and as it was, and note why the rest is left out.
+        """Return the modules that compile, moved and unmoved, and add the others to `failures`.
 
-        Each turn leaves one out.
+        Each iteration leaves out at least one policy.
         """
         while True:
             wanted, doubles = _placed(p for p in policies if p.key not in failures)
@@ -119,9 +119,9 @@ class LaneMaker:
     async def _try(
         self, stage: Stage, wanted: _Wanted, beside: Beside
     ) -> tuple[Modules, Modules, Failures]:
-        """Return a lane's modules, moved and as they were, or what is in the way.
+        """Return a lane's modules, moved and unmoved, or the errors.
 
-        That is by policy, in force or stood for.
+        The errors are by policy, in force or stood for.
         """
         await self._declared.learn(
             [*beside.versions.values(), *(policy.modules for policy in wanted.values())]
@@ -175,7 +175,7 @@ class LaneMaker:
     def _reaching(
         self, ground: Ground, versions: Versions, beside: Beside
     ) -> Iterator[tuple[str, Trouble]]:
-        """Yield what would lead into a lane from without, or out of it, with its module."""
+        """Yield references into a lane from outside, or out of it, with their modules."""
         if beside.opaque:
             yield "", Trouble(0, "OPA has modules of its own that do not compile here")
         anywhere = Ground(ground.packages | _BELOW.packages)
@@ -189,7 +189,7 @@ class LaneMaker:
     async def _parse(self, modules: Modules) -> None:
         sources = set(modules.values())
         self._trees = {source: tree for source, tree in self._trees.items() if source in sources}
-        # By numbers: two versions of a module have one id.
+        # Keyed by number: two versions of a module have one id.
         new = {str(number): s for number, s in enumerate(sorted(sources - self._trees.keys()))}
         found = await self._parser.parsed(new) if new else {}
         self._trees |= {source: found.get(number) for number, source in new.items()}
@@ -210,7 +210,7 @@ class LaneMaker:
 
 
 def unknown(staged: Iterable[Policy]) -> dict[ObjectKey, list[Cause]]:
-    """Return what is of no stage that anybody knows, and that it is so."""
+    """Return the policies of an unknown stage, with the error to report."""
     return {
         policy.key: [
             stage_cause(Trouble(0, f"nobody knows the stage {policy.stage!r:.80} {_KNOWN}"))
@@ -223,7 +223,7 @@ def unknown(staged: Iterable[Policy]) -> dict[ObjectKey, list[Cause]]:
 def _placed(
     policies: Iterable[Policy],
 ) -> tuple[dict[ObjectKey, Policy], dict[ObjectKey, list[Cause]]]:
-    """Return policies by what they stand for, and those that come too late for their place."""
+    """Return policies by what they stand for, and errors of younger ones with the same place."""
     wanted: dict[ObjectKey, Policy] = {}
     doubles: dict[ObjectKey, list[Cause]] = {}
     for policy in policies:
@@ -235,7 +235,7 @@ def _placed(
 
 
 def _blamed(wanted: _Wanted, faults: Failures) -> dict[ObjectKey, Sequence[Cause]]:
-    """Return what is staged and at fault; where it is what is in force, all that is staged."""
+    """Return the faulty staged policies; if the set in force is at fault, all staged ones."""
     if own := faults.keys() & wanted.keys():
         return {wanted[key].key: faults[key] for key in own}
     causes = [cause for found in faults.values() for cause in found]

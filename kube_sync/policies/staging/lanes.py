@@ -1,8 +1,8 @@
-"""Staged policies as lanes beside what is in force: which ones OPA is to hold now.
+"""The current lane of one stage: which staged modules OPA is to hold now.
 
-Keeps true: what is in force neither waits for a lane nor is touched by one. A lane is for exactly
-the policies that it was made of; while others are in force, or staged, there is none until it was
-made anew. Candidates are compiled likewise, and OPA holds nothing of them.
+Invariant: the set in force neither waits for a lane nor is changed by one. A lane is valid only for
+the policies it was built of; when others are in force, or staged, there is none until it is built
+anew. Candidates are compiled likewise, and none of their modules goes into OPA.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """How many objects a lane decides on, and how many would go each way, by effect."""
+    """The number of objects that a lane decides on, and of those that would change, by effect."""
 
     objects: int
     differences: Mapping[str, int]
-    unknown: int = 0  # objects beside them of which nothing is known yet
-    of: object = None  # what was counted, as whoever had it counted calls it
+    unknown: int = 0  # objects without a decision yet, not in `objects`
+    of: object = None  # identifies what was counted
 
 
 class Lanes:
-    """The lane of one stage that was made last."""
+    """The last lane that was built for one stage."""
 
     def __init__(self, maker: LaneMaker, stage: Stage = "shadow") -> None:
         self._maker = maker
         self._stage: Stage = stage
         self._made: tuple[object, Staged] | None = None
-        self.untried = False  # there was no answer when they were to be made
+        self.untried = False  # the compiler did not answer when it was to be built
 
     def made(self, staged: Sequence[Policy], beside: Beside) -> Staged | None:
-        """Return the lanes of exactly these, None where they are not made yet."""
+        """Return the lane of exactly these policies, None if it is not built yet."""
         if not staged:
             return Staged()
         if self._made is None or self._made[0] != _question(staged, beside):
@@ -54,7 +54,7 @@ class Lanes:
         return self._made[1]
 
     async def make(self, staged: Sequence[Policy], beside: Beside) -> bool:
-        """Make the lanes of these unless they are made; returns whether there is news."""
+        """Build the lane of these policies unless it is built; return whether there is a change."""
         self.untried = False
         before, question = self.made(staged, beside), _question(staged, beside)
         if before is not None and not _waits(before):
@@ -62,7 +62,7 @@ class Lanes:
         try:
             made = await self._maker.make(staged, beside, self._stage)
         except SyncError as error:
-            # It is tried again by and by: what is in force does not wait for it.
+            # Retried later: the set in force does not wait for it.
             log.warning("staged_policies_not_tried", error=str(error))
             self.untried = True
             return False
@@ -81,9 +81,9 @@ class Lanes:
         counted: Counted | None = None,
         refused: Iterable[Cause] = (),
     ) -> Iterator[tuple[Policy, str]]:
-        """Yield what to say of each of these, as an annotation says it, once they are made.
+        """Yield the status text of each of these policies, once their lane is built.
 
-        `refused` is why OPA does not take their lane.
+        `refused` is why OPA rejects the lane.
         """
         if (made := self.made(staged, beside)) is None:
             return
@@ -99,10 +99,9 @@ def status_of(
     counted: Counted | None,
     others: Sequence[Policy],
 ) -> str:
-    """Return what is said of a staged policy: the text of a ConfigMap's status annotation.
+    """Return the status of a staged policy as the text of a ConfigMap's annotation.
 
-    What was `counted` is said of the lane as a whole, on each that is staged in it; the `others`
-    are named.
+    `counted` is of the lane as a whole and appears on each of its policies; the `others` are named.
     """
     if causes:
         return account(causes, (), in_force=False)
@@ -121,7 +120,7 @@ def status_of(
 
 
 def _waits(made: Staged) -> bool:
-    """Tell whether some of these wait for others to be tried, so that they are to be made again."""
+    """Return whether some policies wait for others to be tried, so that a rebuild is due."""
     return any(cause.get("code") == WAITING for found in made.failures.values() for cause in found)
 
 

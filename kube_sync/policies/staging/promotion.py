@@ -1,7 +1,7 @@
-"""Whether a staged policy may be promoted, and what is kept to take that back. Pure.
+"""Decide whether a staged policy may be promoted, and keep what is needed to revert. Pure.
 
-Keeps true: what is promoted is what was counted (its digest says so), and no effect passes its
-limit; what is written down before a promotion gives back exactly what was there.
+Invariant: the promoted version is the one that was counted (by its digest), and no effect passes
+its limit. The record written before a promotion restores exactly the former content.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _BREAKS = ("failed", "refused", "undecided", "nowhere")
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What a policy held before a promotion (None: there was none), and what was promoted."""
+    """A policy's content before a promotion (None: it did not exist), and what was promoted."""
 
     before: dict[str, str] | None
     promoted: dict[str, str]
-    rego_version: str | None = None  # that the policy stated before, for what it held
+    rego_version: str | None = None  # that the policy stated before
 
 
 def objections(status: str | None, modules: str, limits: Limits) -> list[str]:
@@ -47,9 +47,9 @@ def objections(status: str | None, modules: str, limits: Limits) -> list[str]:
 
 
 def canary_terms(request: Request, has: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the annotations of a canary as it is asked for; what is not said stays as it is.
+    """Return the requested annotations of a canary; those not requested stay as they are.
 
-    Limits that are the usual ones are said by none.
+    Default limits have no annotation.
     """
     usual, limits = Limits(), request.limits
     named = request.share is not None or request.namespaces is not None
@@ -62,7 +62,7 @@ def canary_terms(request: Request, has: Mapping[str, str]) -> dict[str, str | No
 
 
 def passed(said: Mapping[str, Any], limits: Limits) -> Iterator[str]:
-    """Yield which limits counts have passed: `objects`, and how many would go each way."""
+    """Yield the limits that counts pass: `objects`, and the number by effect."""
     for effect in _BREAKS:
         if said.get(effect, 0) > limits.breaks:
             yield f"{said[effect]} would be {effect}, at most {limits.breaks} may"

@@ -1,8 +1,8 @@
-"""What is staged beside what is in force: lanes, a canary, candidates. PolicyReconciler uses it.
+"""Staged policies beside the set in force: lanes, a canary, candidates; for PolicyReconciler.
 
-Keeps true: what is in force neither waits for what is staged nor is touched by it, but for a canary
-that decided before OPA was loaded. Who evaluates is told that a lane or a canary ends before OPA
-may hold another one, and that it is there once OPA has it.
+Invariant: the set in force neither waits for staged policies nor is changed by them, except for a
+canary that decided before OPA was loaded. The evaluators are notified that a lane or a canary ends
+before OPA may hold another one, and that it exists once OPA holds it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from kube_sync.policies.staging.lane_builder import Beside, LaneMaker
 from kube_sync.policies.staging.lanes import Counted, Lanes
 from kube_sync.policies.trial_run import Trial
 
-_AGAIN_SECONDS = 30.0  # until lanes are made that there was no answer for
+_AGAIN_SECONDS = 30.0  # until lanes are built again after the compiler did not answer
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What OPA is to hold beside what is in force, and what is needed of the data for it."""
+    """The staged modules that OPA is to hold, and what data they need."""
 
     lane: Modules = field(default_factory=dict[str, str])
     lane_need: Need | None = None
@@ -49,7 +49,7 @@ class Staged:
 
     @property
     def needs(self) -> list[Need | None]:
-        """What is needed, None where nothing is."""
+        """What each part needs, None if nothing."""
         return [self.lane_need, self.canary.need]
 
 
@@ -65,9 +65,9 @@ class Stages:
         canaries: Canaries,
         candidates: Lanes,
     ) -> None:
-        """`news` is set where what is staged is to be delivered or told of anew.
+        """`news` is set when staged modules or statuses have to be delivered.
 
-        OPA holds nothing of `candidates`, which are only compiled.
+        OPA holds no modules of `candidates`, which are only compiled.
         """
         self._reading = reading
         self._news = news
@@ -83,7 +83,7 @@ class Stages:
 
     @property
     def canary(self) -> Canary | None:
-        """What decides on the objects of its side, None where nothing but what is in force does."""
+        """The canary that decides on the objects of its side, None if there is none."""
         return self._told_canary
 
     def begin(self) -> None:
@@ -94,19 +94,19 @@ class Stages:
         self._canaries.begin()
 
     def count(self, counted: Counted | None) -> None:
-        """Say what a lane would change, for whoever staged it; None: there is none."""
+        """Record what a lane would change, for its policies' statuses; None: there is none."""
         self._counted = counted
         self._news.set()
 
     def count_canary(self, counted: Counted | None) -> None:
-        """Say what the canary changes, or would; None: nobody knows."""
+        """Record what the canary changes, or would; None: unknown."""
         self._canaries.count(counted)
         self._news.set()
 
     async def offer(self, way: Delivery, epoch: Epoch, beside: Beside, wanted: Modules) -> Staged:
-        """Return what OPA is to hold now: what is made, and whose data is there.
+        """Return the modules that OPA is to hold now: those built, whose data is loaded.
 
-        That it holds no lane yet delays nothing: it is delivered after what is in force.
+        A missing lane delays nothing: it is delivered after the set in force.
         """
         self._canaries.look(epoch.staged)
         lane, need = await self._lane(way, epoch, beside, wanted)
@@ -122,7 +122,7 @@ class Stages:
         return Staged(lane, need, canary)
 
     def leave(self, epoch: Epoch, staged: Staged) -> None:
-        """Tell what ends before OPA may hold something else."""
+        """Announce what ends before OPA may hold something else."""
         if self._told_lane is not None and self._told_lane[0] != digest(staged.lane):
             self._tell_lane(epoch, {}, None)
         told, offer = self._told_canary, staged.canary
@@ -138,7 +138,7 @@ class Stages:
             epoch.staging.counting_changed(None)
 
     def enter(self, epoch: Epoch, staged: Staged, reads: Reads, refused: Failures) -> None:
-        """Tell what OPA has by now; `refused` is what it did not take."""
+        """Announce what OPA holds now, without modules that it `refused`."""
         need = staged.lane_need
         if staged.lane and need is not None and not refused.keys() & staged.lane.keys():
             self._tell_lane(epoch, staged.lane, need.reads)
@@ -147,9 +147,9 @@ class Stages:
     def statuses(
         self, epoch: Epoch, beside: Beside, staged: Staged, refused: Failures
     ) -> Iterator[tuple[Policy, str]]:
-        """Yield what became of each staged policy, as far as that is known."""
+        """Yield the status of each staged policy, as far as known."""
         made = self._lanes.made(epoch.beside, beside)
-        # Without these modules the data lacks what they read, and is listed again.
+        # While its modules are held back, the data lacks what they read, and is listed again.
         if made is not None and (staged.lane or not made.modules):
             why = not_put({i: error for i, error in refused.items() if i in staged.lane})
             yield from self._lanes.statuses(epoch.beside, beside, self._counted, [*why])
@@ -157,12 +157,12 @@ class Stages:
         yield from self._canaries.statuses(epoch.staged, beside)
 
     async def make(self, epoch: Epoch, beside: Beside) -> None:
-        """Make what is to be delivered next, after what is in force was told of."""
+        """Build what to deliver next, after what is in force was reported."""
         if await self._lanes.make(epoch.beside, beside):
             self._news.set()
         if await self._canaries.make(beside):
             self._news.set()
-        # Where there is news, another turn follows.
+        # If there is a change, another step follows.
         idle = not self._news.is_set()
         if idle and await self._candidates.make(epoch.candidates, beside):
             self._news.set()
@@ -190,7 +190,7 @@ class Stages:
         if self._canaries.delivered(offer, refused):
             self._news.set()
         if refused.keys() & offer.modules.keys():
-            return  # the next step takes it out
+            return  # the next step removes it
         if offer.canary != self._told_canary or self._canary_changing:
             self._told_canary, self._canary_changing = offer.canary, False
             epoch.staging.canary_changed(offer.canary)
@@ -215,7 +215,7 @@ def stages_of(
     trial: Trial | None,
     halted: Halted,
 ) -> Callable[[Reading, asyncio.Event], Stages]:
-    """Return what makes the stages as they are configured; `generated` modules are in each lane."""
+    """Return a factory of the configured stages; `generated` modules are in each lane."""
     decision = settings.placement.path
     batch = partial(batch_module, settings.replicate.root, decision)
     make = partial(LaneMaker, compiler, generated, batch, quarantine=quarantine, trial=trial)
