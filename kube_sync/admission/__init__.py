@@ -1,3 +1,3 @@
-"""AdmissionReview to decision to response."""
+"""The admission webhook: AdmissionReview to decision to response."""
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""AdmissionReview out (admission.k8s.io/v1): what the API server is told. Pure.
+"""Builds the AdmissionReview response (admission.k8s.io/v1). Pure.
 
-The patch is a JSON Patch that fits the object as it was sent: it creates a map where there is
-none, touches no key that neither the policy nor its note named, and is absent when nothing
-changes, so that asking twice gives the same as asking once.
+The patch is a JSON Patch for the object as it was sent: it creates a map that does not exist,
+changes no key that neither the policy nor the record of requested values names, and is absent if
+nothing changes, so that it is idempotent.
 """
 
 from __future__ import annotations
@@ -21,23 +21,22 @@ from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision, empties
 from kube_sync.decisions.requested import noted, requests
 from kube_sync.decisions.sealing import Seals
 
-# What the API server cuts at, in characters (k8s.io/apiserver, endpoints/filters/warning.go).
+# The API server's limits, in characters (k8s.io/apiserver, endpoints/filters/warning.go).
 _WARNING_LENGTH: Final = 256
 _WARNINGS_LENGTH: Final = 4096
-# Of an HTTP status, as people read it: `Error from server (Forbidden)` (meta/v1 StatusReason).
+# The reason for an HTTP status, as in `Error from server (Forbidden)` (meta/v1 StatusReason).
 _REASONS: Final = {403: "Forbidden", 503: "ServiceUnavailable"}
 _UNSEALED: Final = Seals()
-_LEFT_OUT: Final = 40  # characters for saying that there are more
+_LEFT_OUT: Final = 40  # characters for the notice that warnings were left out
 
 
 def allow(
     review: Review, decision: Decision, remediator: str = "", seals: Seals = _UNSEALED
 ) -> bytes:
-    """Admit the object with the annotations and labels that the policy wants.
+    """Admit the object, patched with the annotations and labels of the decision.
 
-    A workload that is there keeps its placement where the policy would leave it none: whatever
-    updates it must not empty it, the remediator's own PATCH least of all, unless the policy says
-    `evict: true`.
+    An existing workload keeps its placement if the policy gives it no cluster: no update may empty
+    it, in particular not the remediator's own PATCH, unless the policy says `evict: true`.
     """
     response: dict[str, Any] = {"uid": review.uid, "allowed": True}
     if found := _operations(review, decision, remediator, seals):
@@ -52,7 +51,7 @@ def admit(
     changes: Iterable[Operation | Mapping[str, object]] = (),
     warnings: Iterable[str] = (),
 ) -> bytes:
-    """Admit the object with these changes, as they are."""
+    """Admit the object with this JSON Patch."""
     response: dict[str, Any] = {"uid": review.uid, "allowed": True}
     if patch := [*changes]:
         response |= _patched(patch)
@@ -62,7 +61,7 @@ def admit(
 
 
 def deny(review: Review, reason: str, code: int = 403, warnings: Iterable[str] = ()) -> bytes:
-    """Refuse the object; `reason` is what its author reads, `code` 403 or 503."""
+    """Deny the object with the message `reason` and the status `code`, 403 or 503."""
     status = {"code": code, "message": reason, "reason": _REASONS[code]}
     response: dict[str, Any] = {"uid": review.uid, "allowed": False, "status": status}
     if cut := [*_cut(warnings)]:
@@ -71,9 +70,9 @@ def deny(review: Review, reason: str, code: int = 403, warnings: Iterable[str] =
 
 
 def trespass(review: Review, decision: Decision, remediator: str = "") -> str | None:
-    """Return why an update may be refused for what it does to the policy's own, None: it may not.
+    """Return why an update of values that the policy decides may be denied, or None.
 
-    Where it is not refused, `allow` puts everything back.
+    If it is not denied, `allow` restores these values.
     """
     if not (changed := _changed(review, _settled(review, decision), remediator)):
         return None
@@ -82,7 +81,7 @@ def trespass(review: Review, decision: Decision, remediator: str = "") -> str | 
 
 
 def differing(review: Review, decision: Decision, remediator: str, seals: Seals) -> list[str]:
-    """Name the annotations and labels that are not as `allow` would make them."""
+    """Return the annotations and labels that differ from what `allow` would set."""
     annotations, labels = _wanted(review, decision, remediator, seals)
     return [
         f"{what} {key}"
@@ -98,13 +97,13 @@ def differing(review: Review, decision: Decision, remediator: str, seals: Seals)
 def patch(
     current: Mapping[str, str] | None, wanted: Mapping[str, str | None], name: str = "annotations"
 ) -> list[dict[str, Any]]:
-    """Return the JSON Patch (RFC 6902) that gives an object the wanted values, None: no such."""
+    """Return the JSON Patch (RFC 6902) that sets the wanted values and removes those of None."""
     found = current or {}
     differing = {key: value for key, value in wanted.items() if found.get(key) != value}
     if not differing:
         return []
     path = f"/metadata/{name}"
-    if current is None:  # so that nothing is to be removed either
+    if current is None:  # so there is nothing to remove either
         return [{"op": "add", "path": path, "value": differing}]
     return [_operation(f"{path}/{_escaped(key)}", differing[key]) for key in sorted(differing)]
 
@@ -112,10 +111,10 @@ def patch(
 def _operations(
     review: Review, decision: Decision, remediator: str, seals: Seals
 ) -> list[dict[str, Any]]:
-    if bytes(review.object) == b"null":  # a DELETE leaves nothing that could be patched
+    if bytes(review.object) == b"null":  # a DELETE has no object to patch
         return []
     current = review.annotations
-    if review.unproven:  # it is there, and has to go
+    if review.unproven:  # it was sent, and has to be removed
         current = {**(current or {}), REQUESTED: ""}
     annotations, labels = _wanted(review, decision, remediator, seals)
     return [*patch(current, annotations), *patch(review.labels, labels, "labels")]
@@ -124,13 +123,13 @@ def _operations(
 def _wanted(
     review: Review, decision: Decision, remediator: str, seals: Seals
 ) -> tuple[Mapping[str, str | None], Mapping[str, str | None]]:
-    """Return what the annotations and labels are to be that a decision is about."""
+    """Return the annotations and labels that the object should have by the decision."""
     decision = _settled(review, decision)
     return _annotations(review, decision, remediator, seals), decision.labels
 
 
 def _operation(path: str, value: str | None) -> dict[str, Any]:
-    # `add` replaces a member that is there (RFC 6902, section 4.1).
+    # `add` replaces an existing member (RFC 6902, section 4.1).
     if value is None:
         return {"op": "remove", "path": path}
     return {"op": "add", "path": path, "value": value}
@@ -141,7 +140,7 @@ def _escaped(key: str) -> str:
 
 
 def _settled(review: Review, decision: Decision) -> Decision:
-    """Return the decision, with the placement that there is where it would leave none."""
+    """Return the decision, with the present placement in place of an empty one."""
     if not _keeps_placement(review, decision):
         return decision
     kept = {key: value for key, value in decision.annotations.items() if key != PLACEMENT}
@@ -159,14 +158,14 @@ def _keeps_placement(review: Review, decision: Decision) -> bool:
 def _annotations(
     review: Review, decision: Decision, remediator: str, seals: Seals
 ) -> dict[str, str | None]:
-    """Return what to write: what was decided, the note, and requests for anything else."""
+    """Return the annotations to set: decided ones, the record, and requested ones."""
     found, decided = asked(review, remediator), decision.annotations
-    # The policy saw these and decided nothing: what is stored has to be what it saw.
+    # The policy saw these and did not decide them: what is stored has to be what it saw.
     as_seen = {k: v for k, v in found.noted.items() if k not in found.earlier}
     sent, wanted = review.annotations or {}, {**as_seen, **decided}
     to_note = noted(found.annotations, decided, found.earlier)
     text = None
-    # A placement that was asked for just so is sealed, too: the validating pass looks for that.
+    # A placement requested as decided gets a seal too: the validating webhook checks it.
     if to_note or (seals.sealing and PLACEMENT in decided):
         stored = {k: v for k, v in {**sent, **wanted}.items() if v is not None}
         text = seals.note(to_note, stored, review.place, sent.get(REQUESTED))
@@ -174,11 +173,11 @@ def _annotations(
 
 
 def _changed(review: Review, decision: Decision, remediator: str) -> list[str]:
-    """Name what an update by anybody else changed of what the policy decides."""
+    """Return the decided values that an update by anybody but the remediator changed."""
     if review.operation != "UPDATE" or by_remediator(review, remediator):
         return []
     old = review.old_annotations or {}
-    # Who sends a manifest again repeats a request, and changes nothing.
+    # A client that sends its manifest again repeats a request, and changes nothing.
     repeated = {key: value for key, value in requests(old).items() if value is not None}
     annotations = _differing(review.annotations, old, decision.annotations, repeated)
     labels = _differing(review.labels, review.old_labels, decision.labels, {})
@@ -205,7 +204,7 @@ def _notices(review: Review, decision: Decision, remediator: str) -> Iterable[st
 
 
 def _cut(warnings: Iterable[str]) -> Iterator[str]:
-    """Cut at what the API server forwards, and say so; it drops what holds control characters."""
+    """Cut warnings to the API server's limits, with a notice; it drops control characters."""
     lines = ["".join(c if c.isprintable() else " " for c in found) for found in warnings]
     short = [f"{x[: _WARNING_LENGTH - 1]}…" if len(x) > _WARNING_LENGTH else x for x in lines]
     room, fitting = _WARNINGS_LENGTH - _LEFT_OUT, 0

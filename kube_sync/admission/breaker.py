@@ -1,16 +1,15 @@
-"""A circuit breaker: whoever asks an engine that is known to be down is told so at once.
+"""Circuit breaker for a policy engine: while the engine is down, requests fail at once.
 
-It opens when several attempts in a row got no answer, for at least a second: requests that fail
-together within one restart of the engine prove nothing, and their retries outlast it. While it is
-open one question at a time goes through, and the first that is answered closes it. It asks about
-nothing: what a policy takes long for is one object, of whoever sent that, and no engine that is
-down. Who comes meanwhile waits for its outcome, half a second at most: an engine that is back has
-answered by then, one that hangs is not waited for by every review. There is no rest between
-questions: a refused connection costs nothing, and in a rest whoever is back goes unnoticed.
+It opens after several failed attempts in a row, for at least a second: requests that fail together
+within one restart of the engine prove nothing, and their retries outlast it. While it is open, one
+probe at a time is sent, and the first answer closes it. A probe has an empty input, since a review
+that takes a policy long depends on its object and does not show that the engine is down. Reviews
+that arrive meanwhile wait for the probe, half a second at most: an engine that is back answers
+within that, and one that hangs does not delay every review. There is no pause between probes: a
+refused connection is cheap, and a pause would delay the recovery.
 
-Any answer is an answer: a policy that fails on its input says that the engine lives. It is asked
-now and then, so that its state is known before the first review finds out, and often while it is
-down.
+Any answer closes it, also an evaluation error. The engine is probed periodically, so that its state
+is known before the first review, and more often while it is down.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ T = TypeVar("T")
 _FAILURES = 5
 _SILENCE = 1.0  # seconds
 _PATIENCE = 0.5  # seconds
-# The attempt that was under way when a review came may have begun before the engine was back, so
-# its failure alone does not deny; that of the next one does.
+# A probe that was under way when a review arrived may have begun before the engine was back, so its
+# failure alone does not deny the review; that of the next one does.
 _WAITS = 2
 
 
 class Breaker:
-    """What is known of one engine's being there."""
+    """Whether one engine is down."""
 
     def __init__(
         self,
@@ -49,12 +48,12 @@ class Breaker:
         clock: Callable[[], float] = time.monotonic,
         down: Gauge = metrics.admission_engine_down,
     ) -> None:
-        """`where` names the engine for whoever is denied; `down` is 1 while it is down."""
+        """`where` names the engine in denials; the gauge `down` is 1 while it is down."""
         self._down_gauge = down
         self._where = where
         self._clock = clock
         self._failures = 0  # since the last answer
-        self._since = 0.0  # the first of them was noticed
+        self._since = 0.0  # time of the first failure
         self._last: tuple[Why, str] = ("unreachable", where)
         self._trial: asyncio.Future[None] | None = None
         self.is_open = False
@@ -64,9 +63,9 @@ class Breaker:
         attempt: Callable[[], Awaitable[T]],
         probe: Callable[[], Awaitable[object]] | None = None,
     ) -> T:
-        """Make the attempt, or raise Failed at once where the engine is known to be down.
+        """Run the attempt; raise Failed at once while the engine is down.
 
-        `probe` finds out whether it still is, None: the attempt does. Raises what `attempt` raises.
+        `probe` tests whether it still is, None: the attempt does. Raises what `attempt` raises.
         """
         now, waits = asyncio.get_running_loop().time, 0
         end = now() + _PATIENCE
@@ -85,7 +84,7 @@ class Breaker:
         return await self._watched(attempt)
 
     async def _find_out(self, probe: Callable[[], Awaitable[object]]) -> None:
-        """Raise Failed where nobody answers; what else is wrong, the attempt itself is told."""
+        """Raise Failed if there is no answer; other errors are left to the attempt itself."""
         try:
             await self._try(probe)
         except SyncError:
@@ -109,7 +108,7 @@ class Breaker:
             self._failed(error.why, str(error))
             raise
         except asyncio.CancelledError:
-            # The review's own time was up: however long that was, there was no answer in it.
+            # The review's time-out: whatever its length, the engine did not answer within it.
             self._failed("timeout", f"{self._where}: no answer in time")
             raise
         except SyncError:
@@ -147,15 +146,15 @@ _DOWN_SECONDS = 0.5
 
 
 class Probed(Protocol):
-    """Whatever can tell whether its engine answers."""
+    """A client that can probe its engine."""
 
     @property
     def engine_is_down(self) -> bool:
-        """Whether it is known to be down."""
+        """Whether the engine is known to be down."""
         ...
 
     async def probe(self) -> None:
-        """Ask it. Raises SyncError."""
+        """Probe it. Raises SyncError."""
         ...
 
 
@@ -164,7 +163,7 @@ async def probing(
     report: Callable[[str | None], None],
     backoff: Callable[[float, float], Backoff] = Backoff,
 ) -> NoReturn:
-    """Tell `report` for ever why the engine gives no answers, or None while it does."""
+    """Probe for ever; call `report` with the reason of each failure, or None on success."""
     usual, down = (backoff(seconds, seconds) for seconds in (_USUAL_SECONDS, _DOWN_SECONDS))
     while True:
         try:

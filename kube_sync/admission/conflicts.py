@@ -1,11 +1,11 @@
-"""Which policies an evaluation error is about: modules, and the objects that hold them. Pure.
+"""Finds the policy modules, and the objects that contain them, behind an evaluation error. Pure.
 
-OPA names a module by its id, `<namespace>/<policy>/<key>`, behind the bundle's name where it came
-in one and with `.rego` behind a key that has none. For two values of one rule OPA 1.22 names both
-places in its message; an OPA that names one is helped with the modules that the webhook knows: the
-other value comes from a module of the same package that defines a rule of that name.
+OPA names a module by its id, `<namespace>/<policy>/<key>`, with the bundle's name as prefix if it
+came in one and with `.rego` appended to a key without it. For two values of one rule OPA 1.22 names
+both places in its message; for an OPA that names one, the other is searched in the modules that the
+webhook knows: those of the same package that define a rule of that name.
 
-Values are left out: they are made of what the policy reads.
+Values are left out: they contain data that the policy reads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HEAD = re.compile(r"(?:default\s+)?(?P<name>[A-Za-z_]\w*)")
 
 
 def told(error: OpaError, modules: Mapping[str, str]) -> str:
-    """Say in one line which policies failed and in which objects; `modules` are those known."""
+    """Describe in one line which policies failed and in which objects; `modules`: all known."""
     for cause in error.errors:
         if isinstance(cause, dict) and cause.get("code") == _CONFLICT:
             return _conflict(cause, modules)
@@ -45,7 +45,7 @@ def _conflict(cause: Mapping[str, object], modules: Mapping[str, str]) -> str:
 
 
 def _failure(error: OpaError, modules: Mapping[str, str]) -> str:
-    """Return OPA's account of the first cause, with the policy it lies in."""
+    """Return OPA's message for the first cause, with the policy that contains it."""
     cause = error.errors[0] if error.errors else None
     located = _located(cause) if isinstance(cause, dict) else []
     held = "".join(f" ({_named(_id_of(file, modules), row, modules)})" for file, row in located)
@@ -61,7 +61,7 @@ def _located(cause: Mapping[str, object]) -> list[tuple[str, int]]:
 
 
 def _id_of(file: str, modules: Mapping[str, str]) -> str:
-    """Return the id of the module that OPA calls `file`; its own name where none is known."""
+    """Return the id of the module that OPA calls `file`, or `file` if it is not known."""
     parts = file.strip("/").split("/")
     for start in range(max(0, len(parts) - 2)):
         name = "/".join(parts[start:])
@@ -86,7 +86,7 @@ def _others(module: str, row: int, modules: Mapping[str, str]) -> Iterator[str]:
 
 def _named(module: str, row: int, modules: Mapping[str, str]) -> str:
     where = f" row {row}" if row else ""
-    if module not in modules:  # nobody's: OPA was started with it
+    if module not in modules:  # OPA was started with it
         return f"{module}{where}"
     namespace, name, key = module.split("/", 2)
     return f"{key}{where} of {called(ObjectKey(namespace, name))}"

@@ -1,9 +1,9 @@
-"""Ask the policy engine about one review, and decide what its silence means.
+"""Asks the policy engine for the decision on a review, with retries; fails closed.
 
-Fails closed as soon as a policy may exist: undefined, malformed, an error, a time-out all deny,
-each with its own reason. Where no policy exists, everything is admitted and nobody is asked.
+If a policy may exist, an undefined or malformed decision, an error and a time-out all deny, each
+with its own reason. If no policy exists, everything is admitted without asking.
 
-What may pass is tried again while time and attempts are left; an engine that is known to be down
+Retriable failures are retried while time and attempts are left; an engine that is known to be down
 is not waited for (`breaker`).
 """
 
@@ -49,24 +49,24 @@ _ADVICE: Mapping[Why, str] = {
 
 
 class Engine(Protocol):
-    """Whatever answers the design's REST call."""
+    """A client of a policy engine."""
 
     @property
     def where(self) -> str:
-        """The engine and what it is asked, for whoever is denied."""
+        """The engine and the decision, for denials."""
         ...
 
     async def ask(self, review: Review, resource: msgspec.Raw) -> Answer:
-        """Ask once. Raises Failed, or Passing where another attempt may be answered."""
+        """Ask once. Raises Failed, or Passing if a retry may succeed."""
         ...
 
     async def probe(self) -> None:
-        """Ask about nothing, to see whether anybody answers. Raises Failed and Passing."""
+        """Send an empty input to see whether the engine answers. Raises Failed and Passing."""
         ...
 
 
 class Gate(Protocol):
-    """Whether there may be policies at all."""
+    """Whether policies may exist."""
 
     @property
     def policy_may_exist(self) -> bool:
@@ -74,16 +74,16 @@ class Gate(Protocol):
         ...
 
     def modules(self) -> Mapping[str, str]:
-        """Return the modules that may be at fault, source by id."""
+        """Return the modules that may have failed, source by id."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionReference:
-    """What a verdict can be found by in the records of webhook and engine."""
+    """Ids by which logs of webhook and engine show a verdict."""
 
     decision_id: str = ""  # the engine's own, else the review's uid
-    policies: str = ""  # the policies in force when it was made; "" where the engine does not say
+    policies: str = ""  # the policies in force when it was made; "" if not reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +93,13 @@ class Admitted:
     decision: Decision
     asked: DecisionReference = DecisionReference()
     patch: tuple[Operation, ...] = ()
-    ruled: bool = False  # by a built-in system, and not for want of any policy
+    ruled: bool = False  # by a built-in system, and not because no policy exists
     reasons: tuple[str, ...] = ()  # for the patch, from a system that explains
 
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The policy refuses the resource."""
+    """The policy denies the resource."""
 
     reasons: tuple[str, ...]
     asked: DecisionReference = DecisionReference()
@@ -108,7 +108,7 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class Undecidable:
-    """There may be a policy, and it gave no usable decision; `reason` is one line for the user."""
+    """A policy may exist, and there is no usable decision; `reason` is one line for the user."""
 
     reason: str
     why: Why
@@ -124,7 +124,7 @@ def _as_sent(review: Review) -> msgspec.Raw:
 
 
 def placement(answer: bytes, read: ReadDecision = parse_decision) -> Admitted | Denied:
-    """Read a placement decision, by `read`. Raises Undecided."""
+    """Parse a placement decision with `read`. Raises Undecided."""
     decision = read(answer)
     if decision.errors:
         return Denied(decision.errors, warnings=decision.warnings)
@@ -132,12 +132,12 @@ def placement(answer: bytes, read: ReadDecision = parse_decision) -> Admitted | 
 
 
 def waits(first: float = _FIRST_WAIT) -> Callable[[], Backoff]:
-    """Return what makes the waits between the attempts at one review; `first` is in seconds."""
+    """Return a factory of the back-off between attempts at one review; `first` is in seconds."""
     return lambda: Backoff(first, max(first, _LONGEST_WAIT))
 
 
 class DecisionClient:
-    """One engine, the policies that may exist, and what is known of the engine's being there."""
+    """Decides reviews with one engine and its circuit breaker, if a policy may exist."""
 
     def __init__(
         self,
@@ -151,9 +151,9 @@ class DecisionClient:
         down: Gauge = metrics.admission_engine_down,
         breaker: Breaker | None = None,
     ) -> None:
-        """`view` returns the resource as the policy is to see it, `read` what was decided.
+        """`view` returns the resource as the policy's input, `read` parses the decision.
 
-        A `breaker` is another judge's, who asks the same engine.
+        Pass a `breaker` to share that of another client of the same engine.
         """
         self._decided = read
         self._engine = engine
@@ -164,7 +164,7 @@ class DecisionClient:
         self.breaker = breaker or Breaker(engine.where, down=down)
 
     async def verdict(self, review: Review, seconds: float, *, always: bool = False) -> Verdict:
-        """Decide within `seconds`, `always` or where a policy may exist; never raises."""
+        """Decide within `seconds`, `always` or only if a policy may exist; never raises."""
         asked = DecisionReference(review.uid)
         if not always and not self._gate.policy_may_exist:
             return Admitted(Decision(), asked)
@@ -178,7 +178,7 @@ class DecisionClient:
             return _undecidable(str(error), error.why, asked)
 
     async def probe(self) -> None:
-        """See whether the engine answers; reviews know it from then on. Raises Failed, Passing."""
+        """Probe the engine; reviews use the result. Raises Failed, Passing."""
         await self.breaker.run(self._engine.probe)
 
     @property
@@ -198,7 +198,7 @@ class DecisionClient:
             raise Failed(msg, failures[-1].why if failures else "timeout") from error
 
     async def _answer(self, review: Review, failures: list[Passing], end: float) -> Answer:
-        """Ask until there is an answer; what went wrong meanwhile is left in `failures`.
+        """Retry until there is an answer; failures are appended to `failures`.
 
         `end` is when the review's time is up, by the loop's clock.
         """
@@ -211,7 +211,7 @@ class DecisionClient:
                 )
             except Passing as error:
                 failures.append(error)
-                # Whoever is to come back after the review is over need not be waited for.
+                # No wait for a Retry-After that is later than the end of the review.
                 if len(failures) == self._attempts or now() + (error.retry_after or 0.0) >= end:
                     raise
                 await backoff.wait(error.retry_after)

@@ -1,10 +1,9 @@
-"""Denials as Events, about an object that is there, since an Event is looked up by its object.
+"""Records denials as Events about an existing object, since Events are looked up by their object.
 
-An update is told about the object itself. What was to be created is not there: it is told about
-its controller, which people look at when nothing comes, or else about its namespace. Nothing of
-the object goes into an Event but names, and of these no more than a name may be long: nobody has
-checked them yet. A dry run leaves no trace, as the registration promises (`sideEffects:
-NoneOnDryRun`).
+A denied update gets an Event about the object itself. A denied create has no object: its Event is
+about its controller, where people look for the cause, or else about its namespace. Of the object an
+Event contains names only, cut to the length of a name: they are not validated yet. A dry run writes
+no Event, as the registration declares (`sideEffects: NoneOnDryRun`).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from kube_sync.kube.eventrecorder import EventRecorder
 from kube_sync.kube.events import Occurrence, Reference, cut
 
 _NAMESPACE = ("v1", "Namespace")
-_LONG = 253  # bytes; the longest name that there is (RFC 1123, a DNS subdomain)
+_LONG = 253  # bytes; the length limit of a name (RFC 1123, a DNS subdomain)
 
 
 class _Owner(msgspec.Struct, rename="camel"):
@@ -41,9 +40,9 @@ class _Object(msgspec.Struct):
 
 
 def occurrence(review: Review, outcome: str, reason: str, about: str = "Placement") -> Occurrence:
-    """Return the Event for a denial; `reason` is what whoever asked was told.
+    """Return the Event for a denial; `reason` is the message that the client gets.
 
-    `about` is what was decided, as the first word of the Event's own reason.
+    `about`: the subject of the decision, the first word of the Event's reason.
     """
     metadata = _metadata(review)
     namespace = _inside(review)
@@ -53,7 +52,7 @@ def occurrence(review: Review, outcome: str, reason: str, about: str = "Placemen
     regarding = Reference(kind.api_version, kind.kind, namespace, name, metadata.uid[:_LONG])
     note = reason
     if review.operation == "CREATE":
-        # Its uid, if any, is that of no object: the API server gives it one when it is stored.
+        # Without a uid: the API server assigns it when the object is stored.
         asked = Reference(kind.api_version, kind.kind, namespace, name)
         regarding = _instead(metadata, namespace) or asked
         related = asked if regarding != asked and name else None
@@ -64,10 +63,10 @@ def occurrence(review: Review, outcome: str, reason: str, about: str = "Placemen
 
 
 def _instead(metadata: _Metadata, namespace: str) -> Reference | None:
-    """Return who is told of what is not there: its controller, its namespace, or nobody else.
+    """Return the object for the Event of a denied create: its controller, its namespace, or None.
 
-    Whoever asks may name any owner, so an Event about one never leaves the namespace that they may
-    write to: a Node, which lies in none, is not told.
+    A client may name any owner, so an Event about one is always in the namespace of the request: a
+    Node, which is cluster-scoped, gets none.
     """
     for owner in metadata.owner_references or ():
         if owner.controller and namespace and (owner.api_version, owner.kind) != ("v1", "Node"):
@@ -82,7 +81,7 @@ def _instead(metadata: _Metadata, namespace: str) -> Reference | None:
 
 
 def _inside(review: Review) -> str:
-    """Return the namespace that the object lies in: none for a Namespace, whatever is said."""
+    """Return the namespace of the object: none for a Namespace, whatever the request says."""
     about = (review.kind.api_version, review.kind.kind)
     return "" if about == _NAMESPACE else review.namespace
 
@@ -90,7 +89,7 @@ def _inside(review: Review) -> str:
 def _metadata(review: Review) -> _Metadata:
     try:
         return msgspec.json.decode(review.object, type=_Object).metadata
-    except NO_JSON:  # a policy may refuse what is no object of Kubernetes, too
+    except NO_JSON:  # a policy may deny what is no Kubernetes object, too
         return _Metadata()
 
 
@@ -102,15 +101,15 @@ CONTROLLER = "kube-sync.io/admission"
 
 
 class Denials:
-    """Whoever denies tells it here."""
+    """Records denials as Events."""
 
     def __init__(self, recorder: EventRecorder, about: str = "Placement") -> None:
-        """`about` is what is denied, as the first word of the Events' reasons."""
+        """`about`: the subject of the decisions, the first word of the Events' reasons."""
         self._about = about
         self._recorder = recorder
 
     def denied(self, review: Review, outcome: str, reason: str) -> None:
-        """Note that a request was refused, and why; never waits, never raises."""
+        """Record a denied request and the reason; never waits, never raises."""
         if not review.dry_run:
             found = occurrence(review, outcome, reason, self._about)
             self._recorder.occurred(found, review.namespace)

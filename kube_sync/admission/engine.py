@@ -1,9 +1,8 @@
-"""One attempt at a decision: a POST to whatever answers the REST call, OPA or another engine.
+"""HTTP client of a policy engine, OPA or another one: one POST for one decision.
 
-Keeps true: an attempt has a time limit, no aiohttp error leaves this module, and every answer that
-is no decision raises by what to do next (`failures`). The connections are kept and used again.
-Does not know: whether to try again (`judge`), or whether the engine is known to be down
-(`breaker`).
+Invariant: an attempt has a time limit, no aiohttp error leaves this module, and every answer
+without a decision raises an error by what to do next (`failures`). Connections are kept and reused.
+Retries are those of `decision_client`; `breaker` knows whether the engine is down.
 """
 
 from __future__ import annotations
@@ -51,20 +50,20 @@ class EngineClient:
         self._timeout = aiohttp.ClientTimeout(total=target.timeout_seconds)
 
     async def ask(self, review: Review, resource: msgspec.Raw) -> Answer:
-        """Ask once for the decision on a resource, as the policy is to see it.
+        """Ask once for the decision on a resource, as the policy's input.
 
-        Raises Failed, or Passing where another attempt may be answered.
+        Raises Failed, or Passing if a retry may succeed.
         """
         body = self._target.dialect.ask(review, resource)
         return await self.counted(self._attempt(self._url, body))
 
     async def attempt(self, review: Review, resource: msgspec.Raw, url: str) -> Answer:
-        """Ask at another URL, and count nothing. Raises Failed and Passing, as `ask` does."""
+        """Ask at another URL without counting. Raises Failed and Passing, as `ask` does."""
         body = self._target.dialect.ask(review, resource)
         return await self._attempt(_with_provenance(self._target, url), body)
 
     async def probe(self) -> None:
-        """Ask about nothing; a policy that decides nothing of it has answered too.
+        """Send an empty input; an undefined decision is an answer too.
 
         Raises Failed and Passing, as `ask` does.
         """
@@ -75,7 +74,7 @@ class EngineClient:
                 raise
 
     async def counted(self, attempt: Awaitable[Answer]) -> Answer:
-        """Return what comes of an attempt, and count it."""
+        """Await an attempt and count its result."""
         try:
             answer = await attempt
         except (Failed, Passing) as error:
@@ -100,7 +99,7 @@ class EngineClient:
     async def _post(self, url: str, body: bytes) -> tuple[int, bytes, Mapping[str, str]]:
         try:
             headers = self._headers()
-        except Misconfigured as error:  # the token file is gone: it may be back for the next review
+        except Misconfigured as error:  # token file missing: the next review retries
             msg = f"{self.where}: {error}"
             raise Failed(msg, "unauthorized") from error
         try:
@@ -128,7 +127,7 @@ class EngineClient:
         if status == 500 and error.code == "internal_error" and error.errors:  # noqa: PLR2004
             return Evaluation(message, error)
         if status in _BUSY:
-            # What a proxy says of an engine that is away counts as no answer of it.
+            # A proxy's error for an engine that is down counts as no answer.
             kind = Passing if status == 429 else NoAnswer  # noqa: PLR2004
             return kind(message, "overloaded", _seconds(headers.get("Retry-After", "")))
         if status >= 500 and status not in _NEVER:  # noqa: PLR2004
@@ -136,7 +135,7 @@ class EngineClient:
         return Failed(message, "rejected")
 
     def undefined(self, status: int | None = None) -> Failed:
-        """Return the error that nothing is decided."""
+        """Return the error of an undefined decision."""
         said = f" ({status})" if status else ""
         return Failed(f"{self.where}: the decision is undefined{said}", "undefined")
 
@@ -160,12 +159,12 @@ def _authorization(target: Target) -> Callable[[], dict[str, str]]:
         fixed = {"Authorization": f"Bearer {target.token}"}
         return lambda: fixed
     token = TokenFile(target.token_file)
-    token.current()  # wrong now: say so and exit
+    token.current()  # fail at start if it is invalid
     return token.headers
 
 
 def _with_provenance(target: Target, url: str) -> str:
-    """Let OPA say in the same answer of which bundles it came; other engines take no notice."""
+    """Ask OPA for the revisions of its bundles in the answer; other engines ignore it."""
     joint = "&" if "?" in url else "?"
     return url + (f"{joint}provenance=true" if target.dialect.provenance else "")
 
@@ -179,5 +178,5 @@ def _account(body: bytes) -> OpaError:
 
 
 def _seconds(text: str) -> float | None:
-    """Read Retry-After; a date is left to the back-off (RFC 9110, section 10.2.3)."""
+    """Parse Retry-After; a date is ignored for the back-off (RFC 9110, section 10.2.3)."""
     return float(text) if text.isascii() and text.isdigit() else None

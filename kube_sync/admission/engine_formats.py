@@ -1,4 +1,4 @@
-"""How an engine is asked and how it answers: four dialects of one REST call. Pure.
+"""Request and response formats of policy engines: four dialects of one REST call. Pure.
 
 | dialect | body of the POST | answer | undefined |
 |---|---|---|---|
@@ -7,8 +7,8 @@
 | review | `{"input": REQUEST}`, the AdmissionReview's own | as v1 | as v1 |
 | annotations | as v1 | `{"result": ANNOTATIONS}` | as v1 |
 
-(OPA REST API, "Data API".) OBJECT is the resource as the policy is to see it; in REQUEST both
-`object` and `oldObject` are.
+(OPA REST API, "Data API".) OBJECT is the resource as the policy is to see it; so are
+`object` and `oldObject` in REQUEST.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from kube_sync.errors import NO_JSON
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A decision as JSON, and what the engine says of how it came about ("" where it does not)."""
+    """A decision as JSON, with the engine's decision id and policies ("" if not reported)."""
 
     decision: bytes
     decision_id: str = ""
-    policies: str = ""  # `<bundle>=<revision>` of each bundle that has one, with commas between
+    policies: str = ""  # `<bundle>=<revision>` of each bundle that has one, separated by commas
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How to write a question and read its answer."""
+    """How a request is encoded and its answer decoded."""
 
     prefix: str  # of the URL's path, before that of the decision
     ask: Callable[[Review, msgspec.Raw], bytes]  # the body of the POST
     read: Callable[[bytes], Answer | None]  # None: undefined; raises Failed
-    empty: bytes  # a question about nothing, to see whether anybody answers
-    # v0 answers with the bare document: there is no place for anything beside it.
+    empty: bytes  # an empty request for probes
+    # v0 answers with the bare document, without room for provenance.
     provenance: bool = True
 
 
@@ -119,7 +119,7 @@ def _revisions(provenance: msgspec.Raw) -> str:
     try:
         bundles = _provenances.decode(provenance).bundles if bytes(provenance) else None
     except NO_JSON:
-        return ""  # of another engine: nothing that decides depends on it
+        return ""  # from another engine: no decision depends on it
     named = sorted((bundles or {}).items())
     return ",".join(f"{name}={bundle.revision}" for name, bundle in named if bundle.revision)
 
@@ -132,5 +132,5 @@ DIALECTS: Mapping[str, Dialect] = {
     "review": replace(_V1, ask=_ask_review),
     "annotations": replace(_V1, read=_read_annotations),
 }
-# As it was sent, byte by byte: for rules that know of no note of what was asked for.
+# As it was sent, byte by byte: for rules that do not know the record of requested values.
 REQUEST = replace(_V1, ask=_ask_request)

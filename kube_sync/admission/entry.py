@@ -1,7 +1,7 @@
-"""An engine that is asked at a canary's entry, where there may be a canary.
+"""Client of a policy engine that asks the canary's entry point while a canary may exist.
 
-Keeps true: what the side of an object decides is its decision, and so is that it decides nothing;
-where OPA has no entry, the engine is asked in the usual way.
+Invariant: the decision of the object's side (canary or stable) is used, also if it is undefined; if
+OPA has no entry point, the engine is asked in the usual way.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from kube_sync.opa.entry import entered
 
 
 class _NoEntry(Exception):
-    """OPA has no canary's entry."""
+    """OPA has no entry point of a canary."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntryClient:
-    """Asks at the entry while `canary` tells that there may be one, else the engine itself."""
+    """Asks the entry point while `canary` returns that there may be one, else the engine itself."""
 
     engine: EngineClient
     entry: str
@@ -34,18 +34,18 @@ class EntryClient:
 
     @property
     def where(self) -> str:
-        """The engine and what it is asked."""
+        """The engine and the decision."""
         return self.engine.where
 
     async def ask(self, review: Review, resource: msgspec.Raw) -> Answer:
-        """Ask once for what the object's side decides. Raises Failed and Passing."""
+        """Ask once for the decision of the object's side. Raises Failed and Passing."""
         if self.canary():
             with suppress(_NoEntry):
                 return await self.engine.counted(self._entered(review, resource))
         return await self.engine.ask(review, resource)
 
     async def probe(self) -> None:
-        """Ask the engine about nothing. Raises Failed and Passing."""
+        """Probe the engine. Raises Failed and Passing."""
         await self.engine.probe()
 
     async def _entered(self, review: Review, resource: msgspec.Raw) -> Answer:
@@ -67,9 +67,9 @@ class EntryClient:
 async def entry_client(
     target: Target, canary: Callable[[], bool]
 ) -> AsyncGenerator[EngineClient | EntryClient]:
-    """Yield a client of the configured engine, and of its entry if it has one.
+    """Yield a client of the configured engine, and of its entry point if it has one.
 
-    Raises Misconfigured. `canary` tells whether there may be a canary.
+    Raises Misconfigured. `canary` returns whether a canary may exist.
     """
     async with engine_client(target) as engine:
         yield engine if target.entry is None else EntryClient(engine, target.entry, canary)

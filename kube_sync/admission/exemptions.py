@@ -1,10 +1,10 @@
-"""What the webhook must never stand in the way of: what it takes to mend a policy, or itself.
+"""Requests that the webhook must never block: those needed to repair a policy, or the webhook.
 
-Rules of a webhook cannot leave anything out, and an administrator may have written `*` for its
-resources: so conditions in CEL (admissionregistration/v1, matchConditions) leave out Leases and
-Events and, where labels make ConfigMaps policy, those that carry such a label, before or after.
-An expression that fails would refuse the request: each of these reads an object only where it is
-known to have what is read.
+Rules of a webhook cannot exclude resources, and an administrator may have written `*` for them: so
+conditions in CEL (admissionregistration/v1, matchConditions) exclude Leases and Events and, if
+labels make ConfigMaps policy, those with such a label, before or after the request. An expression
+that fails would deny the request: each of these reads an object only if it is known to have the
+field.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _NOT_LEASES_NOR_EVENTS = (
     " && !(request.resource.group in ['', 'events.k8s.io']"
     " && request.resource.resource == 'events')"
 )
-# A kubelet's report of a pod that runs already, from a file on its node; nobody but a node may make
-# one (NodeRestriction), and to refuse it hides the pod.
+# A kubelet's report of a pod that already runs, from a file on its node; only a node may create one
+# (NodeRestriction), and a denial hides the pod.
 _NOT_MIRRORS = (
     "!(request.resource.group == '' && request.resource.resource == 'pods'"
     " && has(request.userInfo.groups) && 'system:nodes' in request.userInfo.groups"
     " && object != null && has(object.metadata.annotations)"
     " && 'kubernetes.io/config.mirror' in object.metadata.annotations)"
 )
-# Asked of the API server and never stored; a binding is the scheduler's.
+# Requests that are never stored; a binding is the scheduler's.
 _NOT_QUESTIONS = (
     "!(request.resource.group in ['authorization.k8s.io', 'authentication.k8s.io']"
     " || (request.resource.group == '' && request.resource.resource == 'bindings'))"
@@ -43,14 +43,14 @@ _NOT_QUESTIONS = (
 
 
 def _same(field: str) -> str:
-    """Return the condition that a field, which may be absent, is as it was stored."""
+    """Return the CEL condition that a field, which may be absent, is unchanged."""
     new, old = (f"(has({o}.{field}) ? {o}.{field} : null)" for o in ("object", "oldObject"))
     return f"{new} == {old}"
 
 
 _SAME_LABELS_AND_ANNOTATIONS = f"{_same('metadata.labels')} && {_same('metadata.annotations')}"
-# Nothing holds up a finalizer that is removed. By the stored object, since the author of the new
-# one may claim to be deleted; and only where nothing that is judged changes with it.
+# The removal of a finalizer is never blocked. By the stored object, since the author of the new one
+# may claim to be deleted; and only if nothing that policies decide on changes with it.
 _NOT_BEING_DELETED = (
     "!(request.operation == 'UPDATE' && oldObject != null && object != null"
     " && has(oldObject.metadata.deletionTimestamp)"
@@ -62,8 +62,8 @@ _NOT_SAME_METADATA = (
     "!(has(request.subResource) && request.subResource == 'status'"
     f" && oldObject != null && object != null && {_SAME_LABELS_AND_ANNOTATIONS})"
 )
-# Labels, finalizers: nothing that is about where a pod runs. A finalizer that could not be removed
-# while nobody answers would keep its pod for ever. Of a DaemonSet, the template is looked at.
+# Labels, finalizers: nothing about where a pod runs. A finalizer that could not be removed while
+# the engine is down would keep its pod for ever. Of a DaemonSet, the template is compared.
 _NOT_SAME_SPEC = (
     "!(request.resource.group == '' && request.resource.resource == 'pods'"
     " && request.operation == 'UPDATE' && object.spec == oldObject.spec)"
@@ -73,9 +73,9 @@ _NOT_SAME_SPEC = (
 
 
 def left_out_namespaces(settings: Settings) -> tuple[str, ...]:
-    """Return the namespaces whose objects are never asked about.
+    """Return the namespaces that are excluded from placement decisions.
 
-    Namespaces of labelled policies are not among them: workloads may live there too.
+    Namespaces of labelled policies are not among them: they may contain workloads too.
     """
     names = ("kube-system", settings.coordination.namespace, *settings.policies.namespaces)
     return tuple(dict.fromkeys(names))
@@ -93,14 +93,14 @@ def left_out_conditions(settings: Settings) -> dict[str, str | None]:
 
 
 def left_out_of_systems(settings: Settings) -> tuple[str, ...]:
-    """Return the namespaces about whose objects no built-in system is asked."""
+    """Return the namespaces that are excluded from built-in systems."""
     return exempt_namespaces(settings)
 
 
 def conditions_of(system: System, *, changing: bool) -> dict[str, str | None]:
-    """Return a built-in system's conditions by name, for what may still be `changing` or not.
+    """Return a built-in system's conditions by name, for the mutating webhook (`changing`) or not.
 
-    Policies that judge every kind of object leave out what would lock their administrator out.
+    Systems that decide on every kind of object exclude what would lock their administrator out.
     """
     found: dict[str, str | None] = {
         LEASES_AND_EVENTS: _NOT_LEASES_NOR_EVENTS,
@@ -146,5 +146,5 @@ def _not_labelled(labelled: Labelled) -> str:
 
 
 def _text(value: str) -> str:
-    """Return a string as CEL writes it: JSON's escapes are among its own."""
+    """Return a string literal of CEL, which accepts JSON's escapes."""
     return msgspec.json.encode(value).decode()

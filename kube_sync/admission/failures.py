@@ -1,11 +1,11 @@
-"""Why an engine gave no usable decision: a closed set of words, and errors by what to do next.
+"""Errors of a policy engine without a usable decision, by what to do next; a closed set of causes.
 
 Undecided
-└── Failed        asking again gives none either
-    └── Evaluation    the policy itself failed; OPA's account of it is kept
+└── Failed        a retry fails too
+    └── Evaluation    the policy itself failed; contains OPA's error
 Retriable
-└── Passing       this attempt failed, the next one may not
-    └── NoAnswer      nobody answered at all: what a circuit breaker counts
+└── Passing       this attempt failed, a retry may succeed
+    └── NoAnswer      no answer at all: counted by the circuit breaker
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from kube_sync.errors import Retriable, Undecided
 from kube_sync.opa.client import OpaError
 
 Why = Literal[
-    "undefined",  # no answer to this question: no such rule, or none that holds
-    "malformed",  # an answer that means nothing
+    "undefined",  # no such rule, or none that holds for this input
+    "malformed",  # an answer of another shape
     "evaluation-error",  # the policy failed on this input
-    "timeout",  # nobody answered in time
-    "unauthorized",  # 401 or 403, or no token to show
+    "timeout",  # no answer in time
+    "unauthorized",  # 401 or 403, or no token to send
     "unreachable",  # no connection, or one that broke
     "overloaded",  # 429, 502, 503, 504
-    "failing",  # any other 5xx that may pass
+    "failing",  # any other 5xx that a retry may pass
     "rejected",  # any other status that is no success
 ]
 
 
 class Failed(Undecided):
-    """No usable decision, and asking again gives none either."""
+    """No usable decision, and a retry fails too."""
 
     def __init__(self, message: str, why: Why) -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ class Failed(Undecided):
 
 
 class Evaluation(Failed):
-    """The policy failed on this input; `error` is OPA's own account."""
+    """The policy failed on this input; `error` is OPA's own."""
 
     def __init__(self, message: str, error: OpaError) -> None:
         super().__init__(message, "evaluation-error")
@@ -45,7 +45,7 @@ class Evaluation(Failed):
 
 
 class Passing(Retriable):
-    """No decision this time; the same question may be answered later."""
+    """No decision this time; a retry may succeed."""
 
     def __init__(self, message: str, why: Why, retry_after: float | None = None) -> None:
         super().__init__(message, retry_after)
@@ -53,4 +53,4 @@ class Passing(Retriable):
 
 
 class NoAnswer(Passing):
-    """Nobody answered: the connection failed or broke, or the time was up."""
+    """No answer: the connection failed or broke, or the time was up."""

@@ -1,9 +1,9 @@
-"""What a placement decision means on the fleet as it is: who is warned, and what is kept. Pure.
+"""Compares a placement decision with the clusters of the fleet: warnings, kept placements. Pure.
 
-A name that the fleet does not have is a warning to whoever sends the object. A workload that is
-there keeps the placement that it has where the new one fits no cluster, as it does where that is
-empty: unless the policy says `evict: true`, an update must not empty what the remediator leaves
-alone. Where it is not known which clusters there are, nothing is compared.
+A cluster name that the fleet does not have causes a warning in the response. An existing workload
+keeps its placement if the new one matches no cluster, as if it were empty: unless the policy says
+`evict: true`, an update must not empty what the remediator would not. Without an inventory nothing
+is compared.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Fleet = Callable[[], Inventory | None]
 
 
 class Decider(Protocol):
-    """Whoever decides on reviews."""
+    """Decides reviews."""
 
     async def verdict(self, review: Review, seconds: float) -> Verdict:
         """Decide within so many seconds; never raises."""
@@ -32,10 +32,10 @@ class Decider(Protocol):
 
 
 class FleetDecider:
-    """Decides as another judge does, and compares what that places with the fleet."""
+    """Decides with another decider, and compares the placement with the fleet."""
 
     def __init__(self, judge: Decider, placements: Placements, fleet: Fleet) -> None:
-        """`fleet` returns the clusters that there are, None where that is not known."""
+        """`fleet` returns the inventory of clusters, None if it is not known."""
         self._judge = judge
         self._placements = placements
         self._fleet = fleet
@@ -54,7 +54,7 @@ class FleetDecider:
 def compared(
     review: Review, decision: Decision, placements: Placements, inventory: Inventory
 ) -> Decision:
-    """Return a decision with what the fleet says of it: warnings, and placements that are kept."""
+    """Return the decision with warnings about the fleet, and with placements that are kept."""
     old = review.old_annotations or {}
     changed = _changed(placements, old, decision.annotations)
     keeps = review.operation == "UPDATE" and not decision.evict
@@ -71,7 +71,7 @@ def compared(
 def _changed(
     placements: Placements, old: Mapping[str, str], decided: Mapping[str, str]
 ) -> dict[str, Clusters]:
-    """Return the placements that are decided to be others than they are."""
+    """Return the decided placements that differ from the present ones."""
     before = placements.read(old)
     return {
         key: clusters

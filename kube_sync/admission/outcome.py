@@ -1,8 +1,8 @@
-"""What became of a review, as what the API server is told and what is told of it. Pure.
+"""Turns the verdict on a review into a response, and into what is logged and recorded. Pure.
 
-One function for placement, one for the built-in policy systems: a system patches while an object
-is changed (`/admit/…`), and where it is checked afterwards (`/validate/…`) refuses one that has
-lost what the system had put in.
+One function for placement, one for the built-in policy systems: a system patches at the mutating
+webhook (`/admit/…`), and at the validating one (`/validate/…`) denies an object that has lost what
+the system had set.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from kube_sync.decisions.sealing import Seals
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a review, and the AdmissionReview that says so."""
+    """The result of a review: its name, the AdmissionReview response, and what to log."""
 
     name: str
     body: bytes
-    refusal: str | None = None  # what whoever is refused reads
+    refusal: str | None = None  # the message of a denial
     told: Mapping[str, str] = field(default_factory=dict)  # in the log, beside the name
 
 
@@ -33,7 +33,7 @@ Read = Callable[[Review, Verdict], Outcome]
 
 
 def placed(review: Review, verdict: Verdict, settings: Admission, seals: Seals) -> Outcome:
-    """Return what becomes of a review by what the placement policy says."""
+    """Return the outcome of a review by the verdict of the placement policy."""
     match verdict:
         case Admitted() if review.subresource:
             return _status(review, settings)
@@ -51,10 +51,10 @@ def placed(review: Review, verdict: Verdict, settings: Admission, seals: Seals) 
 
 
 def still_placed(review: Review, verdict: Verdict, settings: Admission, seals: Seals) -> Outcome:
-    """Return what becomes of an object that is about to be stored.
+    """Return the outcome for an object at the validating webhook.
 
-    It is refused where another webhook has changed what the first pass, or the stored object before
-    a status write, says of its placement.
+    It is denied if another webhook has changed what the mutating webhook, or the stored object
+    before a status write, has for its placement.
     """
     match verdict:
         case Admitted() if review.subresource:
@@ -72,7 +72,7 @@ def still_placed(review: Review, verdict: Verdict, settings: Admission, seals: S
 
 
 def _status(review: Review, settings: Admission) -> Outcome:
-    """Put back what a status write changes of ours, or refuse it."""
+    """Restore our annotations that a status write changes, or deny it."""
     found = changed(review)
     notices = [f"annotation {key}: no status write changes it, it is kept" for key in found]
     if not found or settings.owned == "restore":
@@ -82,7 +82,7 @@ def _status(review: Review, settings: Admission) -> Outcome:
 
 
 def ruled(review: Review, verdict: Verdict, kind: str, *, patches: bool) -> Outcome:
-    """Return what becomes of a review by what a system says whose policies are of this `kind`."""
+    """Return the outcome of a review by the verdict of a system with policies of this `kind`."""
     match verdict:
         case Admitted(patch=patch) if patches or not patch:
             return Outcome("admitted", admit(review, patch))

@@ -1,9 +1,9 @@
-"""What is asked about a pod, as a digest of all that the rules of scheduling look at. Pure.
+"""Digest of all fields of a pod that scheduling rules read, the key for shared verdicts. Pure.
 
-Keeps true: two pods of which the rules could say different things ask different questions: who
-sends it, its namespace, its labels, the DaemonSet that makes it, and of its spec what says how it
-is scheduled, which account runs it and which resources it requests. Pods made of one template ask
-the same, although the API server gives each a volume with a name of its own.
+Invariant: two pods for which the rules could decide differently have different digests. It covers
+the user, the namespace, the labels, the owning DaemonSet, and of the spec what says how the pod is
+scheduled, its service account and the resources it requests. Pods of one template have the same
+digest, although the API server gives each a volume with a name of its own.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ READ: Final = (
     "serviceAccountName",
     "tolerations",
 )
-# Made by the API server of the class's name, between its two questions about a pod; a patch that
-# changes the name has to take them out.
+# Resolved by the API server from the class's name, between the mutating and the validating webhook;
+# a patch that changes the name has to remove them.
 RESOLVED: Final = ("priority", "preemptionPolicy")
 
 
@@ -47,10 +47,10 @@ class _Request(msgspec.Struct, rename="camel"):
 def question(
     review: Review, patch: Iterable[Operation] = (), *, resolved: bool = True
 ) -> bytes | None:
-    """Return what stands for the question about a pod with a patch in it.
+    """Return the digest of a pod with a patch applied.
 
-    With or without what was `resolved` of its priority class. None for all but the creation of a
-    pod, and where it cannot be told.
+    With or without the fields `resolved` from its priority class. None for all but the creation of
+    a pod, and if the pod cannot be decoded.
     """
     kind = review.kind
     if review.operation != "CREATE" or review.subresource or (kind.group, kind.kind) != ("", "Pod"):
@@ -71,7 +71,7 @@ def question(
 
 
 def _daemonset(metadata: dict[str, Any]) -> list[Any]:
-    """Return who owns the pod, where that is a DaemonSet: its template is judged as well."""
+    """Return the owners of a pod that are DaemonSets: rules read their templates too."""
     owners = metadata.get("ownerReferences")
     if not isinstance(owners, list):
         return []

@@ -1,9 +1,8 @@
-"""Which reviews have to be decided where policies are for their own namespace alone.
+"""Decides reviews only in namespaces with policies, for systems with namespaced policies.
 
-Keeps true: an object in a namespace without policies costs one lookup, and whether OPA is there
-does not matter to it; where a policy may exist whatever cannot be decided is denied. What is to be
-decided without any policy (the quality of service of pods) is, but refuses nothing for want of an
-answer, and is not waited for any longer than it takes.
+Invariant: an object in a namespace without policies costs one lookup and does not depend on OPA; if
+a policy may exist, an undecidable review is denied. What is decided without any policy (the quality
+of service of pods) fails open there, with a short time-out.
 """
 
 from __future__ import annotations
@@ -20,50 +19,50 @@ from kube_sync.decisions.decision import Decision
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-_PATIENCE = 1.0  # seconds, for what nobody's policy demands
+_PATIENCE = 1.0  # seconds, for decisions without a policy
 
 
 class Seeing(Protocol):
-    """Whether all policies are seen."""
+    """Whether all policies are known."""
 
     @property
     def is_blind(self) -> bool:
-        """Whether there may be some that are not."""
+        """Whether there may be unknown ones."""
         ...
 
 
 class Placed(Protocol):
-    """Which namespaces hold policies."""
+    """The namespaces with policies."""
 
     def any_in(self, namespace: str) -> bool:
-        """Tell whether this one does."""
+        """Return whether this one has any."""
         ...
 
 
 class Places:
-    """Where policies may be."""
+    """Where policies may exist."""
 
     def __init__(self, gate: Seeing, policies: Placed) -> None:
         self._gate = gate
         self._policies = policies
 
     def may_have(self, namespace: str) -> bool:
-        """Tell whether a namespace may have a policy; False is certain."""
+        """Return whether a namespace may have a policy; False is certain."""
         return self._gate.is_blind or self._policies.any_in(namespace)
 
 
 def is_pod(review: Review) -> bool:
-    """Tell whether the review is about a pod."""
+    """Return whether the review is about a pod."""
     return (review.kind.group, review.kind.kind) == ("", "Pod")
 
 
 def nothing(_review: Review) -> bool:
-    """Tell that nothing is decided without a policy."""
+    """Return False: nothing is decided without a policy."""
     return False
 
 
 class ByNamespace:
-    """A judge who is asked where a policy may be, and `anyway` about some objects elsewhere."""
+    """Asks another decider if a policy may exist, and `anyway` about some objects elsewhere."""
 
     def __init__(
         self, judge: SystemDecider, places: Places, anyway: Callable[[Review], bool] = nothing
@@ -73,7 +72,7 @@ class ByNamespace:
         self._anyway = anyway
 
     async def verdict(self, review: Review, seconds: float, *, always: bool = False) -> Verdict:
-        """Decide within `seconds`, `always` or where a policy may exist; never raises."""
+        """Decide within `seconds`, `always` or only if a policy may exist; never raises."""
         if always or self._places.may_have(review.namespace):
             return await self._judge.verdict(review, seconds, always=True)
         if self._anyway(review):
@@ -81,7 +80,7 @@ class ByNamespace:
         return Admitted(Decision(), DecisionReference(review.uid))
 
     async def _willing(self, review: Review, seconds: float) -> Verdict:
-        """Decide, and admit as it is what cannot be decided."""
+        """Decide, but admit unchanged what cannot be decided."""
         verdict = await self._judge.verdict(review, seconds, always=True)
         if not isinstance(verdict, Undecidable):
             return verdict

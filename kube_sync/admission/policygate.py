@@ -1,7 +1,7 @@
-"""Does a policy exist? If one may, whatever cannot be decided is denied.
+"""Tracks whether a policy may exist; if so, undecidable reviews are denied.
 
-Known from a watch, not asked for with each request. Until the first LIST is in, and again once
-the watch has been lost for a while, the answer is yes: a door that nobody guards stays shut.
+Known from a watch, not requested for each review. Until the first LIST is complete, and again once
+the watch has been lost for a while, the answer is yes (fail closed).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _BOUND_SECONDS = 30.0
 
 
 class Policy(Protocol):
-    """What may decide."""
+    """A policy object."""
 
     @property
     def modules(self) -> Mapping[str, str]:
-        """Its own modules, source by id; none where its rules are built in."""
+        """Its own modules, source by id; none if its rules are built in."""
         ...
 
 
@@ -33,30 +33,30 @@ class Policies(Protocol):
 
     @property
     def listed(self) -> bool:
-        """Whether it holds all that there are."""
+        """Whether it has completed a LIST."""
         ...
 
 
 class Staged(Protocol):
-    """A policy that is staged."""
+    """A staged policy."""
 
     @property
     def stage(self) -> str:
-        """How far it has come."""
+        """Its stage."""
         ...
 
 
 class Staging(Protocol):
-    """Policies, of which some are staged."""
+    """Policies, of which some may be staged."""
 
     @property
     def staged(self) -> Iterator[Staged]:
-        """Those that are."""
+        """The staged ones."""
         ...
 
 
 class PolicyGate:
-    """Whether any of these places holds a policy, or may."""
+    """Whether any of these stores holds a policy, or may."""
 
     def __init__(
         self,
@@ -73,15 +73,15 @@ class PolicyGate:
         self._lost_at: dict[Policies, float] = {}
 
     def lost(self, maps: Policies) -> None:
-        """Say that a Store's collection cannot be watched now."""
+        """Record that a Store's collection cannot be watched now."""
         self._lost_at.setdefault(maps, self._clock())
 
     def found(self, maps: Policies) -> None:
-        """Say that a Store's collection is watched (again)."""
+        """Record that a Store's collection is watched (again)."""
         self._lost_at.pop(maps, None)
 
     def modules(self) -> dict[str, str]:
-        """Return their modules: source by `<namespace>/<policy>/<key>`."""
+        """Return the modules of all policies: source by `<namespace>/<policy>/<key>`."""
         return {i: source for maps in self._maps for m in maps for i, source in m.modules.items()}
 
     @property
@@ -91,12 +91,12 @@ class PolicyGate:
 
     @property
     def is_blind(self) -> bool:
-        """Whether there may be policies that are not seen: not listed yet, or lost for a while."""
+        """Whether there may be unknown policies: a store is not listed yet, or lost for a while."""
         return any(not found.listed for found in self._maps) or any(
             self._clock() - since > _BOUND_SECONDS for since in self._lost_at.values()
         )
 
 
 def canary_may_exist(policies: Iterable[Staging]) -> bool:
-    """Tell whether one may decide on some of the objects."""
+    """Return whether a canary may decide on some of the objects."""
     return any(policy.stage == CANARY for found in policies for policy in found.staged)

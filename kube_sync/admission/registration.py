@@ -1,19 +1,19 @@
-"""Keep the webhook's registration with the API server right.
+"""Reconciles the webhook configuration: failurePolicy, caBundle, selector, matchConditions.
 
-Keeps true, in the webhook configuration that is named, for the webhooks that call us: they
-fail closed (`Fail`) from the first policy on and open (`Ignore`) while there is known to be none,
-they trust the certificates that the file holds now, and they leave out what it takes to mend a
-policy. Level, not edge: what is there is compared with what should be, whoever changed it, and
-nothing is written where nothing differs.
+Invariant, for the webhooks of the named configuration that call us: they fail closed (`Fail`) from
+the first policy on and open (`Ignore`) while it is known that there is none, they trust the
+certificates that the file contains now, and they exclude what is needed to repair a policy.
+Level-based: the present state is compared with the wanted one, whoever changed it, and nothing is
+written if nothing differs.
 
-Closing is never put off, but by a write that failed or has not been seen yet. All else waits for a
-back-off that grows while somebody else keeps changing it. It never makes the process unready: a
-webhook that is not asked because of its own registration could not be registered at all.
+Failing closed is never delayed, except by a write that failed or is not observed yet. All other
+writes wait for a back-off that grows while somebody else keeps changing it. It never makes the
+process unready: a webhook that gets no requests because of its own registration could not be
+registered at all.
 
-One process writes, by Lease. Where there can be no Lease every process does, and that is safe: all
-of them compute the same from the same API server, and each write is bound to the resourceVersion
-that it was computed from. Only while certificates are replaced may they disagree, for as long as
-their files do.
+One process writes, by Lease. Without a Lease every process does, and that is safe: all compute the
+same from the same API server, and each write is bound to the resourceVersion that it was computed
+from. They may disagree only while certificates are rotated, for as long as their files do.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from kube_sync.runtime.backoff import Backoff
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 LEASE = "kube-sync-admission"
-_LOOK_SECONDS = 3.0  # between two looks at the file, and at the clock
-_UNSURE_SECONDS = 10.0  # a start takes less; then what is not known counts as a policy
+_LOOK_SECONDS = 3.0  # between two checks of the file, and of the clock
+_UNSURE_SECONDS = 10.0  # a start takes less; after that, unknown counts as a policy
 _WRITE_SECONDS = 4.0
 _QUIET_SECONDS = 60.0  # without a write: nobody fights about it (any more)
 
 
 class LeaseStatus(Protocol):
-    """The Lease, as far as it matters here."""
+    """The Lease."""
 
     @property
     def held(self) -> bool:
@@ -63,13 +63,13 @@ class LeaseStatus(Protocol):
 
 
 class PolicyCache(Protocol):
-    """What holds policies, as far as it matters here."""
+    """A cache of policies."""
 
     def __len__(self) -> int: ...
 
 
 class Registration:
-    """One configuration, kept right."""
+    """Reconciles one webhook configuration."""
 
     def __init__(
         self,
@@ -84,12 +84,11 @@ class Registration:
         clock: Callable[[], float] = time.monotonic,
         kept: WebhookScope | None = None,
     ) -> None:
-        """Keep the registration for placement, or the one that is `kept`.
+        """Reconcile the registration for placement, or the one that is `kept`.
 
-        `exists` tells whether there is a policy, None if unknown; `note` is told how it goes.
-
-        `news` is set by whoever knows that something may have changed. Raises Misconfigured when
-        the file of certificates is wrong from the start.
+        `exists` returns whether there is a policy, None if unknown; `note` gets the state. `news`
+        is set when something may have changed. Raises Misconfigured if the file of certificates is
+        invalid at the start.
         """
         self._client = client
         self._kept = kept or kept_for_placement(settings)[0]
@@ -107,17 +106,17 @@ class Registration:
         self._unwritten: str | None = None  # why the last write failed
         self._said: str | None = None
         self._unsure_since: float | None = None
-        self._tried: FailurePolicy | None = None  # what the last write was to make it
+        self._tried: FailurePolicy | None = None  # the failurePolicy of the last write
         self._outdated: str | None = None  # the resourceVersion that a write has replaced
         self._wrote_at = self._not_before = clock()
 
     def seen(self, reason: str | None) -> None:
-        """Say why the store is not current, or None when it is."""
+        """Set why the store is not current, None when it is."""
         self._unseen = reason
         self._news.set()
 
     async def run(self) -> NoReturn:
-        """Compare and write until cancelled."""
+        """Reconcile until cancelled."""
         while True:
             self._news.clear()
             seconds = await self.reconcile()
@@ -126,7 +125,7 @@ class Registration:
                     await self._news.wait()
 
     async def reconcile(self) -> float:
-        """Make one comparison, and a write if it is due; returns the seconds until the next."""
+        """Compare once and write if it is due; return the seconds until the next comparison."""
         wish, trouble = self._wish()
         found = self.store.found
         self._measure(found)
@@ -139,7 +138,7 @@ class Registration:
 
     async def _compare(self, found: Json | None, wish: Wish) -> float:
         right = made_right(found, wish) if found else None
-        # What a write has replaced is not written again: the watch is on its way to tell.
+        # A version that our write replaced: the watch will deliver the new one.
         written = found is not None and version(found) == self._outdated
         if right is None or right == found or written or not self._lease.held:
             self._unwritten = None
@@ -150,7 +149,7 @@ class Registration:
         return min(_LOOK_SECONDS, max(0.0, self._not_before - self._clock()))
 
     def _wish(self) -> tuple[Wish, str | None]:
-        """Return what should be, and what is wrong with the file if it cannot be said from it."""
+        """Return the wanted state, and what is wrong with the file of certificates, if anything."""
         trouble = None
         try:
             self._ca_bundle = self._ca_file.current()
@@ -168,7 +167,7 @@ class Registration:
             return "Fail" if exists else "Ignore"
         if self._unsure_since is None:
             self._unsure_since = now
-        # Left alone at first: every start would close it for a moment, and one that fails then
+        # Unchanged at first: every start would close it for a moment, and a start that fails then
         # would leave it closed where there never was a policy.
         return "Fail" if now - self._unsure_since >= _UNSURE_SECONDS else None
 
@@ -183,16 +182,16 @@ class Registration:
         return None
 
     async def _write(self, right: Json, policy: FailurePolicy | None) -> str | None:
-        """Write it and note when the next may come; returns why it could not be written."""
+        """Write it and set the time of the next write; return why it could not be written."""
         now, self._tried = self._clock(), policy
         if now - self._wrote_at > _QUIET_SECONDS:
             self._backoff.progressed()
         self._wrote_at, retry_after, trouble = now, 0.0, None
         outcome = "written"
         try:
-            async with asyncio.timeout(_WRITE_SECONDS):  # or one that hangs puts off closing
+            async with asyncio.timeout(_WRITE_SECONDS):  # a hanging one must not delay `Fail`
                 new = await replace(self._client, right, self._kept.kind)
-            # The same version: nothing was changed, so nothing is on its way.
+            # The same version: nothing was changed, so the watch delivers nothing.
             replaced = new != version(right)
             self._outdated = version(right) if replaced else None
             log.info("registration_written", name=self._kept.name, failure_policy=policy)
@@ -208,7 +207,7 @@ class Registration:
         return trouble
 
     def _tell(self, trouble: str | None) -> None:
-        """Say how it goes: on the readiness page always, in the log when it is news."""
+        """Report the state: always on the readiness page, in the log when it changes."""
         self._note(trouble or "ok")
         if trouble is not None and trouble != self._said:
             log.warning("registration_not_kept", name=self._kept.name, reason=trouble)
@@ -229,7 +228,7 @@ class Registration:
 def policy_exists(
     gate: PolicyGate, maps: Sequence[PolicyCache], *, static: bool = False
 ) -> bool | None:
-    """Tell whether there is a policy; None where the gate is shut only for want of knowledge."""
+    """Return whether there is a policy; None if the gate is closed only until it is known."""
     if not gate.policy_may_exist:
         return False
     return True if static or any(len(found) for found in maps) else None

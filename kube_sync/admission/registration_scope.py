@@ -1,8 +1,7 @@
-"""Which registrations are kept right, what each leaves out, and the certificates that it names.
+"""The webhook configurations to reconcile, what each excludes, and their CA certificates.
 
-Placement has two configurations, and so has a built-in policy system: one for what may still be
-changed, one for what became of it. Those of a system are named after it, so that a role can name
-them.
+Placement has two configurations, and so has a built-in policy system: a mutating and a validating
+one. Those of a system are named after it, so that a role can name them.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _FIELD = "admission.registration.ca_file"
 
 
 class CaFile:
-    """The current content of one file; without a file there is none."""
+    """The current content of the CA file; None if no file is configured."""
 
     def __init__(self, path: str | None) -> None:
         self._path = Path(path) if path else None
@@ -40,8 +39,8 @@ class CaFile:
     def current(self) -> str | None:
         """Return the PEM in base64, as in `caBundle`.
 
-        Raises Misconfigured when that would be no certificates, or a private key for all to see;
-        so a file that is still being written is not taken at its half.
+        Raises Misconfigured if it contains no valid certificates, or a private key, which would
+        become public; so a file that is partly written is not used.
         """
         if self._path is None:
             return None
@@ -60,16 +59,16 @@ class CaFile:
 
 @dataclass(frozen=True, slots=True)
 class WebhookScope:
-    """One configuration, and what its webhooks at one path should say whatever happens."""
+    """One webhook configuration, and the wanted settings of its webhooks at one path."""
 
     name: str
     kind: GroupVersionResource
     path: str
-    namespaces: tuple[str, ...]  # left out
+    namespaces: tuple[str, ...]  # excluded
     conditions: Mapping[str, str | None]
     closed: Gauge
-    manifests: str  # where it comes from
-    rights: str  # where the role is that may keep it
+    manifests: str  # manifests that create it
+    rights: str  # manifests of the role that may update it
 
 
 def kept_for_placement(settings: Settings) -> tuple[WebhookScope, WebhookScope]:

@@ -1,13 +1,12 @@
-"""What the server reads of a request: who calls, until when to answer, and the body.
+"""Reads an admission request: the client's identity, the deadline, and the body.
 
-Keeps true: no more than the limit of it is ever held, however it is sent; who sends it slowly is
-not waited for longer than for an answer; and what is wrong is told by status and text, as a
-`web.HTTPException`.
+Invariant: the memory for a body is limited, however it is sent; a slow client is not waited for
+longer than for an answer; and errors are returned as status and text, as a `web.HTTPException`.
 
-A caller is known by the certificate that the TLS handshake has verified: the API server presents
-one where its AdmissionConfiguration gives it a kubeconfig for webhooks. It says how long it waits
-(`?timeout=5s`) and counts from when it called; a time-out of its own reads as a broken webhook,
-while an answer of ours says what was waited for. So some of its time is left for the way back.
+A client is identified by the certificate that the TLS handshake has verified: the API server
+presents one if its AdmissionConfiguration has a kubeconfig for webhooks. It sends its time-out
+(`?timeout=5s`), which runs from its call; a time-out at the API server reads as a broken webhook,
+while our own response names the cause. So some of the time is left for the way back.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from urllib.parse import parse_qs
 
 from aiohttp import web
 
-_KIND = 80  # characters of another content type that are told
+_KIND = 80  # characters of another content type in the message
 
 
 async def read_body(request: web.Request, limit: int, seconds: float) -> bytes:
@@ -37,7 +36,7 @@ async def read_body(request: web.Request, limit: int, seconds: float) -> bytes:
     if (request.content_length or 0) > limit:
         raise _too_large(limit)
     try:
-        if request.content.is_eof():  # all there: a timer would be for nothing
+        if request.content.is_eof():  # complete: no timer is needed
             return await request.read()
         async with asyncio.timeout(seconds):
             return await request.read()
@@ -57,9 +56,9 @@ def _too_large(limit: int) -> web.HTTPRequestEntityTooLarge:
 
 
 _DEFAULT_SECONDS = 10.0  # the API server's own default
-# The API server's own limit of `timeoutSeconds`: whoever else calls may not hold a request longer.
+# The API server's maximum of `timeoutSeconds`, so that no client holds a request longer.
 _MOST_SECONDS = 30.0
-_MARGIN = 0.2  # of the time that is given, but no more than that many seconds:
+_MARGIN = 0.2  # of the time-out, but at most these seconds:
 _MOST_MARGIN = 0.5
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
@@ -68,14 +67,14 @@ _PART = re.compile(r"(\d+\.?\d*|\.\d+)(ms|us|µs|ns|h|m|s)")
 
 @lru_cache(64)  # there is one such query for each webhook that is configured
 def seconds_to_answer(query: str) -> float:
-    """Return in how many seconds a request with this query has to be answered."""
+    """Return the seconds within which a request with this query has to be answered."""
     given = duration(parse_qs(query).get("timeout", [""])[0]) or _DEFAULT_SECONDS
     given = min(given, _MOST_SECONDS)
     return given - min(given * _MARGIN, _MOST_MARGIN)
 
 
 def duration(text: str) -> float | None:
-    """Read a duration as Go writes it (`time.ParseDuration`), in seconds; None if it is none."""
+    """Parse a duration as Go does (`time.ParseDuration`), in seconds; None if invalid."""
     parts = _PART.findall(text)
     if "".join(number + unit for number, unit in parts) != text:
         return None
@@ -86,7 +85,7 @@ PeerCert = Mapping[str, Any]  # as ssl.SSLSocket.getpeercert() returns it
 
 
 def is_known(certificate: PeerCert | None, names: Collection[str]) -> bool:
-    """Tell whether a certificate has one of these names; without names anybody is known."""
+    """Return whether a certificate has one of these names; without names anybody is accepted."""
     return not names or not names_of(certificate or {}).isdisjoint(names)
 
 

@@ -1,15 +1,14 @@
-"""What a request asks for, which is not always what it holds: a policy may have written that. Pure.
+"""The values that a request asks for, as opposed to those that a policy wrote before. Pure.
 
-Whoever changes an annotation, or names it anew, asks for its value; what is left as it was, or
-written by the remediator, stands for the request that was noted beside it. The note itself is
-nobody's to change: of an update it counts as it was before, and of a create (a manifest copied
-from a cluster) it counts for the keys that the policy decides now. So nobody can show the policy
-one thing and have another one stored.
+A client that changes an annotation, or names it anew, requests its value; for an unchanged one, or
+one that the remediator wrote, the request recorded beside it counts. Nobody may change the record
+itself: of an update the old one counts, and of a create (a manifest copied from a cluster) it
+counts for the keys that the policy decides now. So nobody can show the policy one value and have
+another one stored.
 
-Who asks for exactly what the policy decided changes nothing that could be seen in the value, but
-asks for it nevertheless. `kubectl apply` leaves its manifest in an annotation, and server-side
-apply makes its field manager own what it names; of any other update nothing of the kind is known.
-What cannot be read names nothing.
+A request for exactly the decided value does not change it, but is a request nevertheless. It shows
+in the annotation of `kubectl apply`, or in the fields that server-side apply makes its manager own;
+other updates leave no trace of it. Where these cannot be decoded, they name nothing.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ from kube_sync.errors import NO_JSON
 
 @dataclass(frozen=True, slots=True)
 class RequestedValues:
-    """Annotations as they are asked for, and the noted requests that were put back for that."""
+    """Annotations as requested, and the recorded requests among them."""
 
     annotations: Mapping[str, str]
     noted: Mapping[str, str | None]
-    # Of those, what was noted before: what stands there instead is what a policy decided once.
+    # Those of `noted` that were recorded before; the present value is an earlier decision.
     earlier: Mapping[str, str | None]
 
 
 def asked(review: Review, remediator: str) -> RequestedValues:
-    """Return what the object's owner asks for; `remediator` is the user who asks for nothing."""
+    """Return what the object's owner requests; `remediator` is the user that requests nothing."""
     new, old = review.annotations or {}, review.old_annotations or {}
     before = {k: v for k, v in requests(old).items() if new.get(k) == old.get(k)}
     if review.operation == "UPDATE" and not by_remediator(review, remediator):
@@ -57,19 +56,19 @@ def asked(review: Review, remediator: str) -> RequestedValues:
 
 
 def by_remediator(review: Review, remediator: str) -> bool:
-    """Tell whether a request is remediation.
+    """Return whether a request is remediation.
 
-    By its user, or by its field manager, which anybody may claim: it lets nobody have stored what
-    the policy did not see, and a remediator that runs as another user does not ask for what it
+    By its user, or by its field manager, which anybody may claim: that does not get anything stored
+    that the policy did not see, and a remediator that runs as another user does not request what it
     writes.
     """
     return review.user.username == remediator or review.manager == FIELD_MANAGER
 
 
 def proven(review: Review, seals: Seals) -> Review:
-    """Return the review without notes that are not sealed, before the request and in it.
+    """Return the review without records that have no valid seal, before the request and in it.
 
-    What is created may bring one: whatever it says is a request, and stored as the policy saw it.
+    A create may contain one: it counts as a request, and is stored as the policy saw it.
     """
     if not seals.sealing:
         return review
@@ -93,22 +92,22 @@ def proven(review: Review, seals: Seals) -> Review:
 
 
 def as_remediated(review: Review) -> Review:
-    """Return the review as one that asks for nothing: its note says what was asked for.
+    """Return the review as a request by the remediator: its record contains what was requested.
 
-    So it is for whoever comes after the mutating pass.
+    So it is at the validating webhook, after the mutating one.
     """
     return msgspec.structs.replace(review, manager=FIELD_MANAGER)
 
 
 def view(review: Review, remediator: str) -> msgspec.Raw:
-    """Return the object as the policy is to see it: as it is asked for."""
+    """Return the object as the policy's input: with the requested values."""
     sent = review.annotations or {}
     found = asked(review, remediator).annotations
     return review.object if found == sent else with_annotations(review.object, found)
 
 
 def old_view(review: Review) -> msgspec.Raw:
-    """Return the object before the request as the policy is to see it."""
+    """Return the object before the request as the policy's input."""
     old = review.old_annotations or {}
     if REQUESTED not in old:
         return review.old_object
@@ -158,7 +157,7 @@ def named(review: Review) -> frozenset[str]:
     """Return the annotations that an update names and did not name before."""
     old, new = review.old_annotations or {}, review.annotations or {}
     applied = _applied(new).items() - _applied(old).items()
-    # What stands there may be something else by now, and then the change itself counts.
+    # If the value has changed since, the change itself counts.
     said = {key for key, value in applied if new.get(key) == value}
     return frozenset(said | (_owned(review.object) - _owned(review.old_object)))
 

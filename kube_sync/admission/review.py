@@ -1,6 +1,6 @@
-"""AdmissionReview in (admission.k8s.io/v1): what the API server asks. Pure.
+"""Parses an AdmissionReview request (admission.k8s.io/v1). Pure.
 
-Only metadata are read; the objects themselves stay the bytes that were sent.
+Only metadata are decoded; the objects themselves stay the bytes that were sent.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Metadata(msgspec.Struct, rename="camel"):
 
 
 class _Object(msgspec.Struct):
-    metadata: _Metadata | None = None  # of what is registered with `*`, not all has some
+    metadata: _Metadata | None = None  # with a rule for `*`, some objects have none
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ class Resource(msgspec.Struct, frozen=True):
 
 
 class User(msgspec.Struct, frozen=True):
-    """Who asks."""
+    """The user of the request."""
 
     username: str = ""
     groups: list[str] = []
@@ -89,7 +89,7 @@ class _Review(msgspec.Struct):
 
 
 class Review(msgspec.Struct, frozen=True):
-    """One question of the API server."""
+    """One admission request."""
 
     uid: str
     operation: str
@@ -102,26 +102,26 @@ class Review(msgspec.Struct, frozen=True):
     resource: Resource = Resource()
     subresource: str = ""
     name: str = ""  # empty for a create with generateName
-    namespace: str = ""  # empty for what is cluster-scoped
+    namespace: str = ""  # empty if cluster-scoped
     user: User = User()
     dry_run: bool = False
     request: msgspec.Raw = msgspec.Raw(b"null")  # all of it, as it was sent
     old_labels: Mapping[str, str] | None = None
     manager: str = ""  # the field manager that is to own what is written
     generate_name: str = ""
-    unproven: bool = False  # a note that is not sealed was sent, and is left out of `annotations`
+    unproven: bool = False  # a record without a valid seal was removed from `annotations`
 
     @property
     def place(self) -> Place:
-        """Where the object is, as far as its seal goes."""
+        """The place of the object, which its seal covers."""
         kind = self.resource
         return Place(kind.group, kind.resource, self.namespace, self.name, self.generate_name)
 
 
 def parse_review(body: bytes) -> Review:
-    """Read an AdmissionReview. Raises Malformed."""
+    """Parse an AdmissionReview. Raises Malformed."""
     try:
-        # All of it: what is only handed on (Raw) is not looked at, until somebody else fails on it.
+        # The whole body, since Raw is not validated, and would fail later elsewhere.
         body.decode()
         body = _unmanaged(body) if is_deep(body) else body
         review = msgspec.json.decode(body, type=_Review)
@@ -156,7 +156,7 @@ def parse_review(body: bytes) -> Review:
 
 
 def _unmanaged(body: bytes) -> bytes:
-    """Return a review of objects without managedFields, where only these are nested too deeply."""
+    """Return a review whose objects have no managedFields, if only these are nested too deeply."""
     review = _fields.decode(shallow(body))
     request = _fields.decode(review["request"])
     for name in ("object", "oldObject"):

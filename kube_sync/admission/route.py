@@ -1,7 +1,7 @@
-"""The ways of the webhook: a path, who decides there, and how the answer is read.
+"""Routes of the webhook: a path, who decides there, and how the verdict becomes a response.
 
-Placement has two; each built-in policy system has two, `/admit/<system>` where objects are changed
-and `/validate/<system>` where what became of them is checked, and its own policies with them.
+Placement has two; each built-in policy system has two: `/admit/<system>` is the mutating webhook,
+`/validate/<system>` the validating one, which also checks the system's own policies.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from kube_sync.observability import metrics
 PLACEMENT = "/admit/placement"
 PLACED = "/validate/placement"
 
-# What leaves no object behind that could be decided on.
+# Operations that leave no object to decide on.
 _NOTHING = frozenset(("DELETE", "CONNECT"))
 _OUTCOMES = ("admitted", "denied", "undecidable")
 
-OnRefusal = Callable[[Review, str, str], None]  # a refusal: of what, its outcome, the reason
+OnRefusal = Callable[[Review, str, str], None]  # a denied review, its outcome, the reason
 
 
 class Decider(Protocol):
-    """Whoever decides on reviews."""
+    """Decides reviews."""
 
     async def verdict(self, review: Review, seconds: float) -> Verdict:
         """Decide within so many seconds; never raises."""
@@ -50,15 +50,15 @@ class Decider(Protocol):
 
 
 class SystemDecider(Protocol):
-    """Whoever decides on reviews for a built-in system."""
+    """Decides reviews for a built-in system."""
 
     async def verdict(self, review: Review, seconds: float, *, always: bool = False) -> Verdict:
-        """Decide within so many seconds, `always` or where a policy may exist; never raises."""
+        """Decide within so many seconds, `always` or only if a policy may exist; never raises."""
         ...
 
 
 def nobody(_review: Review, _outcome: str, _reason: str) -> None:
-    """Tell nobody."""
+    """Ignore a denial."""
 
 
 def _as_sent(review: Review) -> Review:
@@ -72,18 +72,18 @@ class Route:
     path: str
     judge: Decider
     read: Read
-    passes: Callable[[Review], bool]  # what is admitted as it is, and nobody is asked
-    seconds: Mapping[str, Histogram]  # by outcome: looked up once, since with labels it costs
+    passes: Callable[[Review], bool]  # what is admitted unchanged, without a decision
+    seconds: Mapping[str, Histogram]  # by outcome: looked up once, since labels cost
     denied: OnRefusal = nobody
     told: Mapping[str, str] = field(default_factory=dict)  # in the log, with every review
-    # The review as it is looked at, by all that follows; raises Malformed.
+    # Preprocesses the review for all that follows; raises Malformed.
     taken: Callable[[Review], Review] = _as_sent
 
 
 def placement_route(
     judge: Decider, settings: Admission, denied: OnRefusal = nobody, seals: Seals | None = None
 ) -> Route:
-    """Return the way of placement decisions, and of status writes that change metadata."""
+    """Return the mutating route of placement, also for status writes that change metadata."""
     seals = seals or Seals()
     read = partial(placed, settings=settings, seals=seals)
     seconds = {outcome: metrics.admission_seconds.labels(outcome) for outcome in _OUTCOMES}
@@ -97,9 +97,9 @@ def placement_check(
     denied: OnRefusal = nobody,
     seals: Seals | None = None,
 ) -> Route:
-    """Return the way where objects are checked that no webhook changes any more.
+    """Return the validating route of placement.
 
-    `judge` is asked about those whose placement is not sealed, where a policy `may_exist`.
+    It asks `judge` about objects whose placement has no valid seal, if a policy `may_exist`.
     """
     seals = seals or Seals()
     checking = _Sealed(judge, may_exist, seals)
@@ -133,9 +133,9 @@ def system_ways(
     denied: OnRefusal = nobody,
     checking: SystemDecider | None = None,
 ) -> tuple[Route, Route]:
-    """Return the two ways of a built-in system.
+    """Return the two routes of a built-in system.
 
-    `checking` decides on the second one, where that is another question than the first.
+    `checking` decides on the validating one, if its decision is another one.
     """
     seconds = {o: metrics.admission_system_seconds.labels(system.name, o) for o in _OUTCOMES}
     changer, checker = _judges(system, judge, checking or judge)
@@ -161,29 +161,29 @@ def system_ways(
 def _judges(
     system: System, judge: SystemDecider, checking: SystemDecider
 ) -> tuple[Decider, Decider]:
-    if not system.by_spec:  # what was decided of one spec says nothing of the next
+    if not system.by_spec:  # a verdict on one spec does not hold for the next
         return _OwnPoliciesAlways(judge, system), _OwnPoliciesAlways(checking, system)
     memo, asked = Memo(), InFlight(_OwnPoliciesAlways(judge, system))
     return _Changing(asked, memo), _Checking(asked, memo)
 
 
 def _passes(system: System, review: Review) -> bool:
-    # No namespace's policies are about a scheduler's binding; a status write is an update by now.
+    # No namespaced policy is about a scheduler's binding; a status write is an update by now.
     return review.operation in _NOTHING or (system.by_namespace and bool(review.subresource))
 
 
 def admit_path(system: System) -> str:
-    """Return where the API server sends what may still be changed."""
+    """Return the path of the mutating webhook."""
     return f"/admit/{system.name}"
 
 
 def validate_path(system: System) -> str:
-    """Return where the API server sends what nobody changes any more."""
+    """Return the path of the validating webhook."""
     return f"/validate/{system.name}"
 
 
 def ruling(answer: bytes, *, explains: bool = False) -> Admitted | Denied:
-    """Read what a built-in system decided, which `explains` what it admits or not.
+    """Parse the decision of a built-in system, which may give reasons to admit if it `explains`.
 
     Raises Undecided.
     """
@@ -194,10 +194,10 @@ def ruling(answer: bytes, *, explains: bool = False) -> Admitted | Denied:
 
 
 class _AsUpdate:
-    """Asks about a status write as about the update that is left when placement is put back.
+    """Asks about a status write as about the update that is left when placement is restored.
 
-    The policy may refuse what its other labels and annotations become: else an owner could make an
-    object one that nothing is decided of any more, and that stays where it is for ever.
+    The policy may deny what its other labels and annotations become: else an owner could exempt an
+    object from decisions, and so keep it where it is for ever.
     """
 
     def __init__(self, judge: Decider, seals: Seals) -> None:
@@ -214,7 +214,7 @@ class _AsUpdate:
 
 
 class _Sealed:
-    """Asks only about what is not sealed as it is to be stored."""
+    """Asks only about objects without a valid seal of their stored state."""
 
     def __init__(self, judge: Decider, may_exist: Callable[[], bool], seals: Seals) -> None:
         self._judge = judge
@@ -229,7 +229,7 @@ class _Sealed:
 
 
 class _Changing:
-    """Remembers what it admits, as it will be."""
+    """Remembers the objects that it admits, as they will be."""
 
     def __init__(self, judge: Decider, memo: Memo) -> None:
         self._judge = judge
@@ -243,7 +243,7 @@ class _Changing:
 
 
 class _Checking:
-    """Asks only about what is not as it was admitted a moment ago."""
+    """Asks only about objects that differ from what was admitted a moment ago."""
 
     def __init__(self, judge: Decider, memo: Memo) -> None:
         self._judge = judge
@@ -256,7 +256,7 @@ class _Checking:
 
 
 class _OwnPoliciesAlways:
-    """Has the system's own policies judged although there may be none yet: the first one, too."""
+    """Always decides on the system's own policies, so that the first one is checked too."""
 
     def __init__(self, judge: SystemDecider, system: System) -> None:
         self._judge = judge

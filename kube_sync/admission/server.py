@@ -1,8 +1,8 @@
-"""The webhook: a POST at one of its ways, one AdmissionReview in, one out.
+"""HTTP server of the admission webhook: a POST at one of its routes, one AdmissionReview each way.
 
-Keeps true: every request is answered before the API server stops waiting, with a status and a text
-that say what is wrong where it is no review; nothing of an object but its name gets into the log.
-What a way lets pass is admitted as it is, all else is decided on.
+Invariant: every request is answered before the API server's time-out, with a status and a text if
+it is no review; of an object only its name is logged. What a route passes is admitted unchanged,
+all else is decided.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 PATH = PLACEMENT
 
-_MOST_TOLD = 300  # characters of what is wrong with a review
+_MOST_TOLD = 300  # characters of the error of a review
 _JSON = {"Content-Type": "application/json"}
 
 
@@ -39,10 +39,10 @@ def webhook_app(
     ways: Sequence[Route] = (),
     seals: Seals | None = None,
 ) -> web.Application:
-    """Build the application that answers for `judge`; with a `drain`, until that has ended it.
+    """Build the application that decides with `judge`; a `drain` ends its connections.
 
-    Each refusal is told to `denied`, which may not wait. It answers at further `ways` too. `seals`
-    are those of the notes that count.
+    It calls `denied`, which may not wait, with each denial, and serves further `ways` too. `seals`
+    verify the records of requested values.
     """
     settings = settings or Admission()
     app = web.Application(client_max_size=settings.max_body_bytes)
@@ -59,7 +59,7 @@ class _Webhook:
         self._drain = drain
 
     async def answer(self, request: web.Request) -> web.Response:
-        """Answer one request; while the server ends, have its client connect anew."""
+        """Answer one request; while draining, close the client's connection."""
         self._drain.began()
         try:
             response = await self._answer(request)
@@ -125,7 +125,7 @@ def _record(review: Review, verdict: Verdict, outcome: Outcome, seconds: float, 
         **way.told,
         **outcome.told,
     )
-    if isinstance(verdict, Admitted) and verdict.reasons:  # for whoever looks; not for authors
+    if isinstance(verdict, Admitted) and verdict.reasons:  # for operators; not for authors
         log.debug("admission_reasons", uid=review.uid, reasons=verdict.reasons)
 
 

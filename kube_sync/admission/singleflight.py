@@ -1,15 +1,14 @@
-"""One decision for all equal questions that are open at the same time, or were a moment ago.
+"""Shares one verdict between equal reviews: concurrent ones, and mutating and validating ones.
 
-Pods that a controller makes in bulk differ in what no rule looks at (`question`). Keeps
-true: whoever joins a question gets an answer that was not there yet when it asked, so that it is
-as new as the answers to two questions of one moment may be; where that turns out to be none, it
-asks for itself with the time that is left to it.
+Pods that a controller creates in bulk differ only in fields that no rule reads (`question`).
+Invariant: a review that joins another gets a verdict that did not exist when it arrived, so it is
+as fresh as its own would be; if that verdict is undecidable, it asks itself with its remaining
+time.
 
-An object that may still be changed is asked about at `/admit/…`, and what became of it at
-`/validate/…`, milliseconds later and as a rule unchanged but for what was patched. Keeps true: only
-what is equal in all that the decision looks at is known again (with the patch in it), for some
-seconds, and only after a decision that was really made; what another webhook changed of that
-meanwhile is asked about anew. No more than so many are remembered, as digests.
+An object is sent to `/admit/…`, and milliseconds later to `/validate/…`, usually unchanged but for
+the patch. Invariant: only an object that is equal in all that the decision reads (with the patch
+applied) gets the earlier verdict, for some seconds, and only after a real decision; if another
+webhook has changed any of that, it is decided anew. The number of remembered digests is bounded.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from kube_sync.admission.verdict import Operation
 
 
 class Decides(Protocol):
-    """Whoever decides on reviews; never raises."""
+    """Decides reviews; never raises."""
 
     async def verdict(self, review: Review, seconds: float) -> Verdict:
         """Decide within so many seconds."""
@@ -35,10 +34,10 @@ class Decides(Protocol):
 
 
 class InFlight:
-    """The questions that are open now."""
+    """The reviews that are being decided."""
 
     def __init__(self, judge: Decides) -> None:
-        """Join what is put to `judge`."""
+        """Share the verdicts of `judge`."""
         self._judge = judge
         self._open: dict[bytes, asyncio.Task[Verdict]] = {}
 
@@ -52,7 +51,7 @@ class InFlight:
         task = asyncio.create_task(self._judge.verdict(review, seconds))
         self._open[asked] = task
         task.add_done_callback(lambda _: self._open.pop(asked, None))
-        # Others may wait for it, whoever of the callers goes away.
+        # Others may wait for it, also if this caller goes away.
         return await asyncio.shield(task)
 
     async def _joined(self, task: asyncio.Task[Verdict], review: Review, seconds: float) -> Verdict:
@@ -69,19 +68,19 @@ class InFlight:
         return verdict
 
 
-_SECONDS = 5.0  # longer than the API server takes from one question to the other
+_SECONDS = 5.0  # longer than the API server takes between the two webhooks
 _MOST = 10_000
 
 
 class Memo:
-    """The decisions of the last seconds that admitted an object."""
+    """The digests of objects that were admitted within the last seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._until: OrderedDict[bytes, float] = OrderedDict()
 
     def note(self, review: Review, patch: Iterable[Operation]) -> None:
-        """Remember that an object may be created, as it is with this patch."""
+        """Remember that an object with this patch was admitted."""
         if (digest := question(review, patch, resolved=False)) is not None:
             self._until[digest] = self._clock() + _SECONDS
             self._until.move_to_end(digest)
@@ -89,6 +88,6 @@ class Memo:
                 self._until.popitem(last=False)
 
     def knows(self, review: Review) -> bool:
-        """Tell whether just this was decided a moment ago, and admitted."""
+        """Return whether this object was admitted a moment ago."""
         digest = question(review, resolved=False)
         return digest is not None and self._until.get(digest, 0.0) > self._clock()

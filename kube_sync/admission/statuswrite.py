@@ -1,9 +1,9 @@
 """Writes of the status subresource that change labels or annotations. Pure.
 
-Most built-in kinds store what such a write says of labels, annotations and finalizers (ReplicaSets,
-Pods and Services do; custom resources, `scale`, `resize` and `ephemeralcontainers` do not). Only
-those that change labels or annotations are sent here (`exemptions`). The spec in such a request is
-what the client wrote: the API server puts the stored one back after the mutating webhooks.
+Most built-in kinds store the labels, annotations and finalizers of such a write (ReplicaSets, Pods
+and Services do; custom resources, `scale`, `resize` and `ephemeralcontainers` do not). Only those
+that change labels or annotations are sent here (`exemptions`). The spec in such a request is what
+the client wrote: the API server restores the stored one after the mutating webhooks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _encode = msgspec.json.Encoder().encode
 def changed(review: Review) -> dict[str, str | None]:
     """Return the annotations of placement that the write changes, with their stored values.
 
-    Those are the placement, the note, the history and what the note names; None: there was none.
+    Placement, record of requested values, history, and what the record names; None: absent.
     """
     new, old = review.annotations or {}, review.old_annotations or {}
     ours = {PLACEMENT, REQUESTED, HISTORY, *requests(old)}
@@ -50,10 +50,9 @@ def restored(review: Review) -> Review:
 
 
 def as_update(review: Review) -> Review:
-    """Return a status write as the update of labels and annotations that it is.
+    """Return a status write as the equivalent update of labels and annotations.
 
-    All else is as it is stored: that is what will be there, whatever the request says. Raises
-    Malformed.
+    All else is as stored: that is what stays, whatever the request contains. Raises Malformed.
     """
     if review.subresource != STATUS:
         return review

@@ -1,7 +1,7 @@
-"""Whom to ask, out of the configuration: `admission.engine`, the design's own section, `opa`. Pure.
+"""The policy engine to ask, from `admission.engine`, the design's own section, and `opa`. Pure.
 
-What `admission.engine` leaves out is as for OPA. The design's own section names the whole URL; how
-to ask there is read off its path.
+Settings missing in `admission.engine` are those of OPA. The design's own section has the whole URL;
+the dialect follows from its path.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from kube_sync.opa.entry import ENTRY_PATH
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One URL, and how to ask there."""
+    """One URL, and the dialect there."""
 
     url: str
     dialect: Dialect
     ca_file: str | None = None
     token_file: str | None = None
-    token: str | None = None  # itself, where the configuration holds it
+    token: str | None = None  # the token itself, if the configuration contains it
     cert_file: str | None = None
     key_file: str | None = None
     timeout_seconds: float = 2.0  # of one attempt
-    entry: str | None = None  # the URL that a canary is asked at; None: there can be none
+    entry: str | None = None  # the URL of the canary's entry point; None: there can be none
 
     def __repr__(self) -> str:
-        """Show where, and no secret."""
+        """Show the URL without secrets."""
         return f"Target({masked(self.url)!r})"
 
 
 def target_of(settings: Settings) -> Target:
-    """Return the engine that a configuration means."""
+    """Return the engine of a configuration."""
     engine, opa, own = settings.admission.engine, settings.opa, settings.enforce_scheduling_policy
     dialect: str = engine.dialect
     if own.url is not None and dialect == "v1":
@@ -56,7 +56,7 @@ def target_of(settings: Settings) -> Target:
 
 
 def system_target(settings: Settings, decision: str) -> Target:
-    """Return OPA, to be asked for a decision of a built-in system, by its path."""
+    """Return OPA as the target for the decision of a built-in system at this path."""
     opa = settings.opa
     return Target(
         opa.url.rstrip("/") + REQUEST.prefix + decision,

@@ -1,9 +1,8 @@
-"""What a built-in policy system decides: `{"allowed", "reasons", "patch", "policies"}`. Pure.
+"""Parses a built-in policy system's `{"allowed", "reasons", "patch", "policies"}`. Pure.
 
-Keeps true: what is not exactly that is no decision (Undecided), so that a rule that was meant to
-deny never admits: all four have to be there, who is denied is told why, who is admitted is not
-(unless the system explains that too), and each operation is one that the API server takes
-(RFC 6902, section 4).
+Invariant: any other shape is no decision (Undecided), so that a rule that was meant to deny never
+admits: all four members are required, a denial has reasons, an admission has none (unless the
+system explains), and each operation is one that the API server accepts (RFC 6902, section 4).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Ruling(msgspec.Struct, frozen=True):
-    """One decision; `policies` are the names of those that it was made by."""
+    """One decision; `policies` are the names of the policies behind it."""
 
     allowed: bool
     reasons: tuple[str, ...]
@@ -37,7 +36,7 @@ _rulings = msgspec.json.Decoder(Ruling)
 
 
 def parse_ruling(body: bytes, *, explains: bool = False) -> Ruling:
-    """Read a decision; whoever `explains` may give reasons where it admits. Raises Undecided."""
+    """Parse a decision; if it `explains`, an admission may have reasons. Raises Undecided."""
     try:
         ruling = _rulings.decode(body)
     except NO_JSON as error:

@@ -1,9 +1,8 @@
-"""The brakes: what of a decision may be carried out now, what waits, and what would release it.
+"""The guard: which changes may be written now, which are held, and what releases each of these.
 
-Pure: no I/O and no clock. `now` is Unix seconds that never go back within a process: the wall
-clock at its start plus what a monotonic clock has counted since. Read once, the wall clock lets
-times be compared with those that an earlier process wrote on the objects; never read again, its
-jumps mean nothing.
+Pure: no I/O and no clock. `now` is Unix seconds that never decrease within a process: the wall
+clock at process start plus monotonic time since. So times compare with those that an earlier
+process wrote on the objects, and a jump of the wall clock has no effect.
 """
 
 from __future__ import annotations

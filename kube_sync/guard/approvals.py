@@ -1,17 +1,17 @@
-"""Which moves of a mass, or on a fleet that shrank, an operator let through.
+"""Approvals by an operator of mass moves, and of moves on a fleet that shrank.
 
-An approval names the set of moves that it was asked for: a digest of every object with its
-placement before and after, and since when it has had the one before; one for a fleet that shrank
-names how many clusters are left as well. A set may be that of one namespace: then it opens nothing
-for the others. So it lets each of these moves through once, and no other,
-the same move at another time least of all; what has not gone when it is taken back stays. The set
-that is asked for stays the same while only a few more moves come, or some go, so that there is time
-to read and to answer; those few count by themselves. Where it changes nevertheless, an answer to
-what was asked a moment ago still lets the moves through that it named.
+The name of an approval is a digest of the set of moves that it was asked for: of each object its
+placement before and after, and the time of the one before; on a shrunk fleet also the number of
+clusters left. The set may be that of one namespace, and then approves nothing in others. So an
+approval covers each of these moves once, and no other, not even the same move at another time.
+Revoking it stops the moves that have not been written yet. The set that is asked for does not
+change while only a few moves are added, or some go, so that an operator has time to answer; the few
+count by themselves. When it does change, an approval of an earlier set still covers the moves of
+that set.
 
-After a restart the set is put together again from what is left of it and from the objects whose
-history says that this approval moved them; where that does not give the same set any more, the
-approval says nothing and another is asked for.
+After a restart the set is rebuilt from the moves that are left and from the objects whose history
+names the approval. If the digest of the rebuilt set differs, the approval has no effect and another
+one is asked for.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from kube_sync.guard.digests import digest
 from kube_sync.guard.history import History
 
 K = TypeVar("K", bound=Hashable)
-# Digests of the placement before and after, and since when the first was there (Unix seconds).
+# Digests of the placement before and after, and the time of the first (Unix seconds).
 Step = tuple[str, str, int]
 
 _MOVES, _FLEET = "moves-", "fleet-"
-# What was asked lately and may be answered yet: so many sets, and of so many moves in all.
+# Sets that were asked for lately and can still be approved: how many, and of how many moves.
 _OFFERS, _OFFERED = 32, 100_000
 
 
 class Approvals(Generic[K]):
-    """What is asked for, what was let through, and what that has moved in earlier processes."""
+    """Sets that are asked for, moves that are approved, and moves that earlier processes wrote."""
 
     def __init__(self) -> None:
-        self._offers: dict[str, frozenset[tuple[K, Step]]] = {}  # the newest is the last
-        self._standing: dict[Hashable, str] = {}  # what was asked for last, by whom it is of
-        self._asked_now: set[str] = set()  # since all were weighed last
+        self._offers: dict[str, frozenset[tuple[K, Step]]] = {}  # newest last
+        self._standing: dict[Hashable, str] = {}  # name of the set asked for last, by its owner
+        self._asked_now: set[str] = set()  # since the last `weigh`
         self._approved: dict[K, tuple[Step, str]] = {}
         self._moved: dict[str, dict[K, Step]] = {}
-        self._on_fewer: set[K] = set()  # approved on as few clusters as there are now
+        self._on_fewer: set[K] = set()  # approved with the present, smaller number of clusters
 
     def of(self, key: K, step: Step) -> str | None:
-        """Return the approval that lets this move through."""
+        """Return the approval that covers this move, or None."""
         known = self._approved.get(key)
         return known[1] if known and known[0] == step else None
 
     def is_on_fewer(self, key: K) -> bool:
-        """Tell whether its move was approved on a fleet as small as it is."""
+        """Return whether the move was approved on a fleet as small as it is now."""
         return key in self._on_fewer
 
     def recall(self, histories: Iterable[tuple[K, History]]) -> None:
-        """Take in what the histories of objects tell of earlier processes."""
+        """Load the approved moves that earlier processes recorded in the histories of objects."""
         for key, history in histories:
             if len(history) > 1 and history[-1].approval:
                 step = (history[-2].placement, history[-1].placement, history[-2].at)
@@ -65,9 +65,9 @@ class Approvals(Generic[K]):
         clusters: int,
         parts: Sequence[Mapping[K, Step]] = (),
     ) -> list[K]:
-        """Let through what `given` approves, and return the moves that nothing lets through.
+        """Apply the approvals in `given` and return the moves that none of them covers.
 
-        `clusters`: how many there are now; `parts`: what of `asked` may have been asked for alone.
+        `clusters`: their present number; `parts`: subsets of `asked` that may have an approval.
         """
         self._standing = {of: n for of, n in self._standing.items() if n in self._asked_now}
         self._asked_now.clear()
@@ -87,7 +87,7 @@ class Approvals(Generic[K]):
         return [key for key in asked if key not in self._approved]
 
     def accepts(self, asked: Collection[K], few: float) -> bool:
-        """Tell whether these moves, but for a few, were approved on a fleet as small as it is."""
+        """Return whether all but a few of these moves were approved on a fleet of this size."""
         others = sum(key not in self._on_fewer for key in asked)
         return bool(asked) and _are_few(others, len(asked), few)
 
@@ -98,7 +98,7 @@ class Approvals(Generic[K]):
         few: float,
         of: Hashable = None,
     ) -> str:
-        """Return the name of the approval that `waiting` need; each `of` has one that stands."""
+        """Return the name of the approval that `waiting` need; each `of` has one current set."""
         name = self._standing.get(of, "")
         known = self._offers.get(name, frozenset())
         new = sum((key, asked[key]) not in known for key in waiting)
@@ -121,7 +121,7 @@ class Approvals(Generic[K]):
             number -= len(self._offers.pop(name))
 
     def _covered(self, name: str, sets: Sequence[Mapping[K, Step]], clusters: int) -> list[K]:
-        """Return which moves a name names, of the set of all and sets that are parts of it."""
+        """Return the moves that an approval covers, in the set of all moves or in its subsets."""
         if not name.startswith((_MOVES, _FLEET)):
             return []
         for offered, known in self._offers.items():
@@ -135,7 +135,7 @@ class Approvals(Generic[K]):
 
 
 def on_fewer(moves: str, clusters: int) -> str:
-    """Return the name of the approval of these moves on a fleet of so few clusters."""
+    """Return the name of the approval of these moves on a fleet of `clusters` clusters."""
     return _FLEET + digest([clusters, moves])
 
 
@@ -144,7 +144,7 @@ def _names(name: str, moves: str, clusters: int) -> bool:
 
 
 def _are_few(new: int, of: int, few: float) -> bool:
-    """Tell whether so many stand for the others: no mass by themselves, nor most of them."""
+    """Return whether the new moves are few: no mass by themselves, and at most half of all."""
     return new <= few and 2 * new <= of
 
 

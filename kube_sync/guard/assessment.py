@@ -1,4 +1,4 @@
-"""What is known of the fleet, and what that and the number of moves say of all of them at once."""
+"""Checks on the fleet and on the number of moves, which hold all moves or those of a namespace."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from kube_sync.guard.limits import Limits
 from kube_sync.guard.verdicts import Withheld
 from kube_sync.runtime.freshness import Stale
 
-Numbers = Mapping[str, int]  # by namespace; workloads that want no replicas do not count
+Numbers = Mapping[str, int]  # by namespace; workloads with zero replicas do not count
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What the decisions were made on.
+    """The state of the fleet that the decisions were made on.
 
-    `age`: seconds since it was known to be as it is, None where it never was. `stale`: what else
-    is not current, of all the one that is so for longest. `best`: the most clusters there were;
-    whoever keeps it lowers it when an operator approves that some are gone
-    (`Assessment.accepted`), and begins after a restart with the clusters that the placements in
-    force name. `inventory`: which clusters there are; None: placements cannot be compared with it.
+    `age`: seconds since it was known to be current, None if it never was. `stale`: the other source
+    that has been stale for longest. `best`: the highest number of clusters seen; the caller lowers
+    it when an operator approves a shrunk fleet (`Assessment.accepted`), and starts after a restart
+    with the clusters that current placements name. `inventory`: the names of the clusters; None:
+    placements cannot be compared with them.
     """
 
     age: float | None
@@ -34,10 +34,10 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """What holds all moves, or those of a namespace; how many there are, of how many workloads.
+    """The holds on all moves or on those of a namespace, the number of moves, and of workloads.
 
-    `accepted`: an operator approved them on a fleet as small as it is now, which is its size then.
-    `nowhere`: the objects that would be placed on no cluster of the fleet.
+    `accepted`: an operator approved the moves on a fleet of the present size, which becomes `best`.
+    `nowhere`: the objects whose wanted placement has no cluster of the fleet.
     """
 
     holds: tuple[Withheld, ...]
@@ -48,9 +48,9 @@ class Assessment:
 
 
 def judge_fleet(fleet: Fleet, limits: Limits, offer: str = "") -> Withheld | None:
-    """Return why the fleet is nothing to move workloads by, None where it is.
+    """Return why moves must not be decided on this fleet, or None if they may.
 
-    `offer` is the approval for one that shrank; empty: nothing is wanted that it could be for.
+    `offer`: the name of the approval for a fleet that shrank, empty if no move needs one.
     """
     if fleet.age is None or not fleet.epoch_matches:
         return _held("it is not known which clusters there are", "the fleet is loaded again")
@@ -71,7 +71,7 @@ def judge_fleet(fleet: Fleet, limits: Limits, offer: str = "") -> Withheld | Non
 
 
 def current_inventory(fleet: Fleet, limits: Limits) -> Inventory | None:
-    """Return what placements are compared with, None where the fleet is not current, or empty."""
+    """Return the inventory to compare placements with, None if the fleet is stale or empty."""
     if fleet.age is None or not fleet.epoch_matches or not fleet.clusters:
         return None
     late = max(fleet.age, 0.0 if fleet.stale is None else fleet.stale.age)
@@ -79,14 +79,14 @@ def current_inventory(fleet: Fleet, limits: Limits) -> Inventory | None:
 
 
 def has_shrunk(fleet: Fleet, limits: Limits) -> bool:
-    """Tell whether so many clusters are gone that an operator has to say that they are."""
+    """Return whether so many clusters are gone that an operator has to approve it."""
     return fleet.clusters > 0 and fleet.best - fleet.clusters > limits.shrink * fleet.best
 
 
 def is_mass_of_several(moves: Numbers, workloads: Numbers, limits: Limits) -> bool:
-    """Tell whether more would move than may at once, whichever one namespace is left out.
+    """Return whether the moves exceed the limit, whichever single namespace is left out.
 
-    So what is wanted of one namespace holds nothing of the others, unless these are a mass by
+    So the moves of one namespace do not hold those of others, unless these are a mass by
     themselves; and further moves never release anything.
     """
     moving, number = sum(moves.values()), sum(workloads.values())
@@ -97,7 +97,7 @@ def is_mass_of_several(moves: Numbers, workloads: Numbers, limits: Limits) -> bo
 
 
 def namespaces_over(moves: Numbers, workloads: Numbers, limits: Limits) -> list[str]:
-    """Return the namespaces of which more would move than may at once."""
+    """Return the namespaces whose moves exceed the limit."""
     return sorted(
         namespace
         for namespace, some in moves.items()
@@ -106,7 +106,7 @@ def namespaces_over(moves: Numbers, workloads: Numbers, limits: Limits) -> list[
 
 
 def mass(moves: int, workloads: int, offer: str, namespace: str | None = None) -> Withheld:
-    """Return what holds so many moves until `offer` is approved; None: of all namespaces."""
+    """Return the hold of a mass of moves until `offer` is approved; None: of all namespaces."""
     where = "" if namespace is None else f" of namespace {namespace}"
     if namespace == "":
         where = " without a namespace"
@@ -116,7 +116,7 @@ def mass(moves: int, workloads: int, offer: str, namespace: str | None = None) -
 
 
 def allowed(workloads: int, limits: Limits) -> float:
-    """Return how many moves at once are few, of so many workloads."""
+    """Return how many of `workloads` may move at once."""
     return max(limits.mass_floor, limits.mass_share * workloads)
 
 

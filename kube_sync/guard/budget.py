@@ -1,11 +1,11 @@
-"""Token buckets of moves: one for all, one a namespace, one for each cluster that is left.
+"""Token buckets of moves: one for all, one for each namespace, one for each cluster that is left.
 
-Moves of idle workloads, of which anybody can make thousands, take from no cluster and have a bucket
-for all of them that is as large as the one for all others: they delay only each other.
+Moves of idle workloads, which are cheap to create in thousands, take no tokens of clusters and
+share a bucket as large as the one for all others, so they delay only each other.
 
-Keeps true: in any stretch of time no scope gives more than its rate times that time plus its
-burst, also when limits change in between and also across restarts, as long as what was spent is
-replayed. A scope that nothing was ever taken from is full and takes no memory.
+Invariant: in any period no scope gives more tokens than its rate times the period plus its burst,
+also when limits change within it and across restarts, provided that spent tokens are replayed. A
+scope that no token was taken from is full and takes no memory.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Scope = tuple[str, str]
 IDLE: Final[Scope] = ("idle", "")
 
 _MANY = 1024
-# Seconds, and of a token: what floating point loses of either.
+# Seconds, and fractions of a token: the rounding error of floating point.
 _NOTHING = 1e-6
 
 
 def scopes_of(change: Change) -> tuple[Scope, ...]:
-    """Return the scopes that a move takes a token of."""
+    """Return the scopes that a move takes a token from."""
     if change.idle:
         return (IDLE, ("namespace", change.namespace))
     return scopes(change.namespace, change.left)
@@ -39,7 +39,7 @@ def scopes(namespace: str, left: Collection[str]) -> tuple[Scope, ...]:
 
 
 class Budget:
-    """What is spent of each scope and has not come back."""
+    """Tokens of each scope that are spent and not refilled yet."""
 
     def __init__(self, limits: Limits) -> None:
         self._rates: dict[str, Rate | None] = {}
@@ -50,33 +50,33 @@ class Budget:
         self.limit(limits, 0)
 
     def limit(self, limits: Limits, now: float) -> None:
-        """Let other limits be in force from `now` on; what is spent stays spent."""
-        # What came back until now came back at the old rate.
+        """Replace the limits from `now` on; spent tokens stay spent."""
+        # Tokens until now were refilled at the old rate.
         self._used = {scope: (self._used_of(scope, now), now) for scope in self._used}
         self._rates = _rates(limits)
 
     @property
     def fills_within(self) -> float:
-        """Seconds until all that can be spent has come back."""
+        """Seconds until every bucket is full again, whatever was spent."""
         rates = (rate for rate in self._rates.values() if rate is not None)
         return max((rate.burst / rate.per_second for rate in rates), default=0.0)
 
     def interval(self, scope: Scope) -> float:
-        """Return after how many seconds a token comes back, 0 where there is no limit."""
+        """Return the seconds until one token is refilled, 0 without a limit."""
         rate = self._rates[scope[0]]
         return 1 / rate.per_second if rate else 0
 
     def earliest(
         self, wanted: Collection[Scope], now: float, besides: Collection[Scope] = ()
     ) -> tuple[float, Scope]:
-        """Return when there is a token in each scope, and for which of them one waits.
+        """Return when every scope has a token, and which scope has one last.
 
-        `besides`: scopes that somebody else takes a token of first.
+        `besides`: scopes that another move takes a token from first.
         """
         return max((self._free_at(scope, now, scope in besides), scope) for scope in wanted)
 
     def spend(self, wanted: Collection[Scope], now: float) -> None:
-        """Take a token of each scope."""
+        """Take a token from each scope."""
         for scope in wanted:
             if self._rates[scope[0]] is not None:
                 at = max(now, self._used.get(scope, (0, now))[1])
@@ -84,14 +84,14 @@ class Budget:
         self._prune(now)
 
     def replay(self, spent: Collection[Scope], at: float) -> None:
-        """Take what an earlier process took; it may have had other limits, but no more is due."""
+        """Spend tokens that an earlier process took, at most the burst: its limits may differ."""
         self.spend(spent, at)
         for scope in spent:
             if (rate := self._rates[scope[0]]) is not None:
                 self._used[scope] = (min(self._used[scope][0], rate.burst), at)
 
     def refund(self, spent: Collection[Scope], at: float, now: float) -> None:
-        """Give back what was taken `at`, but for what has come back by itself meanwhile."""
+        """Give back tokens that were taken `at`, less what has been refilled since."""
         for scope in spent:
             if (rate := self._rates[scope[0]]) is not None:
                 back = max(0.0, 1 - (now - at) * rate.per_second)
@@ -104,7 +104,7 @@ class Budget:
             self._used[scope] = (spent, now)
 
     def exhaust(self, at: float) -> None:
-        """Count every scope as used up `at` this time: nobody knows what was spent before."""
+        """Count every scope as empty `at` this time: what was spent before is not known."""
         self._used.clear()
         self._exhausted_at = at
 
@@ -115,7 +115,7 @@ class Budget:
         missing = self._used_of(scope, now) + besides + 1 - rate.burst
         if missing <= max(_NOTHING, _NOTHING * rate.per_second):
             return now
-        # A moment later at least: nobody who asks again then can spin.
+        # At least a moment later, so that a caller that retries then does not spin.
         return now + max(missing / rate.per_second, 0.001)
 
     def _used_of(self, scope: Scope, now: float) -> float:
@@ -123,14 +123,14 @@ class Budget:
         if rate is None:
             return 0
         if scope not in self._used and self._exhausted_at is not None:
-            # Also by the limits it began with: lower ones that end must not have filled it.
+            # Also at the first limits: lower limits that have ended must not have refilled it.
             rates = (rate, self._first[scope[0]] or rate)
             return max(_left(one, one.burst, self._exhausted_at, now) for one in rates)
         used, at = self._used.get(scope, (0.0, now))
         return _left(rate, used, at, now)
 
     def _prune(self, now: float) -> None:
-        """Forget what is full again: namespaces and clusters come and go."""
+        """Drop full buckets: namespaces and clusters come and go."""
         if len(self._used) >= self._many:
             used = {scope: (self._used_of(scope, now), now) for scope in self._used}
             self._used = {scope: spent for scope, spent in used.items() if spent[0]}
@@ -143,5 +143,5 @@ def _rates(limits: Limits) -> dict[str, Rate | None]:
 
 
 def _left(rate: Rate, used: float, at: float, now: float) -> float:
-    """Return what has not come back of what was used `at`."""
+    """Return what is not refilled yet of what was used `at`."""
     return max(0.0, used - max(0.0, now - at) * rate.per_second)

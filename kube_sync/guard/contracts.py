@@ -1,11 +1,10 @@
-"""What the value of a placement annotation has to be, so that whoever reads it can. Pure.
+"""Validation of the values of placement annotations by the types of their readers. Pure.
 
-A policy that writes anything else has decided nothing that could be carried out. The two
-annotations of Kubernetes federation are held to that project's own types
-(`ReplicaAllocationPreferences`, `ClusterSelector`): a reader in Go takes a misspelt key for no
-cluster at all, and refuses a weight that is no integer. Members that these types do not have are
-passed over there, and so here. Annotations that the configuration adds are held to the form that it
-gives them.
+A decision with an invalid value cannot be carried out. The two annotations of Kubernetes federation
+are validated by that project's own types (`ReplicaAllocationPreferences`, `ClusterSelector`): a
+reader in Go takes a misspelt key for no cluster at all, and refuses a weight that is no integer.
+Members that these types do not have are ignored there, and so here. Annotations that the
+configuration adds are validated by the form that it gives them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from kube_sync.guard.selectors import EXPECTED as SELECTOR_EXPECTED
 from kube_sync.guard.selectors import parse_selector
 
 PREFERENCES_EXPECTED: Final = '{"clusters": {NAME: {"weight": 1}}}'
-_CUT: Final = 60  # characters of a value that is quoted
+_CUT: Final = 60  # characters of a value in a message
 
 
 class _Preference(msgspec.Struct, rename="camel"):
@@ -41,7 +40,7 @@ _preferences = msgspec.json.Decoder(_Preferences)
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """An annotation whose value breaks its contract; `word` is what a person may have misspelt."""
+    """An annotation with an invalid value; `word`: a key in it that may be misspelt."""
 
     annotation: str
     expected: str
@@ -49,12 +48,12 @@ class Unreadable:
     word: str = ""
 
     def __str__(self) -> str:
-        """Say what was expected and what is there."""
+        """Describe what was expected and what was found."""
         return f"annotation {self.annotation}: expected {self.expected}, found {self.found}"
 
 
 def federation_preferences(annotation: str, value: str) -> Unreadable | None:
-    """Return what is wrong with replica-set-preferences, None: nothing."""
+    """Validate a replica-set-preferences value; return the error, or None."""
     try:
         _preferences.decode(value)
     except NO_JSON as error:
@@ -63,7 +62,7 @@ def federation_preferences(annotation: str, value: str) -> Unreadable | None:
 
 
 def federation_selector(annotation: str, value: str) -> Unreadable | None:
-    """Return what is wrong with a cluster-selector, None: nothing."""
+    """Validate a cluster-selector value; return the error, or None."""
     try:
         parse_selector(value)
     except ValueError as error:
@@ -72,7 +71,7 @@ def federation_selector(annotation: str, value: str) -> Unreadable | None:
 
 
 def malformed(annotation: str, form: str, value: str) -> Unreadable:
-    """Return that a value has not the form which the configuration gives its annotation."""
+    """Return the error for a value that does not have the form configured for its annotation."""
     expected = {
         "preferences": '{"clusters": {NAME: …}}',
         "names": "a JSON list of names, or names with commas between them",
@@ -82,7 +81,7 @@ def malformed(annotation: str, form: str, value: str) -> Unreadable:
 
 
 def _described(value: str, error: str) -> tuple[str, str]:
-    """Say what is there instead of preferences, and which word may be misspelt."""
+    """Describe a value that is not preferences, and the key that may be misspelt."""
     try:
         document: Any = msgspec.json.decode(value)
     except NO_JSON:

@@ -1,4 +1,4 @@
-"""Short names of values: equal values have equal names, in every process."""
+"""Digests of values, which are equal for equal values in every process."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""The brakes of whatever moves workloads: a few at a time, not too often, and none by accident.
+"""The guard of placement changes: rate limits, mass and fleet checks, dwell, approvals.
 
-How it is used, by a reconciler that takes one key at a time:
+Use by a reconciler that handles one key at a time:
 1. `recall` once, when all objects are known and before anything is written.
-2. `consider` whenever the changes that are wanted differ, or the fleet, the approvals or the time
-   (once a second will do): it must be told all of them, since it stops what is too much at once.
-3. `take` for each, one at a time. Go: write it, with the history, in one PATCH; then `moved`, or
-   `refund` if it surely was not written, or nothing if nobody knows. Held: ask again at `until`
-   or, without one, after the next `consider` whose holds differ.
+2. `consider` whenever the wanted changes, the fleet, the approvals or the time differ (once a
+   second is enough). It needs all changes, since it holds those that are too many at once.
+3. `take` for each, one at a time. Allowed: write it with the history in one PATCH; then `moved`, or
+   `refund` if it surely was not written, or nothing if that is not known. Withheld: retry at
+   `until` or, without one, after the next `consider` with other holds.
 
-Only changes of the placement are its business; they all go through it, since first placements and
-additions are part of a history too, and a fight over them is one. It restrains only moves: a first
-placement waits for no budget, and not for a stale fleet, as it takes nothing away.
+Every change of a placement goes through the guard, since first placements and additions are part of
+the history too, and a fight over them is one. Only moves are restrained: a first placement waits
+neither for the budget nor for a stale fleet, as it takes nothing away.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ K = TypeVar("K", bound=Hashable)
 
 _LOOKS_SECONDS = 1.0
 _WATCH_LAGS_SECONDS = 10.0
-_MOST_REPLAYED = 10_000  # clusters that were left, in the histories of all objects
-_FLEET = ("fleet",)  # what an approval on fewer clusters is of; a namespace is a string
+_MOST_REPLAYED = 10_000  # clusters left, in the histories of all objects
+_FLEET = ("fleet",)  # owner of approvals on fewer clusters; the others are namespaces (strings)
 
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
-    """A change that was let go and of which nobody said yet what became of it."""
+    """An allowed change whose outcome has not been reported yet."""
 
     history: History
     at: float
@@ -69,10 +69,10 @@ class _Flight:
 
 
 class Guard(Generic[K]):
-    """What is held and what may go; it decides by its arguments alone.
+    """Decides which changes are allowed and which are held, from its arguments alone.
 
-    A key names one object for as long as it lives, in every process: `str(key)` is the same in all
-    and has the uid in it, so that an object of the same name begins anew.
+    A key names one object for its lifetime: `str(key)` is the same in every process and contains
+    the uid, so that a new object of the same name starts without history.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -86,8 +86,8 @@ class Guard(Generic[K]):
         self._approved: frozenset[str] = frozenset()
         self._wanted: dict[K, tuple[str, str, bool]] = {}
         self._fleet: Withheld | None = None
-        self._masses: Mapping[str | None, Withheld] = {}  # by namespace, None: of several together
-        # Newer than what a watch has told: the object as it was written.
+        self._masses: Mapping[str | None, Withheld] = {}  # by namespace; None: of several together
+        # The history as it was written, where the watch cache may be older.
         self._written: dict[K, History] = {}
         self._flights: dict[K, _Flight] = {}
         self._held: dict[K, PendingChange] = {}
@@ -100,30 +100,30 @@ class Guard(Generic[K]):
 
     @property
     def held(self) -> Mapping[K, PendingChange]:
-        """The changes that wait."""
+        """The changes that are held."""
         return self._held
 
     def tighten(self, by: Tightening, not_before: Mapping[K, float], now: float) -> None:
-        """Let the limits be as low as `by` says, in place of what was said before.
+        """Apply the lower limits of `by`, in place of earlier ones.
 
-        `not_before` gives the objects of `by.not_before` by their keys (Unix seconds); it is looked
-        at whenever one of them is asked for. No move goes before the next `consider`.
+        `not_before` gives the objects of `by.not_before` by their keys (Unix seconds) and is read
+        on each use. No move is allowed before the next `consider`.
         """
         self._limits = self._base.tightened(by)
         self._unknown = None
         self._not_before = not_before
-        # All of them were weighed by other limits: there may be too many of them now.
+        # All were weighed by other limits: there may be too many of them now.
         self._wanted = {}
-        # A refund would go by another rate than what came back meanwhile did.
+        # A refund would use another rate than the refill since.
         self._flights = {key: replace(f, spent=()) for key, f in self._flights.items()}
         self._budget.limit(self._limits, now)
 
     def withhold(self, reason: str) -> None:
-        """Let nothing move until `tighten`: it is not known what policies limit."""
+        """Hold every move until `tighten`: the limits that policies set are not known."""
         self._unknown = Withheld("limits", reason, "data.kube_sync_budget can be used")
 
     def recall(self, histories: Mapping[K, tuple[str, History]], now: float) -> None:
-        """Begin with what all objects tell: namespace and history of each, by its key."""
+        """Start from the histories of all objects: namespace and history of each, by its key."""
         self._budget = self._replayed(histories, now)
         self._turns = TokenQueue()
         self._approvals = Approvals()
@@ -139,13 +139,13 @@ class Guard(Generic[K]):
         approved: Collection[str],
         now: float,
     ) -> Assessment:
-        """Weigh all changes that are wanted together, each with the history its object has.
+        """Assess all wanted changes together, each with the history of its object.
 
-        `workloads`: how many objects there are, but for idle ones; `approved`: the names that
-        operators approved.
+        `workloads`: the number of objects that are not idle, by namespace; `approved`: the names
+        that operators approved.
         """
         self._approved = frozenset(approved)
-        # What waits for its time is weighed when that has come, and does not go before it is.
+        # A change before its `not_before` is weighed when that time has come, and held until then.
         self._wanted = {
             key: _weighed(change)
             for key, (change, _) in wanted.items()
@@ -169,9 +169,9 @@ class Guard(Generic[K]):
         return Assessment(holds, len(asked), number, accepted, nowhere)
 
     def take(self, key: K, change: Change, history: History, now: float) -> Allowed | Withheld:
-        """Let one change go, and charge it; or tell what it waits for.
+        """Allow one change and charge its tokens, or return why it is held.
 
-        `history` is what the object has, as `read_history` gives it.
+        `history` is that of the object, as `read_history` returns it.
         """
         stale = self._is_stale(key, history, now)
         history = self._newest(key, change, history)
@@ -195,17 +195,17 @@ class Guard(Generic[K]):
         return Allowed(write_history(history), self._nowhere.warning(change))
 
     def moved(self, key: K) -> None:
-        """Take down that what was let go was written."""
+        """Record that an allowed change was written."""
         if (flight := self._flights.pop(key, None)) is not None:
             self._written[key] = flight.history
 
     def refund(self, key: K, now: float) -> None:
-        """Give back what was charged: what was let go was surely not written."""
+        """Give back the tokens of an allowed change that was surely not written."""
         if (flight := self._flights.pop(key, None)) is not None:
             self._budget.refund(flight.spent, flight.at, now)
 
     def forget(self, key: K) -> None:
-        """Forget an object that is gone."""
+        """Forget a deleted object."""
         self._drop([key])
         self._written.pop(key, None)
         self._flights.pop(key, None)
@@ -217,9 +217,9 @@ class Guard(Generic[K]):
             self._turns.leave(key)
 
     def _is_stale(self, key: K, history: History, now: float) -> Withheld | None:
-        """Hold what is compared with an object as it was before our own last write.
+        """Hold a change that was computed from an object older than our own last write.
 
-        Not for long: it may be that somebody put the object back as a whole.
+        Only for a while: somebody may have restored the object as a whole.
         """
         written = self._written.get(key, ())
         if _last(written) <= _last(history) or now > _last(written) + _WATCH_LAGS_SECONDS:
@@ -228,7 +228,7 @@ class Guard(Generic[K]):
         return Withheld("unseen", reason, "the watch tells of it", until)
 
     def _newest(self, key: K, change: Change, history: History) -> History:
-        """Return the object's history up to what it has now."""
+        """Return the object's history up to its present placement."""
         written = self._written.get(key, ())
         newest = written if _last(written) >= _last(history) else history
         return caught_up(newest, change.before)
@@ -236,7 +236,7 @@ class Guard(Generic[K]):
     def _asked(
         self, wanted: Mapping[K, tuple[Change, History]], nowhere: Collection[K], now: float
     ) -> dict[K, Step]:
-        """Return the moves that would go if nothing but their number spoke against it."""
+        """Return the moves that nothing but their number holds."""
         asked = {}
         for key, (change, history) in wanted.items():
             newest = self._newest(key, change, history)
@@ -275,7 +275,7 @@ class Guard(Generic[K]):
         return self._not_before.get(key, 0) > now
 
     def _held_with_others(self, key: K, change: Change, step: Step) -> Withheld | None:
-        """Return what holds it with others, unless it was approved in spite of that."""
+        """Return the hold of the fleet or of a mass, unless an approval overrides it."""
         approved = self._approvals.of(key, step) is not None
         on_fewer = approved and self._approvals.is_on_fewer(key)
         if self._fleet is not None and not (on_fewer and self._fleet.approve):
@@ -285,10 +285,10 @@ class Guard(Generic[K]):
         return self._masses.get(None) or self._masses.get(change.namespace)
 
     def _judge_fleet(self, fleet: Fleet, asked: Mapping[K, Step], few: float) -> bool:
-        """Find what holds all for the fleet; return whether it is accepted that it has shrunk."""
+        """Set the hold of the fleet; return whether an operator accepted that it has shrunk."""
         shrunk = has_shrunk(fleet, self._limits)
         accepted = shrunk and self._approvals.accepts(asked, few)
-        if accepted:  # as `fleet` will say from the next time on
+        if accepted:  # as the next `fleet` will be
             fleet, shrunk = replace(fleet, best=fleet.clusters), False
         fewer = ""
         if asked and shrunk:
@@ -299,7 +299,7 @@ class Guard(Generic[K]):
     def _judged(
         self, waiting: Mapping[str, Mapping[K, Step]], asked: Mapping[K, Step], workloads: Numbers
     ) -> dict[str | None, Withheld]:
-        """Return what holds `waiting`: all of them together, or some namespaces."""
+        """Return the mass holds of `waiting`: one for all of them, or one for each namespace."""
         moves = {namespace: len(steps) for namespace, steps in waiting.items()}
         if is_mass_of_several(moves, workloads, self._limits):
             together = [key for steps in waiting.values() for key in steps]
@@ -347,10 +347,10 @@ class Guard(Generic[K]):
         return Withheld("budget", f"enough moves{where[scope]} for now", _in(until, now), until)
 
     def _replayed(self, histories: Mapping[K, tuple[str, History]], now: float) -> Budget:
-        """Return what is spent by both limits, since nobody knows which of them were in force.
+        """Return the tokens spent by both limits, since which of them were in force is not known.
 
-        By the lower ones alone no more than their burst would be, and the rest free once they end;
-        by the configured ones alone, what has not come back at the lower rate.
+        The lower limits alone would count no more than their burst, and the rest be free once they
+        end; the configured ones alone would miss what is not refilled yet at the lower rate.
         """
         budget, lower = Budget(self._base), Budget(self._limits)
         since = now - max(budget.fills_within, lower.fills_within)
@@ -368,10 +368,10 @@ class Guard(Generic[K]):
 def _spent(
     histories: Mapping[K, tuple[str, History]], now: float, since: float
 ) -> list[tuple[float, int, tuple[Scope, ...]]]:
-    """Return when what was spent, all of it where no scope is named; in no order.
+    """Return when tokens were spent; without scopes: all of them. Unsorted.
 
-    What was spent before `since` has come back. Histories may be forged: where they name more than
-    anybody could have spent in that time, all of it counts as spent, and none of them is followed.
+    What was spent before `since` is refilled. Histories may be forged: where they name more than
+    could have been spent in that time, all tokens count as spent and no history is used.
     """
     found: list[tuple[float, int, tuple[Scope, ...]]] = []
     named = 0
@@ -381,21 +381,21 @@ def _spent(
                 named += len(entry.left)
                 if named > _MOST_REPLAYED:
                     return [(now, 0, ())]
-                # Nobody knows whether it was idle.
+                # Whether it was idle is not known.
                 found.append((at, 1, (IDLE, *scopes(namespace, entry.left))))
         if len(history) == LENGTH and history[0].at and (at := min(history[0].at, now)) >= since:
-            # It may have moved before that too, from which clusters nobody knows.
+            # It may have moved before that too; the clusters it left are not known.
             found.append((at, 0, ()))
     return found
 
 
 def _weighed(change: Change) -> tuple[str, str, bool]:
-    """Return what a change has to be weighed again for when it differs."""
+    """Return the part of a change that has to be weighed again when it differs."""
     return change.before, change.after, change.idle
 
 
 def _by_namespace(asked: Mapping[K, Step], namespaces: Mapping[K, str]) -> dict[str, dict[K, Step]]:
-    """Return the moves of each namespace; one that has none of `namespaces` does not count."""
+    """Return the moves by namespace, without those that are not in `namespaces`."""
     found: dict[str, dict[K, Step]] = {}
     for key, step in asked.items():
         if (namespace := namespaces.get(key)) is not None:

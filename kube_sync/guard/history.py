@@ -1,14 +1,14 @@
-"""The last placements of an object, kept on the object itself so that they outlive every process.
+"""The last placements of an object, stored in an annotation on it, so that they survive restarts.
 
 The annotation `kube-sync.io/moves` is JSON: a list of at most four `[seconds, placement, left,
-approval]`, oldest first: when it was written (Unix seconds, rounded up; 0: before anything is
-known), a digest of what the placement means, the clusters that were left for it, and the approval
-that let it through. Trailing empty members are left out. It goes into the same PATCH as the
-placement, so neither is there without the other.
+approval]`, oldest first: the time of the write (Unix seconds, rounded up; 0: before any known
+time), a digest of the placement, the clusters that it left, and the approval that allowed it.
+Trailing empty members are left out. The same PATCH writes it and the placement, so neither exists
+without the other.
 
-Whoever may write the object may write this too. What is malformed, or says that it comes from the
-future, tells nothing: the worst that can be done is to do without dwell, cool-down and freeze for
-one's own object, which its owner could by writing the placement.
+Everybody with write access to the object can write this annotation. A malformed history, or one
+with a time in the future, counts as empty: at worst, an owner avoids dwell, cool-down and freeze of
+their own object, as is possible by writing the placement itself.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import msgspec
 from kube_sync.errors import NO_JSON
 
 HISTORY = "kube-sync.io/moves"
-LENGTH = 4  # an oscillation takes three placements and the next
+LENGTH = 4  # an oscillation is three placements and the next one
 
 _CLOCKS_DIFFER_SECONDS = 5
-_LONGEST = 65_536  # characters: a fourth of what all annotations of an object may have
+_LONGEST = 65_536  # characters: a fourth of the size limit of all annotations of an object
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """One placement: since when, which, what was left for it, and by which approval."""
+    """One placement: its time, its digest, the clusters that it left, and its approval."""
 
     at: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
     placement: str
@@ -42,7 +42,7 @@ _entries = msgspec.json.Decoder(History)
 
 
 def read_history(annotations: Mapping[str, str], now: float) -> History:
-    """Return the placements that an object says it had, oldest first."""
+    """Return the placements recorded on an object, oldest first; none if they are malformed."""
     text = annotations.get(HISTORY, "")
     if len(text) > _LONGEST:
         return ()
@@ -61,9 +61,9 @@ def write_history(history: History) -> str:
 
 
 def caught_up(history: History, before: str) -> History:
-    """Return `history` with the placement that the object has, whoever wrote it.
+    """Return `history` with the present placement of the object appended, if it is another one.
 
-    When another wrote it is not known: not before the last that is known.
+    The time of a write by somebody else is not known, only that it is not before the last entry.
     """
     if history and history[-1].placement == before:
         return history
@@ -77,12 +77,12 @@ def extended(history: History, entry: Entry) -> History:
 
 
 def oscillates_until(history: History, after: str, window: float) -> float | None:
-    """Return when an A→B→A→B that `after` would complete is over, None where it is none.
+    """Return when the oscillation A→B→A→B that `after` would complete ends, None if it is none.
 
     It is one while less than `window` seconds have passed since the first B.
     """
     match history[-3:]:
-        # Times are rounded up: without a window, none is waited for at all.
+        # Times are rounded up: with a window of 0 there must be no wait at all.
         case (first, second, third) if window and (
             first.placement == third.placement != second.placement == after
         ):
@@ -94,12 +94,12 @@ def settles_at(history: History, dwell: float, cooldown: float) -> tuple[float, 
     """Return when the dwell after the last placement and the cool-down after the last move end."""
     placed = max((entry.at for entry in history), default=0)
     moved = max((entry.at for entry in history if entry.left), default=0)
-    # Times are rounded up: without these two, none is waited for at all.
+    # Times are rounded up: with 0 seconds there must be no wait at all.
     return placed + dwell if placed and dwell else 0, moved + cooldown if moved and cooldown else 0
 
 
 def stamp(now: float) -> int:
-    """Return `now` as an Entry has it: not earlier, so that no budget comes back too early."""
+    """Return `now` for an Entry, rounded up so that no token is refilled too early."""
     return math.ceil(now)
 
 

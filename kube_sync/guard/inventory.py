@@ -1,11 +1,10 @@
-"""The clusters that a fleet has, by the names that placements use. Pure.
+"""The names and labels of the clusters of the fleet, which placements are compared with. Pure.
 
-Placements are compared with it. What it does not know takes nothing away: without labels no
-selector is judged, and a set that is open (all but some) is nowhere only where all are excluded.
+What is not known takes nothing away: without labels, selectors are not evaluated; an open set (all
+clusters but some) has no cluster only if all are excluded.
 
-Names may be made up by whoever owns a workload, and to find similar ones takes a millisecond for
-each thousand clusters: so similar ones are proposed for the first few alone, until the fleet
-differs.
+Owners of workloads can invent names, and a search for similar ones takes a millisecond per thousand
+clusters: so only the first few unknown names get proposals, until the fleet changes.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from typing import Final
 from kube_sync.guard.placements import Clusters
 from kube_sync.guard.selectors import matches
 
-_NEAREST: Final = 3  # names that are proposed in place of one
-_COMPARED: Final = 20  # names that are compared closely
-_AROUND: Final = 1_000  # that are compared roughly, of those before and after it in order
-_PROPOSED: Final = 50  # unknown names for which others are proposed
+_NEAREST: Final = 3  # names proposed in place of one
+_COMPARED: Final = 20  # names compared closely
+_AROUND: Final = 1_000  # names compared roughly, of those before and after it in sorted order
+_PROPOSED: Final = 50  # unknown names that get proposals
 _LONGEST: Final = 253  # characters of a name (RFC 1123, subdomain)
 _NAMED: Final = 3  # unknown names in a message
-_REMEMBERED: Final = 256  # answers
+_REMEMBERED: Final = 256  # cached results
 
 Labels = Mapping[str, str]
 _NONE: Final[frozenset[str]] = frozenset()
@@ -34,9 +33,9 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The names of all clusters, and their labels where these are known.
+    """The names of all clusters, and their labels if these are known.
 
-    `qualified`: the same with their namespaces, `namespace/name`, where they lie in some.
+    `qualified`: the names as `namespace/name`, of clusters that are namespaced.
     """
 
     names: frozenset[str]
@@ -47,15 +46,15 @@ class Inventory:
     _near: dict[str, tuple[str, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     def unknown(self, clusters: Clusters) -> frozenset[str]:
-        """Return the names that no cluster has; those that an open set leaves out do not count."""
+        """Return the names that no cluster has; exclusions of an open set do not count."""
         if clusters.open or clusters.selector is not None or clusters.names <= self.names:
             return _NONE
         return clusters.names - self.names - self.qualified
 
     def nowhere(self, clusters: Clusters) -> str | None:
-        """Return why no cluster of the fleet is in a set that is not empty, None: some is."""
+        """Return why no cluster of the fleet is in a set that is not empty, None if one is."""
         if clusters.selector is None and self._has_some(clusters):
-            return None  # as most have, so that this comes first
+            return None  # the common case first
         if clusters not in self._known:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
@@ -77,7 +76,7 @@ class Inventory:
         return self.told(clusters.names)
 
     def told(self, unknown: frozenset[str]) -> str:
-        """Say which names are unknown, and which clusters have the most similar ones."""
+        """Describe the unknown names and the clusters with the most similar names."""
         if unknown not in self._told:
             if len(self._told) >= _REMEMBERED:
                 self._told.clear()
@@ -94,7 +93,7 @@ class Inventory:
         return f"{name!r} (nearest: {near})" if near else repr(name)
 
     def nearest(self, name: str) -> tuple[str, ...]:
-        """Return the clusters whose names are most like this one, the nearest first."""
+        """Return the clusters whose names are most similar to this one, the nearest first."""
         if name not in self._near:
             if len(self._near) >= _PROPOSED:
                 return ()

@@ -1,7 +1,7 @@
-"""How much may move: what the configuration allows, and what a policy makes less of it.
+"""Limits on moves: from the configuration, and lower ones from a policy.
 
-A policy tightens by the document `data.kube_sync_budget`, which has the names of the configuration
-section `remediate.guard`. Whatever it says, nothing is allowed that was not allowed without it.
+A policy lowers them by the document `data.kube_sync_budget`, with the names of the configuration
+section `remediate.guard`. A document never raises a limit.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import msgspec
 from kube_sync.config import Guard as Settings
 from kube_sync.errors import Undecided
 
-# Bounded, so that every wait is a number of seconds that a timer takes.
+# Bounded, so that every wait is a number of seconds that a timer accepts.
 _NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1_000_000_000)]
 _Time = Annotated[float, msgspec.Meta(ge=0, le=100_000_000_000)]
-# 0 is not "no limit" here: a policy that wants nothing to move says so by `not_before`.
+# 0 is not "no limit" here: a policy stops moves by `not_before`.
 _PerMinute = Annotated[float, msgspec.Meta(ge=0.000001, le=1_000_000_000)]
 _Burst = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
 _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -31,19 +31,19 @@ _BUCKETS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A token bucket: so many a minute, and `burst` at once after a pause."""
+    """A token bucket: `per_minute` tokens a minute, at most `burst` at once."""
 
     per_minute: float
     burst: int
 
     @property
     def per_second(self) -> float:
-        """Tokens that come back in a second."""
+        """Tokens that are refilled in a second."""
         return self.per_minute / 60
 
 
 class Tightening(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Lower limits; None leaves one as it is. `not_before`: Unix seconds by `namespace/name`."""
+    """Lower limits; None keeps one as it is. `not_before`: Unix seconds by `namespace/name`."""
 
     moves_per_minute: _PerMinute | None = None
     moves_burst: _Burst | None = None
@@ -66,7 +66,7 @@ class Tightening(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return {name: value for name, value in found.items() if value is not None}
 
     def stricter(self, other: Tightening) -> Tightening:
-        """Return what limits all that either does, and at least as much."""
+        """Return a tightening that is at least as strict as both."""
         if self == other:
             return self
         found: dict[str, Any] = {}
@@ -75,7 +75,7 @@ class Tightening(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             values = [getattr(one, name) for one in (self, other)]
             found[name] = pick((v for v in values if v is not None), default=None)
         for rate, burst in _BUCKETS:
-            # A rate alone has a burst of 1 where nothing is configured: no other one is lower.
+            # A rate alone has a burst of 1 if none is configured: no other one is lower.
             alone = any(getattr(t, rate) and not getattr(t, burst) for t in (self, other))
             if alone and found[burst]:
                 found[burst] = 1
@@ -86,7 +86,7 @@ class Tightening(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits in force; a Rate of None is no limit, times are seconds, shares of one."""
+    """The limits in force: a Rate of None is no limit, times in seconds, shares from 0 to 1."""
 
     moves: Rate | None = None
     namespace: Rate | None = None
@@ -132,9 +132,9 @@ def limits_of(guard: Settings) -> Limits:
 
 
 def parse_tightening(document: object) -> Tightening:
-    """Read what `data.kube_sync_budget` is, decoded from JSON.
+    """Parse the document `data.kube_sync_budget`, decoded from JSON.
 
-    Raises Undecided: a limit that cannot be read is not a limit that is not there.
+    Raises Undecided: an invalid limit does not count as no limit.
     """
     try:
         return msgspec.convert(document, Tightening)
@@ -144,9 +144,9 @@ def parse_tightening(document: object) -> Tightening:
 
 
 def stricter(one: object, other: object) -> object:
-    """Return a document that limits all that either of these does, None where neither does.
+    """Return a document that is at least as strict as both, None if there is neither.
 
-    Raises Undecided where one cannot be read.
+    Raises Undecided if one is invalid.
     """
     if one is None or other is None or one == other:
         return one if other is None else other

@@ -1,12 +1,12 @@
-"""What a change of annotations means to where a workload runs.
+"""Comparison of placement annotations: which clusters a change takes away from a workload.
 
-A move takes a cluster away. A first placement is none, nor is one that only adds; other annotations
-and other weights are no change of the placement at all. Where nothing can be concluded the change
-counts as a move, away from `?`:
-- a value that cannot be read gives way to another, or another to it;
+A change that takes a cluster away is a move. A first placement is none, nor is one that only adds
+clusters; other annotations and other weights do not change the placement. Where the clusters are
+not known the change counts as a move away from `?`:
+- an invalid value is replaced by another, or another by it;
 - an annotation is removed: what it named is taken away;
-- a second placement annotation comes beside a first one: until then it did not restrict anything,
-  so all but what it names is taken away.
+- a second placement annotation is added to a first one: until then it did not restrict anything, so
+  all but what it names is taken away.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _UNKNOWN = frozenset([UNKNOWN])
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of one object's placement; `before` and `after` are digests of what they mean."""
+    """A change of one object's placement; `before` and `after` are digests of the placements."""
 
     namespace: str
     before: str
@@ -31,18 +31,18 @@ class Change:
     left: frozenset[str] = frozenset()
     joined: frozenset[str] = frozenset()
     empties: bool = False
-    evict: bool = False  # the policy says that it may be emptied
-    places: tuple[Clusters, ...] = ()  # what changes, as it is wanted; what is empty is not here
-    idle: bool = False  # no replicas are wanted: it is no part of a mass
+    evict: bool = False  # the policy allows it to be emptied
+    places: tuple[Clusters, ...] = ()  # the wanted placements that differ and are not empty
+    idle: bool = False  # zero replicas are wanted: it does not count towards a mass
 
     @property
     def is_move(self) -> bool:
-        """Tell whether a cluster is taken away."""
+        """Return whether a cluster is taken away."""
         return bool(self.left)
 
     @property
     def is_forbidden(self) -> bool:
-        """Tell whether it would empty the workload although the policy did not say so."""
+        """Return whether it empties the workload without the policy's permission."""
         return self.empties and not self.evict
 
 
@@ -54,9 +54,9 @@ def compare(
     *,
     evict: bool = False,
 ) -> Change | None:
-    """Return what happens to the placement when the annotations `before` become `after`.
+    """Return the change of the placement when the annotations `before` become `after`.
 
-    Both are all annotations of the object; None: the placement stays as it is.
+    Both are all annotations of the object. None: the placement does not change.
     """
     old, new = placements.read(before), placements.read(after)
     was, will_be = _digest(old, before), _digest(new, after)
@@ -67,7 +67,7 @@ def compare(
     for key in changed:
         left |= _left(key, old, new)
         joined |= _joined(key, old, new)
-    # Without its first placement a workload runs wherever it did: that too is taken away.
+    # Without a first placement a workload may run anywhere, so an empty one takes that away.
     empties = any(new.get(key, EVERYWHERE) == NOWHERE != old.get(key) for key in changed)
     wanted = tuple([c for key in changed if (c := _placed(key, old, new)) is not None])
     left_, joined_ = frozenset(left), frozenset(joined)
@@ -85,7 +85,7 @@ def _joined(key: str, old: _Read, new: _Read) -> frozenset[str]:
 
 
 def _placed(key: str, old: _Read, new: _Read) -> Clusters | None:
-    """Return where a placement is wanted that is another one, None where that is empty."""
+    """Return the wanted placement if it differs and is not empty, or else None."""
     wanted = new.get(key)
     if wanted is None or not (wanted.names or wanted.open) or wanted == old.get(key):
         return None
@@ -101,7 +101,7 @@ def _without(some: Clusters | None, other: Clusters | None) -> frozenset[str]:
 
 
 def _digest(read: _Read, annotations: Mapping[str, str]) -> str:
-    """Digest what the annotations mean, so that A stays A whatever its weights are."""
+    """Return a digest of the clusters, which does not depend on weights."""
     return digest(
         [
             (key, annotations[key] if clusters is None else (clusters.open, sorted(clusters.names)))

@@ -1,10 +1,10 @@
-"""What the value of a placement annotation means: a set of clusters.
+"""Parsing of the values of placement annotations into sets of clusters.
 
-Which clusters there are is not known here (`inventory` compares), so a set may be open: all but
+The clusters of the fleet are not known here (`inventory` compares), so a set may be open: all but
 some. A cluster selector depends on the labels of clusters, which are not known either: each
-selector counts as one cluster of its own, so that any change of it is a move. Of a value that has
-no readable shape nothing is concluded (None), and no policy may decide it (`contracts`).
-`is_empty_placement` and `empties` mean what those in decisions/placement.py do.
+selector counts as one cluster of its own, so that any change of it is a move. An invalid value
+parses to None, and no policy may decide it (`contracts`). `is_empty_placement` and `empties` agree
+with those in decisions/placement.py.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from kube_sync.guard.selectors import Requirement, parse_selector
 
 PREFERENCES = "federation.kubernetes.io/replica-set-preferences"
 SELECTOR = "federation.alpha.kubernetes.io/cluster-selector"
-OPEN = "*"  # in a set of names: clusters that nothing names
-UNKNOWN = "?"  # likewise: clusters of a value that cannot be read
-_REMEMBERED = 256  # values
+OPEN = "*"  # in a set of names: the clusters that it does not name
+UNKNOWN = "?"  # likewise: the clusters of an invalid value
+_REMEMBERED = 256  # cached values
 
 _sorted = msgspec.json.Encoder(order="sorted")
 
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """The clusters `names` or, where it is open, all but these.
+    """The clusters `names` or, if it is open, all but these.
 
-    `selector`: what the one name stands for, where a selector chooses them by their labels.
+    `selector`: the requirements behind the one name, where labels select the clusters.
     """
 
     names: frozenset[str] = frozenset()
@@ -48,7 +48,7 @@ class Clusters:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether no cluster can be in it."""
+        """Return whether no cluster can be in it."""
         return not self.open and not self.names
 
     def without(self, other: Clusters) -> frozenset[str]:
@@ -61,7 +61,7 @@ class Clusters:
             case True, True:
                 return other.names - self.names
             case _:
-                # In a fleet where `other` names every cluster nothing is lost: the safe side.
+                # Conservative: nothing is lost where `other` names every cluster of the fleet.
                 return frozenset([OPEN])
 
 
@@ -70,23 +70,23 @@ NOWHERE = Clusters()
 
 
 class Placements:
-    """Which annotations place a workload, and how each is read."""
+    """The annotations that place a workload, and the form of each."""
 
     def __init__(self, others: Mapping[str, PlacementForm] | None = None) -> None:
-        """Know `others` beside the two annotations of Kubernetes federation."""
+        """Add `others` to the two annotations of Kubernetes federation."""
         forms: dict[str, PlacementForm] = {PREFERENCES: "preferences", SELECTOR: "selector"}
         self._forms = forms | dict(others or {})
-        # Most workloads of a fleet share a few placements, and one may name a hundred clusters.
+        # Most workloads share a few placements, and one may name a hundred clusters: cache them.
         self._known: dict[tuple[str, str], Clusters | None] = {}
         self._judged: dict[tuple[str, str], Unreadable | None] = {}
 
     @property
     def forms(self) -> dict[str, str]:
-        """How each placement annotation is read, by its key."""
+        """The form of each placement annotation, by its key."""
         return dict(self._forms)
 
     def read(self, annotations: Mapping[str, str]) -> dict[str, Clusters | None]:
-        """Return the clusters that each placement annotation there is gives, by its key."""
+        """Return the clusters of each placement annotation, by its key."""
         return {
             key: self._clusters(form, annotations[key])
             for key, form in sorted(self._forms.items())
@@ -94,7 +94,7 @@ class Placements:
         }
 
     def unreadable(self, annotations: Mapping[str, str]) -> Unreadable | None:
-        """Return the first placement annotation that cannot be read by its contract, if any."""
+        """Return the first placement annotation with an invalid value, if any."""
         for key, form in sorted(self._forms.items()):
             if key in annotations and (found := self._wrong(key, form, annotations[key])):
                 return found
@@ -122,7 +122,7 @@ class Placements:
     def named(self, objects: Iterable[Mapping[str, str]]) -> frozenset[str]:
         """Return the clusters that the annotations of `objects` name.
 
-        After a restart the fleet was at least as large as that.
+        Before a restart the fleet had at least as many.
         """
         found: set[str] = set()
         for one in objects:
@@ -132,7 +132,7 @@ class Placements:
         return frozenset(found)
 
     def empties(self, wanted: Mapping[str, str], current: Mapping[str, str]) -> bool:
-        """Tell whether `wanted` would take away every cluster that a workload has now."""
+        """Return whether `wanted` takes away every cluster that a workload has now."""
         before = self.read(current)
         return any(
             key in before and clusters == NOWHERE and before[key] != NOWHERE
@@ -141,16 +141,16 @@ class Placements:
 
 
 def is_empty_placement(preferences: str) -> bool:
-    """Tell whether replica-set-preferences name no cluster, or none that gets a replica."""
+    """Return whether replica-set-preferences name no cluster, or none that gets a replica."""
     return read_preferences(preferences) == NOWHERE
 
 
 def read_preferences(value: str) -> Clusters | None:
-    """Read `{"clusters": {name: {"weight", "minReplicas", "maxReplicas"}}}`, None: no such thing.
+    """Parse `{"clusters": {name: {"weight", "minReplicas", "maxReplicas"}}}`; None if invalid.
 
-    A cluster that can get no replica is not in it.
-    `*` stands for every cluster that has no entry (Kubernetes federation,
-    ReplicaAllocationPreferences), so that a cluster of weight 0 beside it is taken out.
+    A cluster that can get no replica is not in the set. `*` stands for every cluster without an
+    entry (Kubernetes federation, ReplicaAllocationPreferences), so a cluster of weight 0 beside it
+    is excluded.
     """
     document = _decode(value)
     entries = document.get("clusters") if isinstance(document, dict) else None
@@ -171,7 +171,7 @@ def _gets_replicas(entry: object) -> bool:
 
 
 def _names(value: str) -> Clusters | None:
-    """Read a JSON list of names, or names with commas between them; `*` is every cluster."""
+    """Parse a JSON list of names, or names separated by commas; `*` is every cluster."""
     listed: Any = _decode(value) if value.lstrip()[:1] in ("[", "{", '"') else value.split(",")
     if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
         return None
@@ -180,7 +180,7 @@ def _names(value: str) -> Clusters | None:
 
 
 def _selector(value: str) -> Clusters | None:
-    """Read a JSON list of requirements; without any, every cluster is selected."""
+    """Parse a JSON list of requirements; an empty list selects every cluster."""
     requirements = _decode(value)
     if not isinstance(requirements, list):
         return None
@@ -188,12 +188,12 @@ def _selector(value: str) -> Clusters | None:
         return None
     if not requirements:
         return EVERYWHERE
-    # All have to be met, so their order means nothing.
+    # All have to be met, so their order does not matter.
     text = b"\n".join(sorted(_sorted.encode(r) for r in requirements))
     name = f"selector:{hashlib.sha256(text).hexdigest()[:12]}"
     try:
         return Clusters(frozenset([name]), selector=parse_selector(value))
-    except ValueError:  # of whoever wrote it: what it selects is not known
+    except ValueError:  # invalid: what it selects is not known
         return Clusters(frozenset([name]), selector=())
 
 
@@ -209,7 +209,7 @@ _READERS: Mapping[PlacementForm, Callable[[str], Clusters | None]] = {
     "names": _names,
     "selector": _selector,
 }
-# By the key: whatever form the configuration gives these two, others read them by these types.
+# By key: other readers use these types, whatever form the configuration gives the two.
 _CONTRACTS: Mapping[str, Callable[[str, str], Unreadable | None]] = {
     PREFERENCES: federation_preferences,
     SELECTOR: federation_selector,

@@ -1,10 +1,9 @@
-"""Who else writes what we write. Pure.
+"""Detection of another writer that keeps reverting our PATCHes. Pure.
 
-A manager that puts its own value back after each PATCH would be fought for ever. An object on which
-the same decision was carried out so often within a minute is left to the other one: until another
-decision is made, or for a minute, and twice as long each time it goes on, ten minutes at most. The
-other one may be our own webhook, which decides by newer data while decisions come late: that is
-over within the first minute.
+Fighting it would never end. An object on which the same decision was written three times within a
+minute is not written again until the decision changes or a truce ends: a minute, twice as long each
+time it happens again, ten minutes at most. The other writer may be our own webhook, which decides
+by newer data while decisions arrive late: that ends within the first minute.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class _Record:
 
 
 class Rivals:
-    """How often each object was written lately, for which decision."""
+    """The latest writes of each object, with their decision."""
 
     def __init__(self, first: float = _FIRST_TRUCE) -> None:
         """`first`: seconds of the first truce."""
@@ -33,7 +32,7 @@ class Rivals:
         self._records: dict[Hashable, _Record] = {}
 
     def wrote(self, key: Hashable, decision: object, now: float) -> None:
-        """Take note that a decision was carried out."""
+        """Record that a decision was written."""
         known = self._records.get(key)
         if known is None or known.decision != decision:
             known = _Record(decision, (), self._first)
@@ -54,11 +53,11 @@ class Rivals:
         return until
 
     def forget(self, key: Hashable) -> None:
-        """Forget an object that is gone."""
+        """Forget a deleted object."""
         self._records.pop(key, None)
 
     def tidy(self, now: float) -> None:
-        """Forget what does not count any more, of objects that nobody asks for."""
+        """Drop expired records."""
         old = [key for key, known in self._records.items() if known.at[-1] + _TRUCE <= now]
         for key in old:
             del self._records[key]

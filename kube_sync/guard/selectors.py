@@ -1,9 +1,9 @@
-"""Cluster selectors: the requirements of the annotation, and which labels meet them. Pure.
+"""Cluster selectors: parsing of the annotation, and matching of its requirements to labels. Pure.
 
 The annotation `federation.alpha.kubernetes.io/cluster-selector` is a JSON list of `{"key",
-"operator", "values"}`. What counts as one, and what each operator means, follows Kubernetes
-federation (`clusterselector.SendToCluster`) and apimachinery (`labels.Requirement.Matches`), which
-refuse the whole list for one wrong requirement.
+"operator", "values"}`. Validation and the meaning of each operator follow Kubernetes federation
+(`clusterselector.SendToCluster`) and apimachinery (`labels.Requirement.Matches`), which refuse the
+whole list for one wrong requirement.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _SPELLINGS: Final[Mapping[str, Sequence[str]]] = {
     "Lt": ("Lt", "lt", "<"),
 }
 _OPERATORS: Final = {text: name for name, texts in _SPELLINGS.items() for text in texts}
-_ONE: Final = ("Equals", "NotEquals", "Gt", "Lt")  # of these one value
+_ONE: Final = ("Equals", "NotEquals", "Gt", "Lt")  # operators with one value
 _INTEGERS: Final = ("Gt", "Lt")
 
 
 class Requirement(msgspec.Struct, frozen=True):
-    """One requirement, which other members do not change."""
+    """One requirement; other members are ignored."""
 
     key: str
     operator: str
@@ -44,7 +44,7 @@ _requirements = msgspec.json.Decoder(tuple[Requirement, ...])
 
 
 def parse_selector(value: str) -> tuple[Requirement, ...]:
-    """Return the requirements of a cluster selector. Raises ValueError that says what is wrong."""
+    """Parse a cluster selector into its requirements. Raises ValueError with the reason."""
     try:
         found = _requirements.decode(value)
     except NO_JSON as error:
@@ -56,7 +56,7 @@ def parse_selector(value: str) -> tuple[Requirement, ...]:
 
 
 def matches(requirements: Sequence[Requirement], labels: Mapping[str, str]) -> bool:
-    """Tell whether labels meet every requirement."""
+    """Return whether labels meet every requirement."""
     return all(_meets(requirement, labels) for requirement in requirements)
 
 
@@ -96,7 +96,7 @@ def _meets(requirement: Requirement, labels: Mapping[str, str]) -> bool:
 
 
 def _integer(text: str) -> int | None:
-    """Read an integer as Go does (`strconv.ParseInt`, base 10)."""
+    """Parse an integer as Go does (`strconv.ParseInt`, base 10)."""
     digits = text.removeprefix("-") if text.startswith("-") else text.removeprefix("+")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):  # noqa: PLR2004 - int64
         return None

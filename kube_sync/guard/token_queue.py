@@ -1,10 +1,10 @@
-"""Who goes first when there is not enough for all: nobody waits for ever.
+"""A fair queue of moves that wait for tokens, in which no move waits for ever.
 
-A move that finds no token is told when to ask again, the later the more wait for the same before
-it. Namespaces take turns, so that one with many moves costs one with few no more than one with as
-few. Of the namespace whose turn it is the one that has waited longest is safe: no other takes a
-token that it would miss at its time. So it goes the next time it asks, and then it is the turn of
-another namespace. One that does not ask when it said, or is not wanted any more, is not waited for.
+A move without a token gets a time to retry, later the more moves wait for the same scope before it.
+Namespaces take turns (round robin), so that one with few moves is not delayed by one with many. The
+first in the queue is the longest waiting move of the next namespace, and its token is reserved: no
+other move takes one that it would miss at its time. So it succeeds on its next try, and the next
+namespace follows. A move that does not retry in time, or is not wanted any more, loses its place.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from kube_sync.guard.budget import Budget, Scope
 
 _PATIENCE_SECONDS = 60.0
-_SAME = 1e-3  # seconds: what floating point loses
+_SAME = 1e-3  # seconds: the rounding error of floating point
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +28,17 @@ class _Waiting:
 
 
 class TokenQueue:
-    """Those that wait for a token: of each namespace longest first, and whose turn it is first."""
+    """Waiting moves: namespaces in the order of their turns, in each the longest waiting first."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, dict[Hashable, _Waiting]] = {}  # by namespace
-        self._namespaces: dict[Hashable, str] = {}  # of those that wait
-        self._short: dict[Scope, Counter[str]] = {}  # how many of each namespace
+        self._namespaces: dict[Hashable, str] = {}  # of waiting moves
+        self._short: dict[Scope, Counter[str]] = {}  # number of moves by namespace
 
     def take(
         self, budget: Budget, key: Hashable, scopes: Collection[Scope], now: float
     ) -> tuple[float, Scope] | None:
-        """Spend a token of each scope; otherwise return when to ask again, and for which."""
+        """Spend a token of each scope; otherwise return when to retry, and the missing scope."""
         namespace = dict(scopes).get("namespace", "")
         until, short_of = budget.earliest(scopes, now)
         ahead = self._ahead(short_of, namespace)
@@ -48,7 +48,7 @@ class TokenQueue:
         if until <= now:
             self.leave(key)
             if (others := self._waiting.pop(namespace, None)) is not None:
-                self._waiting[namespace] = others  # whose turn it is again after all others
+                self._waiting[namespace] = others  # after all other namespaces
             budget.spend(scopes, now)
             return None
         if key not in self._namespaces:
@@ -57,7 +57,7 @@ class TokenQueue:
         return until, short_of
 
     def leave(self, key: Hashable) -> None:
-        """Wait no longer."""
+        """Remove a move from the queue."""
         if (namespace := self._namespaces.pop(key, None)) is not None:
             self._count(self._waiting[namespace].pop(key), -1)
             if not self._waiting[namespace]:
@@ -68,7 +68,7 @@ class TokenQueue:
         if (before := same.get(key)) is not None:
             self._count(before, -1)
         self._namespaces[key] = waiting.namespace
-        same[key] = waiting  # where it was, if it was there
+        same[key] = waiting  # keeps its place in the order, if it has one
         self._count(waiting, 1)
 
     def _count(self, waiting: _Waiting, by: int) -> None:
@@ -80,13 +80,13 @@ class TokenQueue:
             del self._short[waiting.short_of]
 
     def _ahead(self, scope: Scope, namespace: str) -> int:
-        """Return how many go before one that comes now: no more of others than of its own."""
+        """Return how many moves are ahead of a new one: its own n, of each other at most n + 1."""
         counts = self._short.get(scope, Counter[str]())
         own = counts[namespace]
         return own + sum(min(n, own + 1) for other, n in counts.items() if other != namespace)
 
     def _first(self, key: Hashable, now: float) -> _Waiting | None:
-        """Return the one whose turn it is, unless that is `key` itself."""
+        """Return the first move in the queue, unless that is `key` itself."""
         while self._waiting:
             first, waiting = next(iter(next(iter(self._waiting.values())).items()))
             if first == key:
@@ -100,7 +100,7 @@ class TokenQueue:
 def _after(
     budget: Budget, first: _Waiting, scopes: Collection[Scope], now: float
 ) -> tuple[float, Scope]:
-    """Return when one may take of `scopes` so that `first` does not have to wait for it."""
+    """Return when a move may take `scopes` without a delay of `first`."""
     turn = max(first.until, budget.earliest(first.scopes, now)[0])
     if budget.earliest(first.scopes, now, besides=scopes)[0] <= turn + _SAME:
         return now, first.short_of

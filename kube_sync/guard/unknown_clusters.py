@@ -1,10 +1,10 @@
-"""Which wanted placements have no cluster that the fleet has.
+"""Holds on placements that name no cluster of the fleet.
 
-Such a placement empties a workload just as well as one that names no cluster. It is held unless the
-policy says `evict: true`. Keeps true: what was found to be nowhere stays held while the fleet is
-not current, so that a fleet which comes and goes lets nothing through that it holds otherwise; and
-a name is unknown only once it has been so for a moment, since a new cluster may be decided on
-before it is seen here. Does not know: whether a placement that an object already has is nowhere.
+Such a placement empties a workload like one that names no cluster at all. It is held unless the
+policy sets `evict: true`. Invariants: a held placement stays held while the fleet is not current,
+so that a flapping fleet releases nothing; a name counts as unknown only after a grace period, since
+a decision may name a new cluster before the watch delivers it here. Placements that an object
+already has are not checked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _RELEASE = "the policy places it on a cluster of the fleet, or says `evict: true
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A change that was nowhere when it was compared last."""
+    """A change that had no cluster when it was last compared."""
 
     after: str
     since: float
@@ -42,23 +42,23 @@ class Nowhere(Generic[K]):
     def compare(
         self, inventory: Inventory | None, wanted: Iterable[tuple[K, Change]], now: float
     ) -> frozenset[K]:
-        """Compare with these clusters from now on; return which of all changes are nowhere.
+        """Set the inventory and return which of all changes have no cluster in it.
 
-        None: the fleet is not current, or not known.
+        None: the fleet is stale or not known.
         """
         self._inventory = inventory
         before, self._found = self._found, {}
         for key, change in wanted:
             if key in before:
                 self._found[key] = before[key]
-            # Most are somewhere, and are looked at by the thousand.
+            # Fast path: most have a cluster, and thousands are compared.
             elif inventory is None or change.evict or reason_of(inventory, change) is None:
                 continue
             self._look(key, change, now)
         return frozenset(self._found)
 
     def held(self, key: K, change: Change, now: float) -> Withheld | None:
-        """Return what holds a change that is nowhere, None: it is not."""
+        """Return the hold of a change that has no cluster, or None."""
         if (found := self._look(key, change, now)) is None:
             return None
         reason = f"it would run on no cluster: {found.reason}"
@@ -67,12 +67,12 @@ class Nowhere(Generic[K]):
         return Withheld("nowhere", reason, _RELEASE)
 
     def warning(self, change: Change) -> str:
-        """Say which clusters of a placement the fleet does not have, "": it has all of them."""
+        """Describe the clusters of a placement that the fleet does not have, "" if it has all."""
         unknown = None if self._inventory is None else unknown_in(self._inventory, change)
         return self._inventory.told(unknown) if self._inventory and unknown else ""
 
     def forget(self, key: K) -> None:
-        """Forget an object that is gone."""
+        """Forget a deleted object."""
         self._found.pop(key, None)
 
     def _look(self, key: K, change: Change, now: float) -> _Found | None:
@@ -92,7 +92,7 @@ class Nowhere(Generic[K]):
 
 
 def reason_of(inventory: Inventory | None, change: Change) -> str | None:
-    """Return why a change places a workload on no cluster of the fleet, None: it does not."""
+    """Return why a change places a workload on no cluster of the fleet, None if it does not."""
     if inventory is not None:
         for clusters in change.places:
             if (reason := inventory.nowhere(clusters)) is not None:

@@ -1,4 +1,4 @@
-"""What the guard says of one change, and what it shows of those that wait."""
+"""Verdicts of the guard on a change: allowed or withheld, and the state of a pending one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Kind = Literal[
     "unseen",  # not yet weighed together with all others
     "fleet",  # stale, or shrunk
     "mass",  # too many at once
-    "limits",  # it is not known what policies limit
+    "limits",  # the limits that policies set are not known
     "not_before",
     "dwell",
     "cooldown",
@@ -22,9 +22,9 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """Carry it out, with `history` as the value of the annotation `kube-sync.io/moves`.
+    """The change may be written, with `history` as the annotation `kube-sync.io/moves`.
 
-    `warning`: what is wrong with the placement although it is carried out, "": nothing.
+    `warning`: what is wrong with the placement nevertheless, "" if nothing.
     """
 
     history: str
@@ -33,11 +33,11 @@ class Allowed:
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """Leave the object as it is for now.
+    """The change is held for now.
 
-    `until` is when to ask again, in Unix seconds; None: time alone releases nothing, ask when the
-    next assessment differs, or the object or its decision does. `approve` is the name that an
-    operator's approval has to give. `namespace`: it holds the moves of that namespace alone.
+    `until`: when to retry, in Unix seconds; None: time alone releases nothing, retry when the
+    assessment, the object or its decision changes. `approve`: the name that an operator's approval
+    has to give. `namespace`: the hold is on the moves of that namespace alone.
     """
 
     kind: Kind
@@ -50,7 +50,7 @@ class Withheld:
 
 @dataclass(frozen=True, slots=True)
 class PendingChange:
-    """A change that waits, for what, and since when (Unix seconds)."""
+    """A change that is held, by what, and since when (Unix seconds)."""
 
     held: Withheld
     since: float

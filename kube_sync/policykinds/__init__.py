@@ -1,3 +1,3 @@
-"""What policy kinds of ours have in common: their conditions, and objects in files to check."""
+"""What our policy kinds share: status conditions, and the `check` commands' reading and output."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the `check` commands of our policy kinds can all be asked for.
+"""The arguments that the `check` commands of our policy kinds share.
 
-It imports nothing that talks to servers, since every other command pays for it too.
+It imports no client of a server, since every other command imports this module too.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from kube_sync.errors import Misconfigured
 
 @dataclass(frozen=True, slots=True)
 class CheckTexts:
-    """What a `check` command says of itself."""
+    """The help texts of a `check` command."""
 
     check: str  # in the list of commands
     description: str
     examples: str
-    objects: str  # that it judges
-    nameless: str  # objects that the namespace is for
-    policies: str  # that may be files instead of the cluster's
+    objects: str  # the objects that it evaluates
+    nameless: str  # objects that get the namespace
+    policies: str  # what may be read from files instead of the cluster
 
 
 def declare_check(
@@ -30,7 +30,7 @@ def declare_check(
     words: CheckTexts,
     function: Callable[[argparse.Namespace], int],
 ) -> argparse.ArgumentParser:
-    """Teach a parser the command `check`, and return its parser for what is its own."""
+    """Add the command `check` to a parser, and return its parser for further arguments."""
     asks = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     check = asks.add_parser(
         "check",
@@ -57,7 +57,7 @@ def declare_check(
 
 
 def check_sources(arguments: argparse.Namespace) -> None:
-    """Check that every file can be read as it was named. Raises Misconfigured."""
+    """Check that every named file can be read. Raises Misconfigured."""
     old = getattr(arguments, "old", ())
     check_standard_input([*arguments.filename, *arguments.policies, *old])
     if arguments.ignore_other_kinds and not arguments.policies:

@@ -1,12 +1,11 @@
-"""Keeps the conditions of every policy of a kind as OPA judges it.
+"""Controller that writes the status conditions of all policies of a kind, from OPA's reports.
 
-Level-based: a key is looked up and judged anew each time, and what is right already is not
-written. Where a policy is judged beside the others of its namespace, the key is the namespace, and
-it waits until OPA has of that namespace what is seen here: so no change of one policy leaves behind
-what was true of another before. It belongs beside the replicator, whose OPA holds the Rego that
-decisions are made with: so what a condition says is what a decision does. Of several replicas the
-one that holds the Lease writes; without any right to a Lease all do, which comes to the same. A
-condition is news for people: no decision waits for it, or reads it.
+Level-based: each reconcile reads the policy and its report anew, and writes only what differs. If
+the report on a policy depends on the others of its namespace, the key is the namespace, and the
+reconcile waits until OPA has the same policies there as this cache: so no report describes an
+earlier state. It runs beside the replicator, whose OPA has the Rego of decisions, so a condition
+agrees with decisions. Of several replicas the holder of the Lease writes; without permission for a
+Lease all do, with the same result. Conditions are for people: no decision waits for or reads them.
 """
 
 from __future__ import annotations
@@ -36,19 +35,19 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 Outcome = Literal["unchanged", "written", "failed"]
 
-_LONGEST: Final = 5.0  # seconds between two tries: OPA loads meanwhile, or the API server is away
-_UNDECIDED: Final = 60.0  # seconds: asking again gives the same until somebody changes something
+_LONGEST: Final = 5.0  # seconds between two tries: OPA is loading, or the API server is down
+_UNDECIDED: Final = 60.0  # seconds: a retry gives the same until something changes
 
 
 class PolicyChecker(Protocol):
-    """Who knows what to say about policies."""
+    """Checks policies."""
 
     async def ready(self, namespace: str, policies: Sequence[HeldPolicy]) -> None:
-        """Make sure that these are judged as they are, all there are in a namespace."""
+        """Prepare for `judged`: these are all policies in a namespace."""
         ...
 
     async def judged(self, policy: HeldPolicy) -> Report:
-        """Return what there is to say about one policy. Raises Undecided where that fails."""
+        """Return the report on one policy. Raises Undecided if the Rego fails on it."""
         ...
 
 
@@ -57,12 +56,12 @@ class Leadership(Protocol):
 
     @property
     def held(self) -> bool:
-        """True as long as nobody else writes."""
+        """True while this process holds the Lease."""
         ...
 
 
 class ConditionKeeper:
-    """Brings the conditions of all policies of a kind up to date while the Lease is held."""
+    """Reconciles the conditions of all policies of a kind while the Lease is held."""
 
     def __init__(
         self,
@@ -75,7 +74,7 @@ class ConditionKeeper:
         exempt: Callable[[str], str | None] = lambda _namespace: None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`note` is told how it goes, in words; `exempt` says why no policy applies somewhere."""
+        """`note` gets the state in words; `exempt` returns why no policy applies in a namespace."""
         self._kind = kind
         self._client = client
         self._judge = judge
@@ -86,25 +85,25 @@ class ConditionKeeper:
         self._queue = WorkQueue[ObjectKey](f"{kind.kind}_conditions", _backoff)
         self._troubles: dict[ObjectKey, str] = {}
         self.store = HeldPolicies(self._told)
-        for outcome in get_args(Outcome):  # an alert sees no rise in a series that begins with 1
+        for outcome in get_args(Outcome):  # an alert misses the first 1 of a new series
             metrics.policy_conditions.labels(kind.kind, outcome)
 
     def wake(self) -> None:
-        """Look at every policy again: the Lease is held now, or the Rego is another."""
+        """Enqueue every policy: the Lease was acquired, or the Rego has changed."""
         for key in list(self.store.objects):
             self._told(key)
 
     def listed(self) -> None:
-        """Take note that all policies are known, of which there may be none to say anything of."""
+        """Record the end of the first LIST, which may be empty."""
         if not self.store.objects:
             self._tell()
 
     async def run(self) -> NoReturn:
-        """Judge what is new until cancelled."""
+        """Reconcile until cancelled."""
         await work(self._queue, self._reconcile)
 
     def _told(self, key: ObjectKey) -> None:
-        # The nameless key of a namespace stands for all in it.
+        # The key of a namespace, without a name, stands for all policies in it.
         self._queue.add(ObjectKey(key.namespace, "") if self._kind.together else key)
 
     def _policies(self, key: ObjectKey) -> list[HeldPolicy]:
@@ -135,11 +134,11 @@ class ConditionKeeper:
             raise failed[0]
 
     async def _brought_up(self, policy: HeldPolicy) -> SyncError | None:
-        """Return what is the matter with this one policy; what concerns them all is raised."""
+        """Return the error of this one policy; raise one that concerns all."""
         try:
             await self._bring_up(policy)
         except NotFound:
-            return None  # it went meanwhile: its event is on the way
+            return None  # deleted meanwhile: the watch event will follow
         except (Retriable, Refused):
             raise
         except SyncError as error:
@@ -156,7 +155,7 @@ class ConditionKeeper:
         await self._write(policy, report if reason is None else Exempt(reason, report))
 
     async def _write(self, policy: HeldPolicy, report: Report | Unjudged | Exempt) -> None:
-        # For people only: nothing goes by it.
+        # For people only: no logic reads it.
         now = time_text(self._now())
         wanted = conditions(report, policy.generation, policy.conditions, now)
         if are_right(policy.conditions, wanted):

@@ -1,7 +1,7 @@
-"""What is found out about a policy, as the conditions of its status.
+"""Builds the status conditions of a policy from its report.
 
-Keeps true: two reports that say the same make the same conditions (`kube/conditions.py`). So a
-policy whose conditions are right already is not written.
+Invariant: equal reports give equal conditions (`kube/conditions.py`), so a policy whose conditions
+are right is not written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Unjudged:
 
 @dataclass(frozen=True, slots=True)
 class Exempt:
-    """There is a report, but no policy applies where this one is."""
+    """There is a report, but no policy applies in its namespace."""
 
     reason: str
     report: Report
@@ -68,7 +68,7 @@ def _findings(report: Report) -> Condition:
 
 
 def _unknown(report: Unjudged) -> list[Condition]:
-    # Neither answer is known to be true, and the one of an earlier generation may be wrong by now.
+    # Neither status is known, and that of an earlier generation may be wrong by now.
     return [
         condition(kind, "Unknown", "NotJudged", [f"it cannot be judged: {report.reason}"])
         for kind in (ACCEPTED, FINDINGS)
@@ -76,5 +76,5 @@ def _unknown(report: Unjudged) -> list[Condition]:
 
 
 def condition(kind: str, status: str, reason: str, told: Iterable[str]) -> Condition:
-    """Return a condition, a line for each thing that is `told`."""
+    """Return a condition whose message has one line for each of `told`."""
     return Condition(kind, status, reason, "\n".join(told))

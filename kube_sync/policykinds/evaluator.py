@@ -1,4 +1,4 @@
-"""What `check` commands need of a scratch OPA."""
+"""The interface of the scratch OPA of `check` commands."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What policies do not apply to, because the webhook is not asked about it.
+"""Namespaces that are exempt from policies, since the webhook is not called for them.
 
-Keeps true: the namespaces are those that the registrations of built-in systems leave out. What an
-administrator adds to a registration by hand is not known here.
+Invariant: they are those that the registrations of built-in systems exclude. What an administrator
+adds to a registration by hand is not known here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from kube_sync.config import Settings, exempt_namespaces
 
 
 def exemption(settings: Settings, namespace: str) -> str | None:
-    """Return why no policy applies to what is in a namespace, None where policies do."""
+    """Return why no policy applies in a namespace, None if policies do."""
     if namespace not in exempt_namespaces(settings):
         return None
     return f"the namespace {namespace} is exempt: the webhook is not asked about its objects"

@@ -1,4 +1,4 @@
-"""The policy kinds whose status is ours."""
+"""Our policy kinds, whose status we write."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _VERSION: Final = "v1alpha1"
 
 @dataclass(frozen=True, slots=True)
 class PolicyKind:
-    """One kind; `system` is what it is called in the configuration and in `data.kube_sync`."""
+    """One kind; `system` is its name in the configuration and in `data.kube_sync`."""
 
     system: str
     kind: str
     gvr: GroupVersionResource
-    together: bool = False  # what is said of one depends on the others of its namespace
+    together: bool = False  # the report on one depends on the others of its namespace
 
     @property
     def report(self) -> str:
-        """The path in OPA of what there is to say about one policy."""
+        """The path in OPA of the report on one policy."""
         return f"kube_sync/{self.system}/validation/report"
 
     @property
     def rule(self) -> str:
-        """The same as Rego names it."""
+        """The same as a reference in Rego."""
         return f"data.{self.report.replace('/', '.')}"
 
     @property

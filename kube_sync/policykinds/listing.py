@@ -1,4 +1,4 @@
-"""Whole collections of the API server, read once."""
+"""Lists a whole collection of the API server once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 async def listed(
     client: KubeClient, gvr: GroupVersionResource, namespace: str | None = None
 ) -> list[tuple[ObjectKey, Any]]:
-    """Return the objects there are, of one namespace or of all. Raises SyncError."""
+    """Return the objects of one namespace, or of all. Raises SyncError."""
     found: list[tuple[ObjectKey, Any]] = []
     try:
         async with aclosing(KubeCollection(client, gvr, namespace=namespace).list()) as pages:

@@ -1,7 +1,7 @@
-"""The OPA that decisions are asked of, asked about policies themselves.
+"""Checks policies by a query to the OPA that makes the decisions.
 
-Keeps true: that its Rego is not there yet is told apart from that it fails on a policy; and where
-policies are judged beside each other, that it has another state of them than is meant.
+Invariant: missing Rego is distinguished from Rego that fails on a policy; and where policies are
+checked together, a state of OPA's data that differs from this cache is detected.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from kube_sync.policykinds.kinds import PolicyKind
 from kube_sync.policykinds.policy_cache import HeldPolicy
 from kube_sync.policykinds.reports import Report, read_report
 
-# About this there is always something to say, if only that it is wrong.
+# A report on this is always defined, if only to say that it is invalid.
 _ANY: Final = msgspec.Raw(b'{"metadata":{"name":"","namespace":""},"spec":{}}')
 
 
 class Engine(Protocol):
-    """The OPA that holds the Rego of decisions, and what is replicated."""
+    """The OPA with the Rego of decisions and the replicated data."""
 
     async def query(self, path: str, body: bytes) -> bytes | None:
         """Return the document at `path` for an input, None when it is undefined."""
         ...
 
     async def get_data(self, path: tuple[str, ...]) -> bytes | None:
-        """Return the document at `path`, None where there is none."""
+        """Return the document at `path`, None if there is none."""
         ...
 
 
@@ -37,7 +37,7 @@ class _Replicated(msgspec.Struct):
 
 
 class OpaPolicyChecker:
-    """Judges policies of one kind; `root` is where OPA has what is replicated."""
+    """Checks policies of one kind; `root` is the path of the replicated data in OPA."""
 
     def __init__(self, kind: PolicyKind, engine: Engine, root: str) -> None:
         self._kind = kind
@@ -45,10 +45,10 @@ class OpaPolicyChecker:
         self._root = root
 
     async def ready(self, namespace: str, policies: Sequence[HeldPolicy]) -> None:
-        """Make sure that OPA has exactly these in this namespace. Raises SyncError.
+        """Check that OPA has exactly these policies in this namespace. Raises SyncError.
 
-        The two arrive by different ways, either of which may be ahead. If it is OPA, the policies
-        come to change here as well, and all are judged again.
+        Two watches deliver them, either of which may be ahead. If it is OPA's, the cache changes
+        later too, and all are checked again.
         """
         answer = await self._engine.get_data((self._root, self._kind.gvr.resource, namespace))
         try:
@@ -61,10 +61,10 @@ class OpaPolicyChecker:
             raise Retriable(msg)
 
     async def judged(self, policy: HeldPolicy) -> Report:
-        """Return what there is to say about a policy.
+        """Return the report on a policy.
 
-        Raises Undecided when the Rego fails on it, another SyncError when OPA has none of it yet or
-        does not answer.
+        Raises Undecided when the Rego fails on it, another SyncError when OPA does not have the
+        Rego yet or does not answer.
         """
         answer = await self._asked(msgspec.Raw(policy.body))
         if answer is not None:

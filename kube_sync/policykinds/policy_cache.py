@@ -1,6 +1,6 @@
-"""The policies of one kind that the API server holds.
+"""Cache of the policies of one kind at the API server.
 
-Keeps true: whoever is told of a key finds the policy here as it is now, or that it is gone.
+Invariant: when a key is reported as changed, the cache has its present state, or none if deleted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class HeldPolicy:
 
     @property
     def spec(self) -> Any:  # noqa: ANN401 - any JSON
-        """What it says, None if it says nothing."""
+        """Its spec, None if it has none."""
         return msgspec.json.decode(self.body, type=_Said).spec
 
 
@@ -51,16 +51,16 @@ _objects = msgspec.json.Decoder(_Object)
 
 
 class HeldPolicies(Cache[HeldPolicy]):
-    """All policies of one kind; a kind that is unknown has none."""
+    """All policies of one kind; empty while the kind is not served."""
 
     def __init__(self, news: Callable[[ObjectKey], None]) -> None:
-        """Call `news` with each key that came, changed or went."""
+        """Call `news` with each key that was added, changed or deleted."""
         super().__init__(_read, self._changed, when_unknown="empty")
         self._news = news
         self._namespaces: dict[str, dict[ObjectKey, HeldPolicy]] = {}
 
     def within(self, namespace: str) -> list[HeldPolicy]:
-        """Return the policies of a namespace; those of a cluster are in `""`."""
+        """Return the policies of a namespace; cluster-scoped ones are in `""`."""
         return list(self._namespaces.get(namespace, {}).values())
 
     def _changed(self, changes: Changes[HeldPolicy]) -> None:

@@ -1,9 +1,8 @@
-"""The objects in the files of `--policies`, each of which is read or named in an error.
+"""Reads the objects in the files of `--policies`; each one is used or named in an error.
 
-Keeps true: no document is passed over in silence, since an answer without it would look like one
-with it. `--ignore-other-kinds` passes over what is of another kind, but never over what looks like
-a policy of the command's own kind: the spelling of the design document, another apiVersion, a kind
-that is nearly its name.
+Invariant: no document is ignored silently, since a result without it would look like one with it.
+`--ignore-other-kinds` ignores other kinds, but never what looks like a policy of the command's own
+kind: the spelling of the design document, another apiVersion, a misspelt kind.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from kube_sync.policykinds.kinds import GROUP, METADATA, SCHEDULING, PolicyKind
 
 _OPTION: Final = "--policies"
 _SHOWN: Final = 20  # documents in one error
-_NEARLY: Final = 0.85  # of 1.0, how alike a misspelt kind is
+_NEARLY: Final = 0.85  # similarity of a misspelt kind, of 1.0
 _OF_THE_PROPOSAL: Final = frozenset({"extensions/valpha1", "extensions/v1alpha1"})
 _OF_THE_GROUP: Final = frozenset({SCHEDULING.kind, METADATA.kind, "PlacementPolicy"})
 _IGNORE: Final = "--ignore-other-kinds passes over other kinds"
@@ -32,7 +31,7 @@ _BUILT: Final = "pass what `kubectl kustomize` makes of its folder"
 class Expected:
     """What one command reads: its kind of policy, and every kind by name (with the policy's).
 
-    `is_spec` tells the spec of such a policy, for a document that does not say of which kind it is.
+    `is_spec` recognizes the spec of such a policy, for a document without a kind.
     """
 
     policy: PolicyKind
@@ -40,14 +39,14 @@ class Expected:
     is_spec: Callable[[Any], bool]
 
     def version(self, kind: str) -> str:
-        """Return the apiVersion that objects of a kind have to have."""
+        """Return the apiVersion that objects of a kind must have."""
         return self.kinds[kind].api_version
 
 
 def read_policies(
     paths: Iterable[str], expected: Expected, *, ignore_others: bool = False
 ) -> list[Document]:
-    """Return the objects of all kinds that are expected, at least one policy among them.
+    """Return the objects of all expected kinds, at least one policy among them.
 
     Raises Misconfigured, which names each document that cannot be read, and why.
     """
@@ -68,12 +67,12 @@ def read_policies(
 
 
 def looks_like(document: Document, expected: Expected) -> bool:
-    """Tell whether an object is meant as a policy of the command's kind, however it is written."""
+    """Return whether an object is meant as a policy of the command's kind, however misspelt."""
     return _looks_like(document.object, expected)
 
 
 def mistakes(document: Document, policy: PolicyKind) -> list[str]:
-    """Return what keeps such an object from being a policy of this kind, in words."""
+    """Return what has to be corrected before such an object is a policy of this kind."""
     whole, version = document.object, policy.gvr.api_version
     found = []
     if "kind" not in whole and (other := _misspelt(whole, "kind")):
@@ -94,7 +93,7 @@ def _is_wanted(document: Document, expected: Expected) -> bool:
 
 
 def _must_be_read(document: Document, expected: Expected) -> bool:
-    """Tell whether a document may not be passed over: a policy, or a right in another version."""
+    """Return whether a document must not be ignored: a policy, or a role in another version."""
     gvr = expected.kinds.get(_kind(document.object))
     group, slash, _ = _text(document.object, "apiVersion").partition("/")
     return looks_like(document, expected) or (
@@ -152,13 +151,13 @@ def _kind(whole: Mapping[str, Any]) -> str:
 
 
 def _text(whole: Mapping[str, Any], field: str) -> str:
-    """Return a field as it is spelt, or else in other letters; empty where there is none."""
+    """Return a field, whatever its upper and lower case; empty if there is none."""
     found = whole.get(field, whole.get(_misspelt(whole, field)))
     return "" if found is None else str(found)
 
 
 def _misspelt(whole: Mapping[str, Any], field: str) -> str:
-    """Return the key that is the field's but for upper and lower case, empty if there is none."""
+    """Return the key that differs from the field in case only, empty if there is none."""
     return next((key for key in whole if key != field and key.lower() == field.lower()), "")
 
 
@@ -167,7 +166,7 @@ def _instead(given: str) -> str:
 
 
 def _twice(documents: Sequence[Document]) -> list[str]:
-    """Return which objects are given more than once, and not alike: one of them would be lost."""
+    """Return the objects given more than once with different content: one would be lost."""
     found: dict[tuple[str, str, str], Document] = {}
     complaints = []
     for one in documents:

@@ -1,6 +1,6 @@
-"""What `check` commands print: an answer with its exit status, and what is said of policies.
+"""Output of the `check` commands: text or JSON with an exit status, and the reports on policies.
 
-Keeps true: nothing in a text can move a terminal's cursor.
+Invariant: no text contains characters that move a terminal's cursor.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kube_sync.policykinds.reports import Report
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What to print, with the exit status, and what there is against it."""
+    """The output, the exit status, and complaints."""
 
     text: str
     status: int
@@ -24,26 +24,26 @@ class Answer:
 
 
 def as_text(blocks: Iterable[str], reports: Mapping[str, Report], *, unused: str) -> str:
-    """Return these blocks, and what is said of the policies themselves, by name.
+    """Return these blocks, and the reports on the policies, by name.
 
-    `unused` is the title of what decisions do not use.
+    `unused` is the title of problems, which keep policies out of decisions.
     """
     return "\n\n".join(plain(block) for block in (*blocks, *_on_policies(reports, unused)))
 
 
 def as_json(document: Mapping[str, Any], reports: Mapping[str, Report]) -> str:
-    """Return the same for programs."""
+    """Return the same as JSON."""
     whole = {**document, "reports": dict(sorted(reports.items()))}
     return indented(whole)
 
 
 def indented(whole: Mapping[str, Any]) -> str:
-    """Return JSON for programs, and for people who look at it."""
+    """Return indented JSON."""
     return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode()
 
 
 def plain(text: str, keep: str = "\n") -> str:
-    """Return a text with a space for what would move a cursor, but for what is to be kept."""
+    """Return a text with spaces for characters that move a cursor, except those in `keep`."""
     return "".join(c if c.isprintable() or c in keep else " " for c in text)
 
 

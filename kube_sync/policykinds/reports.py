@@ -1,6 +1,6 @@
-"""What the Rego has to say about one policy, as lines for people.
+"""The report of the Rego on one policy, as lines for people.
 
-Keeps true: whoever reads a report has one; what OPA gives that is none raises.
+Invariant: a result of OPA that is no report raises Undecided.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class _Said(msgspec.Struct):
-    """One thing to say, with where it is and, of what was found, a word for what it is."""
+    """One message, with its path and, for findings, a reason in one word."""
 
     message: str
     path: str = ""
@@ -34,7 +34,7 @@ class _Answer(msgspec.Struct):
 
 
 def report_of(answer: Any, rule: str) -> Report:  # noqa: ANN401 - any JSON
-    """Return what a rule of OPA's answered. Raises Undecided when that is no report."""
+    """Parse the value of a rule into a report. Raises Undecided if it is none."""
     try:
         found = msgspec.convert(answer, _Answer)
     except msgspec.ValidationError as error:
@@ -44,7 +44,7 @@ def report_of(answer: Any, rule: str) -> Report:  # noqa: ANN401 - any JSON
 
 
 def read_report(answer: bytes, rule: str) -> Report:
-    """Return the same of JSON. Raises Undecided."""
+    """Parse a report from JSON. Raises Undecided."""
     try:
         found = msgspec.json.decode(answer)
     except NO_JSON as error:

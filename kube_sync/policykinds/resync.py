@@ -1,7 +1,7 @@
-"""Has the policies of a kind judged again from time to time.
+"""Periodic resync of the conditions of a kind's policies.
 
-What is said of a policy may depend on what is no policy: the DaemonSets of the cluster, its
-PriorityClasses. Their changes wake nobody, so all is looked at again; what is right is not written.
+The report on a policy may depend on other objects: DaemonSets, PriorityClasses. No watch of these
+enqueues a policy, so all are reconciled again; only what differs is written.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ SECONDS: Final = 30.0
 
 
 class Keeper(Protocol):
-    """Who keeps the conditions of policies."""
+    """Reconciles the conditions of policies."""
 
     def wake(self) -> None:
-        """Look at every policy again."""
+        """Enqueue every policy."""
         ...
 
 

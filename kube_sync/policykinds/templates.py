@@ -1,4 +1,4 @@
-"""The pods that workloads make, as their templates say."""
+"""The pods of workloads, from their templates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.manifests import Document
 
-# Where each kind keeps its template (the API reference's "Workloads").
+# The path of the template in each kind (the API reference's "Workloads").
 _TEMPLATES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = MappingProxyType(
     {
         ("apps", "Deployment"): ("spec", "template"),
@@ -23,7 +23,7 @@ _TEMPLATES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = MappingProxyType(
     }
 )
 
-# Groups in which Kubernetes has, or had, one of these kinds: in others they are somebody else's.
+# Groups in which Kubernetes has, or had, one of these kinds: in others they are custom.
 _BUILT_IN: Final = frozenset({"", "apps", "batch", "extensions"})
 _KINDS: Final[Mapping[str, str]] = MappingProxyType(
     {"Pod": "v1", **{kind: f"{group}/v1".lstrip("/") for group, kind in _TEMPLATES}}
@@ -33,9 +33,9 @@ Json = dict[str, Any]
 
 
 def check_version(document: Document) -> None:
-    """Check that an object says what it is, and a workload as Kubernetes does.
+    """Check that an object has a kind and apiVersion, and a workload that of Kubernetes.
 
-    Raises Misconfigured: passed over, its pods would not be judged, without a word of it.
+    Raises Misconfigured: its pods would be ignored silently.
     """
     given = document.object.get("apiVersion")
     if not document.kind or not given:
@@ -48,12 +48,12 @@ def check_version(document: Document) -> None:
 
 
 def is_pod(document: Document) -> bool:
-    """Tell whether an object is a pod itself."""
+    """Return whether an object is a pod itself."""
     return (document.api_group, document.kind) == ("", "Pod")
 
 
 def pod_made_by(document: Document) -> Json | None:
-    """Return the pod that an object makes, None where it makes none. Raises Misconfigured."""
+    """Return the pod that an object creates, None if it creates none. Raises Misconfigured."""
     way = _TEMPLATES.get((document.api_group, document.kind))
     if way is None:
         return None

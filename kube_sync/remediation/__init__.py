@@ -1,3 +1,3 @@
-"""Decisions to PATCHes: what a decision wants, where an object does not have it yet."""
+"""Remediation: writes the decision on each object to the API server as a PATCH."""
 
 from __future__ import annotations

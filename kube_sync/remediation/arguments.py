@@ -1,8 +1,8 @@
-"""What a person may ask of a running remediator: the arguments, the requests, the answers.
+"""The client commands of a running remediator: arguments, HTTP requests, and tables of the answers.
 
-Three commands below `kube-sync remediate`: `status` shows what is held, `apply` lets through what
-waits for a person, both by asking the process itself; `approve` writes an annotation on a policy
-ConfigMap with the rights of whoever types it.
+Three commands below `kube-sync remediate`: `status` lists what is held and `apply` approves what
+waits in mode `manual`, both by HTTP requests to the process; `approve` writes an annotation on a
+policy ConfigMap with the permissions of its user.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ async def _awaited(awaitable: Awaitable[str]) -> str:
 
 
 def table(status: Mapping[str, Any]) -> str:
-    """Return a status for people."""
+    """Format a status as a table."""
     lines = [f"nothing is written: {reason}" for reason in status["held"]]
     lines += _limits(status.get("limits", {}))
     if not status["waiting"]:
@@ -103,7 +103,7 @@ def table(status: Mapping[str, Any]) -> str:
 
 
 def _limits(limits: Mapping[str, Any]) -> Iterable[str]:
-    """Tell what policies limit, and what is wrong with it."""
+    """Yield the limits that policies tighten, and what is wrong with them."""
     said = [f"{name} {value:g}" for name, value in limits.get("tightened", {}).items()]
     if objects := len(limits.get("not_before", {})):
         said.append(f"not_before of {objects} object{'s' if objects > 1 else ''}")
@@ -130,7 +130,7 @@ def _cut(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    # On one line, with nothing in it that would move a terminal's cursor.
+    # On one line, without characters that move a terminal's cursor.
     return "".join(c if c.isprintable() else " " for c in text)
 
 
@@ -141,7 +141,7 @@ def _request(settings: Settings, url: str | None, path: str, body: bytes | None 
     headers = {"Content-Type": JSON, **TokenFile(settings.remediate.token_file).headers()}
     try:
         asked = urllib.request.Request(whole, data=body, headers=headers)  # noqa: S310 - a person's
-        # Never through a proxy of the environment: the remediator is here.
+        # No proxy from the environment: the remediator is local.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(asked, timeout=_SECONDS) as response:
             found: bytes = response.read()

@@ -1,9 +1,9 @@
-"""What came of the steps that were tried, and which steps are not to be tried now.
+"""Results of earlier attempts on each object, which suppress or delay the next one.
 
-Keeps true: a step that was done, or that the API server refused, is not repeated for the same
-object, decision and state; one that is forbidden is tried again every minute; one that somebody
-else keeps undoing is left to them until a truce ends (`guard.rivals`). What merely failed is no
-business of this module: the queue tries it again.
+Invariant: a step that succeeded, or that the API server refused, is not repeated for the same
+object, decision and state; a forbidden one (403) is retried every minute; one that another writer
+keeps reverting waits until a truce ends (`guard.rivals`). Other failures are requeued by the work
+queue, not here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FORBIDDEN_SECONDS: Final = 60.0
 
 
 class Attempts:
-    """The last step of each object that is no use to try again, or not yet."""
+    """The last step of each object that must not be retried, or not yet."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -30,16 +30,16 @@ class Attempts:
         self._forbidden: dict[Key, tuple[str, float]] = {}  # the step's name, and until when
 
     def begin(self) -> None:
-        """Let everything be tried once more."""
+        """Allow every step to be tried again."""
         self._done.clear()
         self._forbidden.clear()
 
     def is_done(self, key: Key, step: Write) -> bool:
-        """Tell whether a step is no use to repeat: the watch will tell, or somebody change it."""
+        """Return whether a step must not be repeated until the object or its decision changes."""
         return self._done.get(key) == step
 
     def is_open(self, key: Key, wanted: Wanted, current: Current, step: Write) -> bool:
-        """Tell whether nothing is known that stops a step now."""
+        """Return whether no earlier attempt suppresses or delays a step."""
         return (
             not self.is_done(key, step)
             and self.forbidden_until(key, step) is None
@@ -47,34 +47,34 @@ class Attempts:
         )
 
     def rival_until(self, key: Key, wanted: Wanted, current: Current) -> float | None:
-        """Return until when an object is left to somebody else, None: it is not."""
+        """Return until when an object is left to another writer, or None."""
         return self._rivals.truce(key, _about(wanted, current), self._clock())
 
     def forbidden_until(self, key: Key, step: Write) -> float | None:
-        """Return when to try again what was forbidden, None: now."""
-        if key not in self._forbidden:  # to name a step takes long, and most are not
+        """Return when to retry a forbidden step, or None."""
+        if key not in self._forbidden:  # fast path: a step's name is expensive
             return None
         name, until = self._forbidden[key]
         return until if name == name_of(step) and self._clock() < until else None
 
     def applied(self, key: Key, wanted: Wanted, current: Current) -> None:
-        """Take note of a write, which somebody else may undo."""
+        """Record a successful write, which another writer may revert."""
         self._rivals.wrote(key, _about(wanted, current), self._clock())
 
     def done(self, key: Key, step: Write) -> None:
-        """Take note that a step is no use to repeat."""
+        """Record a step that must not be repeated."""
         self._done[key] = step
 
     def forbid(self, key: Key, step: Write) -> None:
-        """Take note that a step is forbidden."""
+        """Record a forbidden step."""
         self._forbidden[key] = name_of(step), self._clock() + FORBIDDEN_SECONDS
 
     def release(self, key: Key) -> bool:
-        """Let what was forbidden be tried again; tell whether anything was."""
+        """Allow a forbidden step to be retried; return whether there was one."""
         return self._forbidden.pop(key, None) is not None
 
     def settled(self, key: Key, *, gone: bool) -> None:
-        """Forget the steps of an object of which none is wanted."""
+        """Forget the steps of an object that needs none."""
         self._done.pop(key, None)
         self._forbidden.pop(key, None)
         if gone:
@@ -82,5 +82,5 @@ class Attempts:
 
 
 def _about(wanted: Wanted, current: Current) -> tuple[str, Decision | None]:
-    # Of this very object: another one of its name may have rivals of its own.
+    # With the uid: a new object of the same name has no rivals yet.
     return (current.uid, wanted.decision)

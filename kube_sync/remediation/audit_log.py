@@ -1,7 +1,7 @@
-"""What the ledger is told of each write: before it, after it, and while it is held.
+"""Reports of writes to the ledger: before the PATCH, after it, and while it is held.
 
-It names the values that differ, and what let the write through: the approval that is in the history
-that goes with it, with where that was given, or a person in mode `manual`.
+A report contains the values that differ, and what approved the write: the approval in its history,
+with the place where that was given, or a person in mode `manual`.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from kube_sync.remediation.writer import Outcome
 
 
 class Reports(Protocol):
-    """Who carries reports to the ledger."""
+    """Sends reports to the ledger."""
 
     def new_id(self) -> str:
-        """Return a name for a write that no other one has."""
+        """Return a unique name for a write."""
         ...
 
     def tell(self, report: Report) -> None:
-        """Report as soon as may be."""
+        """Send a report without waiting for it."""
         ...
 
     async def ask(self, report: Report) -> bool:
-        """Report, and wait for a bounded time; returns whether it is in the ledger."""
+        """Send a report and wait for a bounded time; return whether it is in the ledger."""
         ...
 
 
 class AuditLog:
-    """The remediator's part of the ledger."""
+    """Reports the remediator's writes to the ledger."""
 
     def __init__(self, reports: Reports, where: Callable[[str], str]) -> None:
-        """`where` says where an approval of that name was given, "" where nobody knows."""
+        """`where` returns where the approval of that name was given, "" if that is not known."""
         self._reports = reports
         self._where = where
 
     async def intend(self, key: Key, current: Current, step: Write, approved: str) -> str:
-        """Take down what is about to be sent, for a bounded time; return a name for it."""
+        """Report a PATCH that is about to be sent, in bounded time; return a name for it."""
         old, new = _values(changes_of(current, step))
         name = self._reports.new_id()
         report = Report(
@@ -60,13 +60,13 @@ class AuditLog:
         return name
 
     def ended(self, name: str, key: Key, current: Current, outcome: Outcome) -> None:
-        """Take down what became of it."""
+        """Report the outcome of a PATCH."""
         note = shortened(outcome.error)
         about = target(key), current.uid
         self._reports.tell(Report(name, "outcome", *about, status=outcome.word, note=note))
 
     def held(self, key: Key, wait: Wait) -> None:
-        """Take down that a write waits, and what for."""
+        """Report a write that is held, and the reason."""
         old, new = _values(wait.changes)
         report = Report(
             self._reports.new_id(),
@@ -87,7 +87,7 @@ class AuditLog:
 
 
 def target(key: Key) -> Target:
-    """Return an object as the ledger is told of it."""
+    """Return the ledger's name of an object."""
     return Target.of(*key)
 
 

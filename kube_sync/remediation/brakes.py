@@ -1,9 +1,9 @@
-"""The guard of `safety`, as the remediator uses it: with objects, decisions and PATCHes.
+"""The guard (`kube_sync.guard`) applied to objects, decisions and PATCHes.
 
-It keeps which changes of placements are wanted, since the guard has to weigh all of them before it
-lets the first one go, and asks it about each. Other annotations and labels are not its business.
-What policies tighten comes from the decision stream, by names of objects; at once, while its end
-takes a few seconds (`easing`).
+Collects the wanted changes of placements, since the guard assesses all of them before it allows the
+first one, and asks it about each. Other annotations and labels are not restrained. The limits that
+policies tighten come from the decision stream, with names of objects; a lower limit applies at
+once, while its end is delayed by a few seconds (`policy_limits.Easing`).
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class Facts(Protocol):
-    """What is known of the fleet."""
+    """Provides the state of the fleet."""
 
     def begin(self) -> None:
-        """Begin with what the objects tell."""
+        """Start again from the placements of the objects."""
         ...
 
     def fleet(self, now: float) -> Fleet:
-        """Return what is known now (Unix seconds)."""
+        """Return the state of the fleet at `now` (Unix seconds)."""
         ...
 
     def accept(self, clusters: int) -> None:
-        """Take so few clusters for all that there are: an operator said so."""
+        """Accept this number of clusters as complete: an operator approved it."""
         ...
 
 
 class Brakes:
-    """What of the wanted changes may go."""
+    """Decides which of the wanted changes may be written."""
 
     def __init__(
         self,
@@ -65,14 +65,14 @@ class Brakes:
         *,
         rehearsed: bool = False,
     ) -> None:
-        """`facts` tells of the fleet, `approved` names what operators let through.
+        """Take the fleet from `facts`, and from `approved` the names of operators' approvals.
 
-        `now` is Unix seconds that never go back, as `safety` has them. `rehearsed`: nothing will be
-        written, so nothing that is approved here may count where something is.
+        `now` returns Unix seconds that never decrease, as `guard` requires. `rehearsed`: nothing is
+        written (dry run), so an approval here must have no effect on real writes.
         """
         self.holds: tuple[Withheld, ...] = ()
         self.tightened = LimitSource()
-        self._by: Tightening | None = None  # in force: what was told, and until lately
+        self._by: Tightening | None = None  # in force: the present one and those that ended
         self._easing = Easing()
         self._not_before: dict[str, float] = {}
         self._guard = guard
@@ -82,22 +82,22 @@ class Brakes:
         self._now = now
         self._rehearsed = rehearsed
         self._pending: dict[str, tuple[Change, History]] = {}
-        self._warnings: dict[str, str] = {}  # of what was let go
+        self._warnings: dict[str, str] = {}  # of allowed changes
         self._ids: dict[Key, str] = {}
         self._last: object = None
 
     @property
     def waiting(self) -> bool:
-        """Whether there is any change to weigh."""
+        """Whether any change is wanted."""
         return bool(self._pending)
 
     @property
     def keys(self) -> Iterable[Key]:
-        """Every object whose change is wanted."""
+        """Every object with a wanted change."""
         return [key for key, name in self._ids.items() if name in self._pending]
 
     async def begin(self, objects: Iterable[tuple[Key, Current]]) -> None:
-        """Begin with what all objects tell of how they were moved."""
+        """Load the histories of all objects into the guard."""
         self._facts.begin()
         now, histories = self._now(), dict[str, tuple[str, History]]()
         async for key, current in by_turns(objects):
@@ -107,7 +107,7 @@ class Brakes:
         self._not_before.clear()
 
     def want(self, key: Key, current: Current, step: Write, *, evict: bool) -> bool:
-        """Take note of what is wanted of an object; tell whether that has to be weighed first."""
+        """Record the wanted change of an object; return whether all have to be weighed again."""
         change = self._change(key, current, step, evict=evict)
         if change is None:
             self.drop(key)
@@ -121,11 +121,11 @@ class Brakes:
         return known != (change, found)
 
     def drop(self, key: Key) -> None:
-        """Take note that no change of an object is wanted any more."""
+        """Record that no change of an object is wanted."""
         self._pending.pop(self._ids.get(key, ""), None)
 
     def forget(self, key: Key) -> None:
-        """Forget an object that is gone."""
+        """Forget a deleted object."""
         if (name := self._ids.pop(key, None)) is not None:
             self._pending.pop(name, None)
             self._warnings.pop(name, None)
@@ -133,7 +133,7 @@ class Brakes:
             self._guard.forget(name)
 
     def tighten(self, budget: Budget | None) -> bool:
-        """Let moves be as limited as policies say; tell whether all have to be weighed again."""
+        """Apply the limits of policies; return whether all changes have to be weighed again."""
         before, self.tightened = self.tightened, self.tightened.told(budget)
         trouble, by = self.tightened.trouble, self.tightened.by
         metrics.budget_unusable.set(trouble is not None)
@@ -153,9 +153,9 @@ class Brakes:
         return True
 
     def weigh(self, workloads: Mapping[str, int]) -> bool:
-        """Weigh all changes together; tell whether it holds others than before.
+        """Weigh all changes together; return whether the holds differ from before.
 
-        `workloads`: how many there are in each namespace, but for idle ones.
+        `workloads`: the number of objects in each namespace that are not idle.
         """
         self._ease()
         now, approved = self._now(), self._approved()
@@ -169,7 +169,7 @@ class Brakes:
         return self._last != before
 
     def take(self, key: Key, current: Current, step: Write, *, evict: bool) -> Write | Withheld:
-        """Return the step as it may be written now, or what it waits for."""
+        """Return the step with its history if it may be written now, or else the hold."""
         change = self._change(key, current, step, evict=evict)
         if change is None:
             return step
@@ -183,24 +183,24 @@ class Brakes:
         return with_history(step, found.history)
 
     def moved(self, key: Key, current: Current) -> str:
-        """Take down that what was let go was written; return what to warn of, "": of nothing."""
+        """Record that an allowed change was written; return a warning, "" if there is none."""
         name = _id(key, current)
         self._guard.moved(name)
         self.drop(key)
         return self._warnings.pop(name, "")
 
     def refund(self, key: Key, current: Current) -> None:
-        """Take down that what was let go was surely not written."""
+        """Record that an allowed change was surely not written."""
         name = _id(key, current)
         self._guard.refund(name, self._now())
         self._warnings.pop(name, None)
 
     def seconds_until(self, held: Withheld) -> float | None:
-        """Return when to ask again, None: when something else differs."""
+        """Return the seconds until a retry, None if time alone releases nothing."""
         return None if held.until is None else max(0.0, held.until - self._now())
 
     def _ease(self) -> None:
-        """Let be in force what was told, and what that replaced only a moment ago."""
+        """Apply the present limits together with those that ended a moment ago."""
         if (by := self.tightened.by) is None:
             return
         now = self._now()
@@ -229,10 +229,10 @@ class Brakes:
 
 
 def _id(key: Key, current: Current) -> str:
-    """Name one object for as long as it lives, the same in every process."""
+    """Return an id of one object for its lifetime, the same in every process."""
     return f"{key[0]}/{key[1]}/{current.uid}"
 
 
 def _same(held: Withheld) -> tuple[str, str, str | None]:
-    """Return what tells holds apart: how many seconds or moves it is about does not."""
+    """Return what identifies a hold, without its numbers of seconds and moves."""
     return (held.kind, held.release, held.approve)

@@ -1,12 +1,11 @@
-"""Which clusters there are, and how many there were: what placements are compared with.
+"""Cache of the fleet's clusters, from a metadata-only watch, and the highest number of them.
 
-A metadata-only watch of the collection that is called `clusters` in OPA. The most there were is not
-written anywhere: after a restart it is what the placements in force name that policies gave (owners
-can name clusters that never were), and what is seen since.
-It is lowered when an operator approves moves on fewer.
+Watches the collection that is called `clusters` in OPA. The highest number is not stored: after a
+restart it is the number of clusters that the placements decided by policies name (owners can name
+clusters that never existed), and then what is seen. An approval of moves on fewer lowers it.
 
-A cluster that comes back is seen here before the decisions on it are: those on the smaller fleet
-are still what is wanted. So the fleet counts as what it was at its smallest in the last seconds.
+A cluster that returns is seen here before the decisions on it arrive: until then, those for the
+smaller fleet are wanted. So the fleet counts as its smallest size within the last seconds.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Labels = dict[str, str]
 
 
 class Clusters(Cache[Labels]):
-    """The clusters' names and labels; a kind that is unknown has no clusters."""
+    """The clusters' names and labels; empty while their kind is not served."""
 
     def __init__(
         self,
@@ -37,7 +36,7 @@ class Clusters(Cache[Labels]):
         changed: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
-        """Hold those that `counts` takes for replicated; call `changed` when there are others."""
+        """Cache the clusters that `counts` accepts; call `changed` when the set differs."""
         super().__init__(
             lambda item: labels_of(item) if counts(item.key) else None,
             self._differs_now,
@@ -45,10 +44,10 @@ class Clusters(Cache[Labels]):
         )
         self._clock = clock
         self._number = self._most = 0
-        # How many there were until when, less than before: a fleet that only grows is no smaller.
+        # Lower numbers, and until when each was true; none while the fleet only grows.
         self._were: deque[tuple[float, int]] = deque()
         self._changed = changed
-        self._inventory: Inventory | None = None  # None: made anew when it is asked for
+        self._inventory: Inventory | None = None  # None: rebuilt on the next use
 
     @property
     def inventory(self) -> Inventory:
@@ -58,7 +57,7 @@ class Clusters(Cache[Labels]):
         return self._inventory
 
     def lowest(self, since: float) -> int:
-        """Return the fewest that there were at any time after `since`."""
+        """Return the lowest number of clusters at any time after `since`."""
         while self._were and self._were[0][0] <= since:
             self._were.popleft()
         return min([len(self), *(count for _, count in self._were)])
@@ -73,22 +72,22 @@ class Clusters(Cache[Labels]):
 
 
 def inventory(clusters: Mapping[ObjectKey, Labels]) -> Inventory:
-    """Return what placements are compared with, of clusters with their labels."""
+    """Build the inventory from the clusters and their labels."""
     names = frozenset(key.name for key in clusters)
     qualified = frozenset(str(key) for key in clusters if key.namespace)
     return Inventory(names, tuple(clusters.values()), qualified)
 
 
 def labels_of(item: Item) -> Labels:
-    """Return the labels of a cluster, none where they cannot be read."""
+    """Return the labels of a cluster, none if they cannot be decoded."""
     try:
         return object_meta(item.body).labels or {}
-    except NO_JSON:  # of an object that is there all the same
+    except NO_JSON:  # the object exists all the same
         return {}
 
 
 class FleetFacts:
-    """What the guard is told of the fleet."""
+    """Reports the state of the fleet to the guard."""
 
     def __init__(
         self,
@@ -99,12 +98,12 @@ class FleetFacts:
         *,
         compares: bool = True,
     ) -> None:
-        """Without `clusters` none are counted, and none are missed.
+        """Without `clusters` no number is compared.
 
-        `compares`: placements name clusters as they are called here, and are compared with them.
+        `compares`: placements use the names of these clusters, and are compared with them.
 
-        `named`: how many clusters the placements in force name; `seen_at`: when the decisions last
-        gave a sign of life, in Unix seconds; `stale`: what they stand on that is not current now.
+        `named`: the number of clusters that the current placements name; `seen_at`: the last sign
+        of life of the decision stream, in Unix seconds; `stale`: which of its sources is stale now.
         """
         self._clusters = clusters
         self._named = named
@@ -115,11 +114,11 @@ class FleetFacts:
         self._begun = False
 
     def begin(self) -> None:
-        """Ask again what the placements in force name; what was seen is not forgotten."""
+        """Read `named` again; the highest number seen is kept."""
         self._begun = False
 
     def fleet(self, now: float) -> Fleet:
-        """Return what is known."""
+        """Return the state of the fleet."""
         return replace(self._fleet(now), stale=self._stale())
 
     def _fleet(self, now: float) -> Fleet:
@@ -138,5 +137,5 @@ class FleetFacts:
         return Fleet(age, count, self._best, epoch_matches=True, inventory=known)
 
     def accept(self, clusters: int) -> None:
-        """Take so few clusters for all that there are, until there are more."""
+        """Take this number of clusters as complete, until there are more."""
         self._best = clusters

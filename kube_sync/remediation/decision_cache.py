@@ -1,8 +1,8 @@
-"""What the decision stream says: of each object, and whether any of it may be acted on.
+"""Cache of the latest decision on every object, filled from the decision stream.
 
-While the decisions are held (OPA is being loaded, a kind is missing, the stream is new and
-incomplete) nothing is written; what a new stream has not confirmed yet is not wanted either. How
-much may move is told before nothing is held any more, and before all that is decided later.
+No decision may be acted on while the stream reports a hold (OPA is loading, a kind is missing, the
+stream is new and incomplete), nor one that a new stream has not confirmed yet. The stream reports
+the limits on moves before it lifts a hold, and before any decision that follows.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 Key = tuple[GroupVersionResource, ObjectKey]
 
 _PAUSE = 0.2  # seconds without a decision
-_LONGEST = 2.0  # seconds; a fleet that never rests is acted on nevertheless
+_LONGEST = 2.0  # seconds; the limit for a stream that never pauses
 
 
 class Records(Protocol):
-    """Where records come from; None says that a new stream begins."""
+    """A source of records; None marks the start of a new stream."""
 
     def records(self) -> AsyncGenerator[Record | None]:
         """Yield records for ever."""
@@ -44,7 +44,7 @@ class Records(Protocol):
 
 
 async def follow(stream: Records, *readers: Callable[[Record | None], None]) -> None:
-    """Hand each record of a stream to every reader, in their order, for ever."""
+    """Pass each record of a stream to every reader, in order, for ever."""
     async with aclosing(stream.records()) as records:
         async for record in records:
             for take in readers:
@@ -65,11 +65,11 @@ class DecisionCache:
         clock: Callable[[], float],
         limited: Callable[[Budget | None], None] = lambda _: None,
     ) -> None:
-        """`limited` hears how much may move, as often as the stream says so."""
+        """Call `limited` with the limits on moves whenever the stream reports them."""
         self.holds: tuple[str, ...] = ("the decision stream has not begun",)
         self.settling = Settling()
         self.freshness = Freshness[None](clock, settle_seconds=SETTLE_SECONDS)
-        self.seen_at: float | None = None  # by `clock`: the last sign of life
+        self.seen_at: float | None = None  # by `clock`: the last record
         self._clock = clock
         self._limited = limited
         self._subscribers: list[_Subscriber] = []
@@ -79,26 +79,26 @@ class DecisionCache:
     def subscribe(
         self, changed: Callable[[Iterable[Key]], None], released: Callable[[], None] = lambda: None
     ) -> None:
-        """Tell `changed` what may have to be done differently from before, if only by now.
+        """Call `changed` with the keys whose decision or usability changed.
 
-        `released` hears that nothing is held any more.
+        `released` is called when the last hold is lifted.
         """
         self._subscribers.append(_Subscriber(changed, released))
 
     def get(self, key: Key) -> Wanted | None:
-        """Return what is wanted of an object now."""
+        """Return the present decision on an object."""
         return None if key in self._unconfirmed else self._wanted.get(key)
 
     def may_act(self, key: Key) -> bool:
-        """Tell whether what is known of an object may be acted on now."""
+        """Return whether the decision on an object may be acted on now."""
         return not self.holds and key not in self._unconfirmed
 
     def known(self) -> Iterable[Key]:
-        """Return every object that was decided on."""
+        """Return every object with a decision."""
         return tuple(self._wanted)
 
     def take(self, record: Record | None) -> None:
-        """Take one record in; None: a new stream begins."""
+        """Apply one record; None: a new stream begins."""
         if record is not None:
             self.seen_at = self._clock()
         match record:
@@ -117,13 +117,13 @@ class DecisionCache:
                 self._forget([_key(record.object)])
             case StatusRecord():
                 self.freshness.replace(Stale(s.source, s.seconds, s.reason) for s in record.stale)
-                # While nothing moves it may be what an engine knows that has just begun.
+                # While it holds, these may be the limits of an engine that is starting.
                 if not record.held:
                     self._limited(record.budget)
                 self._hold(record.held)
             case BookmarkRecord():
                 self.settling.bookmark()
-                # What a complete stream did not mention is not decided any more.
+                # A complete stream that does not mention an object has no decision on it.
                 self._forget(list(self._unconfirmed))
 
     def _forget(self, keys: Iterable[Key]) -> None:
@@ -148,9 +148,9 @@ class DecisionCache:
 
 
 class Settling:
-    """When the decisions that have come are all that there are for now.
+    """Detects when a batch of decisions is complete.
 
-    A change of one object ends with its bookmark. What changes the fleet or the policies may change
+    A change of one object ends with its bookmark. A change of the fleet or the policies may change
     the decisions on thousands of objects, in many batches with a bookmark after each; all of them
     have to be known before the first object is moved, so such a change ends with a pause.
     """
@@ -162,24 +162,24 @@ class Settling:
         self._alone = True
 
     def decided(self, cause: str, now: float) -> None:
-        """Take note of a decision, made because of `cause`."""
+        """Record a decision and its cause."""
         self._first = now if self._first is None else self._first
         self._last = now
         self._whole = False
         self._alone &= cause == "object"
 
     def bookmark(self) -> None:
-        """Take note that a batch is complete."""
+        """Record that a batch is complete."""
         self._whole = True
 
     def wait(self, now: float) -> float:
-        """Return for how many seconds more to wait; 0: what has come is complete."""
+        """Return the seconds to wait; 0: the decisions are complete."""
         if self._first is None or (self._whole and self._alone):
             return 0.0
         return max(0.0, min(self._last + _PAUSE, self._first + _LONGEST) - now)
 
     def begin(self) -> None:
-        """Begin anew: what has come is acted on."""
+        """Start a new batch: the decisions so far are acted on."""
         self._first, self._alone = None, True
 
 

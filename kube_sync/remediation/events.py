@@ -1,10 +1,10 @@
-"""Tell by Events of objects that are not as they were decided to be, and why.
+"""Kubernetes Events about objects that are held, with the reason.
 
-Level-based: it is told keys, and tells what they wait for when their turn has come; what waits no
-longer then is not told. The recorder counts what happens again, and bounds how much is told.
+Level-based: a queue carries keys, and the worker reads what each is held by when it gets the key; a
+hold that has ended by then gets no Event. The recorder counts repetitions and limits the rate.
 
-Also of objects that decisions stand on and that the replicator cannot read: it may write no Events
-beside them. Each is told once, until it can be read again, by whoever may write.
+Also about objects that decisions depend on and that the replicator cannot decode, since it may not
+write Events itself: one Event each until it is readable again, from the leader.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 CONTROLLER = "kube-sync.io/remediator"
 _HOLDS = "; where decisions may depend on it, moves are held (until it can be read, or is gone)"
-_QUIET = frozenset(["unseen", "dry-run"])  # over in a moment, or what was asked for
+_QUIET = frozenset(["unseen", "dry-run"])  # over in a moment, or configured
 
 
 @dataclass(frozen=True, slots=True)
 class _Warning:
-    """What is wrong with a placement that was written."""
+    """A warning about a placement that was written."""
 
     key: Key
     uid: str
@@ -46,7 +46,7 @@ _Subject = Key | Unreadable | _Warning
 
 
 class EventReporter:
-    """The Events of one remediator."""
+    """Writes the Events of one remediator."""
 
     def __init__(
         self,
@@ -54,9 +54,9 @@ class EventReporter:
         kind_of: Callable[[GroupVersionResource], Awaitable[str]],
         may_write: Callable[[], bool],
     ) -> None:
-        """`kind_of` asks for the kind of a resource. Raises SyncError.
+        """Look up the kind of a resource with `kind_of`, which raises SyncError.
 
-        `may_write` tells whether this process may write now.
+        `may_write` returns whether this process may write now.
         """
         self._recorder = recorder
         self._kind_of = kind_of
@@ -67,24 +67,24 @@ class EventReporter:
         self.tell: Callable[[Key], None] = self._queue.add
 
     def warn(self, key: Key, uid: str, text: str) -> None:
-        """Tell what is wrong with a placement that was written."""
+        """Enqueue a warning about a placement that was written."""
         self._queue.add(_Warning(key, uid, text))
 
     def take(self, record: Record | None) -> None:
-        """Take in what the stream says of objects that cannot be read."""
+        """Read from a status record the objects that cannot be decoded."""
         if isinstance(record, StatusRecord):
             self._unreadable = frozenset(u for late in record.stale for u in late.unreadable)
-            if not record.held:  # or it may only not have been read yet
+            if not record.held:  # otherwise it may only not have been read yet
                 self._told &= self._unreadable
             self.lead()
 
     def lead(self) -> None:
-        """Tell what was not told yet, if this process may write: it may be so from now on."""
+        """Enqueue the Events not sent yet, if this process may write; called when it may."""
         for found in self._unreadable - self._told if self._may_write() else ():
             self._queue.add(found)
 
     async def run(self, waiting: Waiting) -> NoReturn:
-        """Tell what is in `waiting`, until cancelled."""
+        """Write Events about what is in `waiting`, until cancelled."""
         await work(self._queue, partial(self._reconcile, waiting))
 
     async def _reconcile(self, waiting: Waiting, turn: _Subject) -> Result:
@@ -96,12 +96,12 @@ class EventReporter:
             elif (wait := waiting.get(turn)) is not None and wait.kind not in _QUIET:
                 await self._tell(turn, wait)
         except SyncError as error:
-            # Not tried again: what keeps kinds from being known keeps Events from being written.
+            # No retry: what makes kinds unknown prevents Events too.
             log.info("event_not_told", key=str(_object_of(turn)), error=str(error))
         return Result()
 
     async def _tell(self, key: Key, wait: Wait) -> None:
-        # A time would make each Event another one.
+        # Without times, which would make each Event a new one.
         release = "" if wait.until is not None and wait.approve is None else f" ({wait.release})"
         await self._occurred(key, wait.uid, wait.kind, wait.reason + release)
 

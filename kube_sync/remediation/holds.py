@@ -1,4 +1,4 @@
-"""What is not done although it is wanted: why, since when, and what would release it."""
+"""Holds: the objects that are not written although a step is wanted, and why."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """One object that is left as it is.
+    """The hold on one object.
 
-    `changes` are the values of annotations and labels, before and after (None: absent); `until`
-    and `since` are Unix seconds; `name` is that of the step, where a person lets it through.
+    `changes` are the values of annotations and labels, before and after (None: absent); `until` and
+    `since` are Unix seconds; `name` is that of the step, where a person has to approve it.
     """
 
     uid: str
@@ -40,7 +40,7 @@ class Wait:
 
 
 class Waiting:
-    """Every object that waits."""
+    """All objects that are held."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Waiting:
         now: Callable[[], float],
         held: Callable[[Key, Wait], None] = lambda _key, _wait: None,
     ) -> None:
-        """Tell `told` each object that waits for another reason than before, `held` for what."""
+        """Call `told` with each object whose hold changes its reason, `held` with the hold too."""
         self._told = told
         self._held = held
         self._now = now
@@ -56,15 +56,15 @@ class Waiting:
         self._counts: Counter[str] = Counter()
 
     def __iter__(self) -> Iterator[tuple[Key, Wait]]:
-        # Sorted for people, and copied since it changes while somebody reads.
+        # Sorted for people; a copy, since it changes during iteration.
         return iter(sorted(self._waits.items(), key=lambda item: (str(item[0][0]), item[0][1])))
 
     def get(self, key: Key) -> Wait | None:
-        """Return what an object waits for."""
+        """Return the hold on an object, or None."""
         return self._waits.get(key)
 
     def put(self, key: Key, wait: Wait) -> bool:
-        """Take down what an object waits for, and say so once; tell whether that is news."""
+        """Set the hold on an object, and report a new one once; return whether it is new."""
         before = self._waits.get(key)
         same = before is not None and (before.uid, before.kind) == (wait.uid, wait.kind)
         since = before.since if before is not None and same else self._now()
@@ -80,7 +80,7 @@ class Waiting:
         return not same
 
     def drop(self, key: Key) -> None:
-        """Take down that an object waits for nothing."""
+        """Remove the hold on an object."""
         self._count(self._waits.pop(key, None), -1)
 
     def _count(self, wait: Wait | None, by: int) -> None:
@@ -90,17 +90,17 @@ class Waiting:
 
 
 def name_of(step: Write) -> str:
-    """Name what a step makes of an object, whatever state it is made in."""
+    """Return a digest of what a step sets on an object, whatever its state before."""
     return digest([step.uid, compact(step.annotations), compact(step.labels)])
 
 
 def unusable(current: Current, held: Unusable) -> Wait:
-    """Return the wait of an object without a usable decision."""
+    """Return the hold on an object without a usable decision."""
     return Wait(current.uid, held.kind, held.reason, "the policy decides otherwise", {})
 
 
 def manual(key: Key, current: Current, step: Write) -> Wait:
-    """Return the wait of an object that a person has to let through."""
+    """Return the hold on an object that a person has to approve."""
     where = f" -n {key[1].namespace}" if key[1].namespace else ""
     name = f"kube-sync remediate apply {key[1].name}{where}"
     reason = "remediation is manual here"
@@ -108,7 +108,7 @@ def manual(key: Key, current: Current, step: Write) -> Wait:
 
 
 def dry_run(current: Current, step: Write, held: Braked | None = None) -> Wait:
-    """Return the wait of an object that would be written, or be held then."""
+    """Return the hold on an object in dry run: it would be written, or held."""
     changes, enforce = changes_of(current, step), "remediate.mode: enforce"
     if held is None:
         return Wait(current.uid, "dry-run", "it would be written", enforce, changes)
@@ -118,14 +118,14 @@ def dry_run(current: Current, step: Write, held: Braked | None = None) -> Wait:
 
 
 def rival(current: Current, step: Write, until: float) -> Wait:
-    """Return the wait of an object that somebody else keeps changing back."""
+    """Return the hold on an object that another writer keeps reverting."""
     reason = "somebody else keeps changing it back"
     release = "another decision, or the end of a truce of one to ten minutes"
     return Wait(current.uid, "rival", reason, release, changes_of(current, step), until=until)
 
 
 def braked(current: Current, step: Write, held: Braked) -> Wait:
-    """Return the wait of an object that the guard holds."""
+    """Return the hold of the guard on an object."""
     changes = changes_of(current, step)
     return Wait(
         current.uid,
@@ -139,19 +139,19 @@ def braked(current: Current, step: Write, held: Braked) -> Wait:
 
 
 def refused(current: Current, step: Write, error: str) -> Wait:
-    """Return the wait of an object whose PATCH cannot succeed."""
+    """Return the hold on an object whose PATCH was refused."""
     release = "the object or its decision changes"
     return Wait(current.uid, "refused", error, release, changes_of(current, step))
 
 
 def forbidden(current: Current, step: Write, error: str) -> Wait:
-    """Return the wait of an object that this process may not PATCH."""
+    """Return the hold on an object that this process has no permission to PATCH."""
     release = "the remediator is granted it; tried again every minute"
     return Wait(current.uid, "forbidden", error, release, changes_of(current, step))
 
 
 def changes_of(current: Current, step: Write) -> _Changes:
-    """Return every key that differs with its value before and after; not what is kept beside it."""
+    """Return every key that differs with its value before and after, without our own (`OWN`)."""
     pairs = ((current.annotations, step.annotations), (current.labels, step.labels))
     return {
         key: (before.get(key), value)

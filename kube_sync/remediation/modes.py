@@ -1,7 +1,7 @@
-"""How far remediation goes in a namespace, and what a person let through where it waits for one.
+"""The remediation mode of each namespace, and the steps that a person approved in mode `manual`.
 
-Where it goes as far as writing, and where it is only shown what would be written (`dry-run`), are
-two worlds: a change that is not made must count for nothing where changes are.
+Written namespaces and those in mode `dry-run` have guards of their own: a change that is only shown
+must have no effect on changes that are written.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ _REHEARSED: Final[tuple[Mode, ...]] = ("dry-run",)
 
 
 class Modes:
-    """The modes that the configuration gives."""
+    """The modes from the configuration, and approved steps."""
 
     def __init__(self, settings: Remediate) -> None:
         self._settings = settings
         self._applied: dict[Key, str] = {}
 
     def of(self, namespace: str) -> Mode:
-        """Return the mode of a namespace; empty for what lies in none."""
+        """Return the mode of a namespace; empty for cluster-scoped objects."""
         return self._settings.namespaces.get(namespace, self._settings.mode)
 
     def apply(self, key: Key, step: str) -> None:
-        """Let the step of this name through, and no other."""
+        """Approve the step of this name, and no other."""
         self._applied[key] = step
 
     def goes(self, key: Key, step: str) -> bool:
-        """Tell whether a step is meant to be carried out, if only on paper."""
+        """Return whether a step is to be carried out, or shown in dry run."""
         mode = self.of(key[1].namespace)
         return mode in ("enforce", "dry-run") or (
             mode == "manual" and self._applied.get(key) == step
         )
 
     def forget(self, key: Key) -> None:
-        """Forget what was let through: it is done, or nothing is to be done any more."""
+        """Remove an approval: the step is done, or none is wanted any more."""
         self._applied.pop(key, None)
 
 
 class BrakesByMode:
-    """The brakes of what is written, and those of what is only shown."""
+    """The brakes of namespaces that are written, and those of namespaces in dry run."""
 
     def __init__(self, modes: Modes, brakes: Brakes, rehearsal: Brakes) -> None:
         self._modes = modes
@@ -60,36 +60,36 @@ class BrakesByMode:
 
     @property
     def tightened(self) -> LimitSource:
-        """What policies make less of."""
+        """The limits that policies tighten."""
         return self._brakes.tightened
 
     @property
     def waiting(self) -> bool:
-        """Whether there is any change to weigh."""
+        """Whether any change is wanted."""
         return self._brakes.waiting or self._rehearsal.waiting
 
     def is_rehearsed(self, key: Key) -> bool:
-        """Tell whether nothing is written of an object, but shown."""
+        """Return whether an object is in a dry-run namespace."""
         return self._modes.of(key[1].namespace) in _REHEARSED
 
     def of(self, key: Key) -> Brakes:
-        """Return the brakes that hold for an object."""
+        """Return the brakes for an object."""
         return self._rehearsal if self.is_rehearsed(key) else self._brakes
 
     async def begin(self, objects: Collection[tuple[Key, Current]]) -> None:
-        """Begin with what all objects tell of how they were moved."""
+        """Load the histories of all objects."""
         await self._brakes.begin(objects)
         await self._rehearsal.begin([one for one in objects if self.is_rehearsed(one[0])])
 
     def tighten(self, budget: Budget | None) -> bool:
-        """Let moves be as limited as policies say; tell whether all have to be weighed again."""
+        """Apply the limits of policies; return whether all changes have to be weighed again."""
         changed = [brakes.tighten(budget) for brakes in (self._brakes, self._rehearsal)]
         return any(changed)
 
     def weigh(self, workloads: Mapping[str, int]) -> list[Key]:
-        """Weigh all changes; return those of which it may be told otherwise than before.
+        """Weigh all changes; return the keys to reconcile since holds differ.
 
-        `workloads`: how many objects there are in each namespace, but for idle ones.
+        `workloads`: the number of objects in each namespace that are not idle.
         """
         found = list[Key]()
         for brakes, modes in ((self._brakes, _WRITTEN), (self._rehearsal, _REHEARSED)):

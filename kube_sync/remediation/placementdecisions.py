@@ -1,10 +1,9 @@
-"""Keep PlacementDecisions as placements are: the second sink of the decision stream.
+"""Controller that keeps PlacementDecisions equal to placements; second sink of the decision stream.
 
-Level-based, with a queue and a watch of its own: each turn compares what was decided, what the
-resource has and what is published, and writes the difference. Nothing is written while the
-decisions are held, before everything that is compared has been listed, or by who may not write;
-what was sent by one that still might is given up when its time is over (as in `writer`).
-It never ends but by cancellation.
+Level-based, with its own queue and watch: a reconcile compares the decision, the placement of the
+resource and the PlacementDecisions, and writes the difference. It writes nothing while decisions
+are held, before everything that is compared has been listed, or without the Lease; a request that
+is under way when the Lease expires is abandoned (as in `writer`). Runs until cancelled.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ from kube_sync.runtime.workqueue import WorkQueue
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _RETRY_SECONDS = 1.0
-# Where a person lets placements through: what a resource has by now was let through.
+# A person approves placements, not this: what a resource has by now was approved.
 _WRITES = ("enforce", "manual")
 
 
 class Api(Protocol):
-    """PlacementDecisions as they are written; all of it raises SyncError."""
+    """Writes PlacementDecisions; each method raises SyncError."""
 
     async def kind(self, gvr: GroupVersionResource) -> str:
         """Return the kind of a resource."""
         ...
 
     async def apply(self, wanted: Slice, found: Published | None) -> Published:
-        """Make a slice as wanted."""
+        """Create or update a slice."""
         ...
 
     async def delete(self, found: Published) -> None:
@@ -55,7 +54,7 @@ class Api(Protocol):
 
 
 class PlacementSink:
-    """Everything that is known of placements and PlacementDecisions, and what acts on it."""
+    """Reconciles PlacementDecisions with the placements of resources."""
 
     def __init__(
         self,
@@ -65,10 +64,10 @@ class PlacementSink:
         fenced: FencedWriter,
         namespace: str | None,
     ) -> None:
-        """`mode` is of a namespace.
+        """Take the mode of a namespace from `mode`.
 
-        Whoever lets the process of `fenced` write again wakes the sink.
-        `namespace` is where all ClusterProfiles lie; None: `profiles` knows.
+        The caller wakes the sink when `fenced` may write again. `namespace`: the namespace of all
+        ClusterProfiles; None: they are watched (`profiles`).
         """
         self._api = api
         self._mode = mode
@@ -89,16 +88,16 @@ class PlacementSink:
 
     @property
     def profiles(self) -> Store | None:
-        """The Store for the metadata of ClusterProfiles; None: it needs none."""
+        """The Store for the metadata of ClusterProfiles; None: not needed."""
         return self._profiles.store
 
     @property
     def held(self) -> Mapping[Key, Unusable]:
-        """The resources whose PlacementDecisions are left as they are, and why."""
+        """The resources whose PlacementDecisions are not updated, and why."""
         return self._held
 
     def subjects(self, gvr: GroupVersionResource) -> Store:
-        """Return the Store for the metadata of one collection that is decided on."""
+        """Return the Store for the metadata of one collection with decisions."""
 
         def changed(differences: Changes[Placed]) -> None:
             self._add((gvr, key) for key in differences)
@@ -106,12 +105,12 @@ class PlacementSink:
         return self._subjects.setdefault(gvr, Cache(placed, changed, self.wake))
 
     def wake(self) -> None:
-        """Look at everything again: a hold has ended, or this process may write now."""
+        """Enqueue everything: a hold has ended, or this process may write now."""
         self._add(self._decisions.known())
         self._released()
 
     def _released(self) -> None:
-        """Look at what is published: whoever is decided on is told of beside that."""
+        """Enqueue what is published; keys with decisions are enqueued separately."""
         for namespace, for_whom in self._slices:
             self._look(namespace, for_whom)
 
@@ -120,18 +119,18 @@ class PlacementSink:
             self._queue.add(key)
 
     async def run(self) -> NoReturn:
-        """Publish until cancelled; more than one of these may run side by side."""
-        # Each takes long: where nothing is to be written, a hundred of them are one long stop.
+        """Reconcile until cancelled; several of these may run concurrently."""
+        # Yield after each: it takes long, and without a write a hundred would block the loop.
         await work(self._queue, self._turn, turn=1)
 
     async def _turn(self, key: Key) -> Result:
-        """Reconcile one key; whatever stops it here queues the key again when it ends."""
+        """Reconcile one key; the end of whatever stops it here enqueues the key again."""
         if not self._is_known(key) or not self._fenced.may_write:
             return Result()
         try:
             await self._reconcile(key)
         except Fenced:
-            # Not for the Lease alone, which wakes all: it may have been renewed in this moment.
+            # Requeue: the Lease may just have been renewed, and then nothing wakes this key.
             metrics.placement_decision_writes.labels("fenced").inc()
             log.warning("placement_decision_fenced", **_names(key))
             raise
@@ -139,7 +138,7 @@ class PlacementSink:
             metrics.placement_decision_writes.labels("refused").inc()
             log.warning("placement_decision_refused", **_names(key), error=str(error))
         except SyncError as error:
-            # A conflict too: by then the watch has told what is there instead.
+            # A conflict too: by the retry the watch has delivered the newer object.
             metrics.placement_decision_writes.labels("retried").inc()
             log.warning("placement_decision_delayed", **_names(key), error=str(error))
             raise
@@ -187,7 +186,7 @@ class PlacementSink:
             log.info("placement_decision_deleted", **_names(key))
 
     def _answered(self, key: Key, write: Write, written: Published) -> None:
-        """Hold an answer, unless the watch is further: then the key has to be looked at again."""
+        """Cache a response, unless the watch is ahead: then enqueue the key again."""
         held = self._published.get(write.key)
         if write.overtaken or (held is not None and held.is_later(written)):
             self._queue.add(key)

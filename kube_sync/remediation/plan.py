@@ -1,11 +1,11 @@
-"""What to do about one object, given what was decided and what it has. Pure.
+"""Compute the PATCH for one object from its decision and its present state. Pure.
 
-A decision is applied only where the policy gave one without errors, to the very object that it
-was made for, and only where something differs. What was asked for is noted beside what is written,
-as it follows from what the object has (`decisions.requested`); so whatever is written is bound to
-the state of the object that it follows from. What a decision does not name any more goes: the
-value that the note has of it comes back, whoever wrote the decided one, and what nobody but the
-remediator owns is removed. Where no decision is usable nothing is touched.
+A decision is applied only if it has no errors, only to the object (uid) that it was made for, and
+only where something differs. Values that the owner requested are recorded in an annotation beside
+the decided ones (`decisions.requested`), so every write is bound to the resourceVersion that it was
+computed from. A value that the decision does not name any more is reverted: to the recorded value,
+whoever wrote the decided one; without a record it is removed, if only the remediator owns it.
+Without a usable decision nothing changes.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from kube_sync.guard import HISTORY
 Check = Callable[[Mapping[str, str]], object | None]
 _UNSEALED = Seals()
 _NOWHERE = Place("", "", "", "")
-# What the remediator keeps on an object for itself.
+# Annotations of the remediator itself.
 OWN = frozenset([REQUESTED, HISTORY])
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What was decided of an object; no decision and no failure: nothing (any more)."""
+    """The decision on an object; with neither decision nor failure it is undefined."""
 
     uid: str
     decision: Decision | None
@@ -37,16 +37,16 @@ class Wanted:
 
     @property
     def evict(self) -> bool:
-        """Whether the policy says that the object may be left without any cluster."""
+        """Whether the policy allows the object to be left without a cluster."""
         return self.decision is not None and self.decision.evict
 
 
 @dataclass(frozen=True, slots=True)
 class Current:
-    """What the API server holds of an object, and of which state of it that is known.
+    """The metadata of an object at one resourceVersion.
 
     `ours` are the annotations that the remediator applied, `our_labels` the labels that it set in
-    any way, where nobody else owns them. `idle`: it wants no replicas.
+    any way, unless somebody else owns them too. `idle`: zero replicas are wanted.
     """
 
     uid: str
@@ -60,9 +60,9 @@ class Current:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Give the object `uid`, if it is still at `version`, these annotations and labels.
+    """Server-side apply of annotations and labels to the object `uid` at `version`.
 
-    They are all that were decided, since an apply owns them, and what is kept beside them.
+    They are all the decided ones, since an apply owns them, and the remediator's own.
     """
 
     uid: str
@@ -73,10 +73,10 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Amend:
-    """Set these annotations and labels of the object `uid` at `version`, or remove them (None).
+    """JSON Patch that sets these annotations and labels of `uid` at `version`; None removes one.
 
-    An apply cannot: it leaves what nobody owns, as what the webhook wrote, and gives up what the
-    owner of the object wants back. `bare` names the maps that the object does not have.
+    An apply cannot: it leaves what nobody owns, such as what the webhook wrote, and gives up what
+    the owner of the object wants back. `bare` names the maps that the object does not have.
     """
 
     uid: str
@@ -88,7 +88,7 @@ class Amend:
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """Leave the object as it is, although it may not be as it should."""
+    """The decision cannot be used; the object is left as it is."""
 
     kind: Literal["failed", "undefined", "errors"]
     reason: str
@@ -96,7 +96,7 @@ class Unusable:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """The object is as it should be, or gone, or nothing was decided of it."""
+    """No step: the object is as decided, or gone, or there is no decision."""
 
 
 Write = Apply | Amend
@@ -104,7 +104,7 @@ Step = Write | Unusable | Nothing
 
 
 def _readable(_annotations: Mapping[str, str]) -> None:
-    """Find nothing wrong."""
+    """Accept any annotations."""
 
 
 def plan(
@@ -114,17 +114,16 @@ def plan(
     seals: Seals = _UNSEALED,
     unreadable: Check = _readable,
 ) -> Step:
-    """Return the one step that makes `current`, which is at `place`, what is `wanted`.
+    """Return the step that makes `current`, which is at `place`, as `wanted`.
 
-    `unreadable` finds what is wrong with decided annotations: who decides may be an engine that
-    does not look.
+    `unreadable` validates the decided annotations, since the engine that decided may not do so.
     """
     if wanted is None or current is None or wanted.uid not in ("", current.uid):
         return Nothing()
     if wanted.failure is not None:
         return Unusable("failed", f"no usable decision: {wanted.failure}")
     if wanted.decision is None:
-        # It never means that what an earlier decision wrote should go.
+        # Undefined never means that what an earlier decision wrote is removed.
         placed = REQUESTED in current.annotations or current.ours or current.our_labels
         return Unusable("undefined", "the decision is undefined") if placed else Nothing()
     refused = _refused(wanted.decision, unreadable)
@@ -132,7 +131,7 @@ def plan(
 
 
 def _refused(decision: Decision, unreadable: Check) -> Unusable | None:
-    """Return why a decision is not carried out, None: it may be."""
+    """Return why a decision must not be carried out, or None."""
     if decision.errors:
         return Unusable("errors", "the policy objects: " + "; ".join(decision.errors))
     if HISTORY in decision.annotations:
@@ -143,15 +142,15 @@ def _refused(decision: Decision, unreadable: Check) -> Unusable | None:
 
 
 def after(step: Write, current: Current) -> dict[str, str]:
-    """Return the annotations that the object has once `step` is done."""
+    """Return the annotations of the object after `step`."""
     added = {key: value for key, value in step.annotations.items() if value is not None}
     gone = step.annotations.keys() - added.keys()
     return {key: value for key, value in current.annotations.items() if key not in gone} | added
 
 
 def with_history(step: Write, history: str) -> Write:
-    """Return the step with the placements that the object has had."""
-    if isinstance(step, Amend):  # spelt out for the types' sake
+    """Return the step with the history of placements added."""
+    if isinstance(step, Amend):  # two branches for the type checker
         return replace(step, annotations={**step.annotations, HISTORY: history})
     return replace(step, annotations={**step.annotations, HISTORY: history})
 
@@ -162,10 +161,10 @@ def _step(decision: Decision, current: Current, place: Place, seals: Seals) -> S
     alone = current.ours - decided.keys() - asked_for.keys() - OWN
     asked = {key: value for key, value in put_back(has, asked_for).items() if key not in alone}
     target = {**asked, **decided}
-    # Of what the remediator alone owns only the note says that somebody asked for it.
+    # If only the remediator owns a value, the record alone shows that it was requested.
     kept = {k: v for k, v in asked_for.items() if k in current.ours and has.get(k) == v}
     to_note = noted(asked, decided, {}) | kept
-    # A seal that stands alone is made by the webhook, and renewed here with the placement.
+    # The webhook makes a seal without a record; it is renewed here with the placement.
     sealed = seals.sealing and REQUESTED in has
     if sealed and to_note == asked_for and beside(to_note, target) == beside(to_note, has):
         target[REQUESTED] = has[REQUESTED]
@@ -176,7 +175,7 @@ def _step(decision: Decision, current: Current, place: Place, seals: Seals) -> S
     labels |= {k: v for k, v in decision.labels.items() if current.labels.get(k) != v}
     if not annotations and not labels:
         return Nothing()
-    # An apply would own alone what is as it was asked for again, and take it away some day.
+    # An apply would own a value that is back to the requested one, and later remove it.
     back = asked_for.keys() - to_note.keys()
     if back or None in [*annotations.values(), *labels.values()]:
         maps = {"annotations": has, "labels": current.labels}

@@ -1,7 +1,7 @@
-"""What policies make less of: the limits as the decision stream tells them. Pure.
+"""The limits that policies tighten, from the status records of the decision stream. Pure.
 
-Keeps true: what cannot be used changes nothing; before anything usable was told, nobody knows how
-much may move. It is read here and not believed to be good, whatever engine sends it.
+Invariant: an invalid document changes nothing; before the first valid one the limits are unknown.
+It is validated here whichever engine sends it.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from kube_sync.errors import Undecided
 from kube_sync.guard import Tightening, parse_tightening
 from kube_sync.runtime.freshness import SETTLE_SECONDS
 
-_TOGETHER_SECONDS = 1.0  # what ends within so long ends at once: there are a few of them at most
+_TOGETHER_SECONDS = 1.0  # those that end within this time end together: a short list
 
 
 @dataclass(frozen=True, slots=True)
 class LimitSource:
-    """What tightens the limits now, and why that is not what was told last.
+    """The tightening in force, and why it is not the latest one.
 
-    `by` is None while nobody knows.
+    `by` is None while it is unknown.
     """
 
     by: Tightening | None = None
     trouble: str | None = None
 
     def told(self, budget: Budget | None) -> LimitSource:
-        """Return what is in force once this was told."""
+        """Return the tightening in force after this record."""
         if budget is None:
             return LimitSource(Tightening())
         if budget.failure is not None and not budget.last_good:
@@ -41,18 +41,18 @@ class LimitSource:
 
 
 class Easing:
-    """What limited until a moment ago: it still does, until the decisions of its end are in.
+    """Keeps ended limits in force for a few seconds, until the decisions that follow arrive.
 
-    The end of a limit and the decisions that take moves back may have one reason, as when
-    maintenance ends. Our replicator tells the decisions first; another engine may not, and after
-    the first of them there may be more. So what is replaced counts for a few seconds more.
+    The end of a limit and the decisions that take moves back may have one cause, such as the end of
+    maintenance. Our replicator sends the decisions first; another engine may not, and more may
+    follow the first of them.
     """
 
     def __init__(self) -> None:
         self._ended: list[tuple[float, float, Tightening]] = []  # first and last end (Unix seconds)
 
     def end(self, by: Tightening, now: float) -> None:
-        """Take note that another one is told in place of `by`."""
+        """Record that another tightening replaced `by`."""
         first = now
         if self._ended and now < self._ended[-1][0] + _TOGETHER_SECONDS:
             first, _, before = self._ended.pop()
@@ -60,6 +60,6 @@ class Easing:
         self._ended.append((first, now, by))
 
     def with_(self, by: Tightening, now: float) -> Tightening:
-        """Return what is in force while `by` is what was told last."""
+        """Return the strictest of `by` and the tightenings that ended lately."""
         self._ended = [ended for ended in self._ended if now < ended[1] + SETTLE_SECONDS]
         return reduce(lambda tight, ended: tight.stricter(ended[2]), self._ended, by)

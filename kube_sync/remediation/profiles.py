@@ -1,8 +1,8 @@
-"""In which namespace the ClusterProfile of a cluster lies, since a placement names clusters only.
+"""Cache of the namespace of each ClusterProfile, since a placement names clusters only.
 
-A name may occur in more than one namespace. Then the first one counts, in alphabetical order, but
-what was once published stays while it is true: a reader takes another namespace for another
-cluster, and would move the workload.
+If a name occurs in several namespaces, the first in alphabetical order is used; but a namespace
+once published is kept while it exists: a reader takes another namespace for another cluster, and
+would move the workload.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class Profiles:
-    """Every ClusterProfile there is, by name; or none, where one namespace has them all."""
+    """All ClusterProfiles by name; none if one configured namespace has them all."""
 
     def __init__(self, namespace: str | None, changed: Callable[[], None]) -> None:
-        """Tell `changed` that a cluster may lie elsewhere than before."""
+        """Call `changed` when the namespace of a cluster may differ."""
         self._namespace = namespace
         self._changed = changed
         self._found: dict[str, set[str]] = {}
@@ -29,7 +29,7 @@ class Profiles:
 
     @property
     def store(self) -> Store | None:
-        """The Store for their metadata; None where the namespace is known."""
+        """The Store for their metadata; None if the namespace is configured."""
         return self._cache if self._namespace is None else None
 
     @property
@@ -38,7 +38,7 @@ class Profiles:
         return self._namespace is not None or self._cache.served
 
     def locate(self, cluster: str, before: str | None) -> str | None:
-        """Return the namespace of a cluster's ClusterProfile, `before` as long as it is one."""
+        """Return the namespace of a cluster's ClusterProfile, `before` if that still exists."""
         if self._namespace is not None:
             return self._namespace
         found = self._found.get(cluster, set())

@@ -1,12 +1,12 @@
-"""What to write of one resource's placement into PlacementDecisions. Pure.
+"""Compute the PlacementDecisions of one resource. Pure.
 
-Published is what the resource has, once that is what was decided: a PlacementDecision is never
-ahead of the annotation. Whatever holds the annotation back (a brake, a person who has not said
-so, a mode that does not write) so holds back the consumers of PlacementDecisions too.
+The placement of the resource is published once it is the decided one: a PlacementDecision is never
+ahead of the annotation. So what holds the annotation back (the guard, a missing approval, a mode
+that does not write) holds back the consumers of PlacementDecisions too.
 
-Nor does it end before the placement does: consumers take the end of a PlacementDecision for the end
-of the placement (KEP-5313, "Lifecycle"). Where nothing is decided any more but the resource has a
-placement of its own, what is published of it follows that until the resource has none.
+Nor is it removed before the placement is: consumers take its end for the end of the placement
+(KEP-5313, "Lifecycle"). If there is no decision any more but the resource has a placement of its
+own, the PlacementDecision follows that until the resource has none.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.plan import Wanted
 from kube_sync.remediation.slices import clusters_of, decision_key, divided, mark
 
-# Where the ClusterProfile of a cluster lies, given where it was said to lie before.
+# Returns the namespace of a cluster's ClusterProfile, given the one published before.
 Locate = Callable[[str, str | None], str | None]
 
 _SELECTED = "selected by "
@@ -38,7 +38,7 @@ _ASKED = "asked for by the resource itself"
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The resource that a placement is of."""
+    """The resource that has the placement."""
 
     gvr: GroupVersionResource
     key: ObjectKey
@@ -47,17 +47,17 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """What the API server holds of it."""
+    """The placement of the resource at the API server."""
 
     uid: str
     placement: str | None
-    decided: bool = False  # the placement is there by a decision, and nobody else's
+    decided: bool = False  # only a decision put the placement there
     placement_key: str | None = None  # the workload's own, if it has one
 
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """Leave what is published as it is, although it may not be as it should."""
+    """The PlacementDecisions are left as they are, and why."""
 
     code: str  # one word
     reason: str
@@ -65,7 +65,7 @@ class Unusable:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What to write, in this order, then what to delete; and why no more than that."""
+    """What to write, in this order, and then what to delete; and why not more."""
 
     write: tuple[Slice, ...] = ()
     remove: tuple[Published, ...] = ()
@@ -79,13 +79,13 @@ def publish(
     found: Sequence[Published],
     locate: Locate,
 ) -> Publication:
-    """Return what makes the slices that were found those of the placement."""
+    """Return the writes that make the existing slices those of the placement."""
     if placed is None:
         return Publication(remove=tuple(found))
     wanted = _wanted(subject, decided, placed, found, locate)
     if isinstance(wanted, list):
         return _difference(wanted, found)
-    # Of an earlier object of that name, which is gone whatever is decided of this one.
+    # Of an earlier object of that name, which is gone whatever the decision on this one.
     stale = (one for one in found if not _is_of(one, placed))
     return Publication(remove=tuple(stale), held=wanted)
 
@@ -97,13 +97,13 @@ def _wanted(
     found: Sequence[Published],
     locate: Locate,
 ) -> list[Slice] | Unusable | None:
-    """Return the slices that there should be; None where nothing was decided."""
+    """Return the wanted slices; None without a decision."""
     if decided is None or decided.uid not in ("", placed.uid):
         return None
     if (unusable := _unusable(decided)) is not None:
         return unusable
     if decided.decision is None:
-        return None  # undefined never means that what an earlier decision wrote should go
+        return None  # undefined never means that what an earlier decision wrote is removed
     text = decided.decision.annotations.get(PLACEMENT)
     if text is None and not placed.decided:
         text = _own(placed, found)
@@ -116,8 +116,8 @@ def _wanted(
 
 
 def _own(placed: Placed, found: Sequence[Published]) -> str | None:
-    """Return the placement of nobody's deciding that what is published has to follow, if any."""
-    # Whoever never had a decision is not ours to publish, nor an earlier object of that name.
+    """Return the undecided placement that published slices have to follow, if any."""
+    # Not for resources that never had a decision, nor for an earlier object of the name.
     return placed.placement if any(_is_of(one, placed) for one in found) else None
 
 
@@ -189,9 +189,9 @@ def _difference(wanted: Sequence[Slice], found: Sequence[Published]) -> Publicat
 
 
 def _reason(cluster: str, decided: Wanted, before: Mapping[str, Choice]) -> str:
-    """Return what the policy says of a cluster, or else which policies it was first chosen by.
+    """Return the policy's reason for a cluster, or else the policies that it was first selected by.
 
-    First, since a policy that changes and decides the same is no reason to write.
+    First, since a changed policy with the same decision must not cause a write.
     """
     decision = decided.decision or Decision()
     if PLACEMENT not in decision.annotations:

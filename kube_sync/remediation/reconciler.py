@@ -1,10 +1,10 @@
-"""Make objects as they were decided to be: one key at a time, as often as it takes.
+"""The reconciler of target objects: compares decisions with the API server and writes PATCHes.
 
-Level-based: queues carry keys; each turn compares the latest decision with what the API server
-holds and takes at most one step. `look` comes first: it takes in all that may have to be done
-differently, waits until that is complete, and has it weighed together (`brakes`) before the workers
-(`run`) get a key. What is not done is kept in `waiting`, with the reason, and what was tried in
-`attempts`; what failed the queue tries again.
+Level-based: queues carry keys; a reconcile compares the latest decision with the cached object and
+takes at most one step. `look` runs first: it collects the keys that may have changed, waits until
+the decisions are complete, and has all changes weighed together (`brakes`) before the workers
+(`run`) get a key. Objects that are held are in `waiting`, with the reason, and tried steps in
+`attempts`; failures are requeued.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ from kube_sync.runtime.workqueue import WorkQueue
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _RETRY_SECONDS = 1.0
-_LOOK_SECONDS = 1.0  # at the latest after this long what waits is weighed again
+_LOOK_SECONDS = 1.0  # the longest interval between two weighings while changes wait
 
 
 class Reconciler:
-    """Everything the remediator knows, and the loops that act on it."""
+    """The state of the remediator and its loops."""
 
     def __init__(
         self,
@@ -72,12 +72,11 @@ class Reconciler:
         seals: Seals | None = None,
         unreadable: Check = lambda _annotations: None,
     ) -> None:
-        """`rehearsal` is what brakes would be where nothing is written, in mode `dry-run`.
+        """Use `brakes` for writes and `rehearsal` in mode `dry-run`, both with the time of `clock`.
 
-        `clock` is that of both; `told` hears of each object that has to wait, `held` what for, and
-        `warned` what is wrong with a placement that was written all the same, with the uid of its
-        object. `seals` are those of the notes that are written; `unreadable` finds what is wrong
-        with decided annotations.
+        `told` is called with each object that is held anew, `held` with its hold as well, `warned`
+        with the uid of an object and a warning about its placement, which was written nevertheless.
+        `seals` sign the records of requested values; `unreadable` validates decided annotations.
         """
         self.decisions = DecisionCache(clock, self._tighten)
         self.decisions.subscribe(self._touch)
@@ -91,7 +90,7 @@ class Reconciler:
         self._unreadable = unreadable
         self._sleep = sleep
         self._targets: dict[GroupVersionResource, Targets] = {}
-        self._begun = self._anew = False  # anew: though it may just be beginning
+        self._begun = self._anew = False  # anew: begin again, even during `_begin`
         self._touched: dict[Key, None] = {}
         self._news = asyncio.Event()
         self._weighed_at = -math.inf
@@ -100,7 +99,7 @@ class Reconciler:
 
     @property
     def holds(self) -> tuple[str, ...]:
-        """Why nothing at all is written now; empty when it is."""
+        """Why nothing at all is written now; empty if writes are possible."""
         reasons = list(self.decisions.holds)
         reasons += [f"{gvr}: not listed yet" for gvr, t in self._targets.items() if not t.listed]
         return (*reasons, *(() if self._writer.may else (self._writer.standby(),)))
@@ -113,7 +112,7 @@ class Reconciler:
 
     @property
     def active(self) -> bool:
-        """Whether this process may write, and knows what."""
+        """Whether this process may write and knows all objects."""
         return self._begun and not self.holds
 
     def objects(self) -> list[tuple[Key, Current]]:
@@ -128,17 +127,17 @@ class Reconciler:
         self._news.set()
 
     def weigh(self) -> None:
-        """Weigh again what waits: an operator has said something, or the fleet differs."""
+        """Weigh all changes again: an approval or the fleet has changed."""
         self._weighed_at = -math.inf
         self._news.set()
 
     @property
     def tightened(self) -> LimitSource:
-        """What policies make less of."""
+        """The limits that policies tighten."""
         return self._brakes.tightened
 
     def apply(self, keys: Iterable[Key]) -> list[Key]:
-        """Carry out what waits for a person to say so; return what that was."""
+        """Approve the steps that wait in mode `manual`; return their keys."""
         found = []
         for key in keys:
             wait = self.waiting.get(key)
@@ -150,12 +149,12 @@ class Reconciler:
         return found
 
     def take(self, record: Record | None) -> None:
-        """Take one record in; None: a new stream begins."""
+        """Apply one record of the stream; None: a new stream begins."""
         self.decisions.take(record)
         self._news.set()
 
     async def look(self) -> NoReturn:
-        """Take in what may have to be done differently, until cancelled; one at a time."""
+        """Process touched keys and weigh their changes, until cancelled; one at a time."""
         while True:
             await self._next()
             while (seconds := self.decisions.settling.wait(self._clock())) > 0:
@@ -163,7 +162,7 @@ class Reconciler:
             await self._look()
 
     async def run(self) -> NoReturn:
-        """Reconcile keys until cancelled; more than one of these may run side by side."""
+        """Reconcile keys until cancelled; several of these may run concurrently."""
         await work(self._queue, self._reconcile)
 
     def _tighten(self, budget: Budget | None) -> None:
@@ -176,7 +175,7 @@ class Reconciler:
 
     async def _next(self) -> None:
         try:
-            # Not wait_for: before Python 3.12 it swallows a cancellation that comes with news.
+            # Not wait_for: before Python 3.12 it swallows a cancellation that coincides.
             async with asyncio.timeout(_LOOK_SECONDS if self._brakes.waiting else None):
                 await self._news.wait()
         except TimeoutError:
@@ -184,7 +183,7 @@ class Reconciler:
         self._news.clear()
 
     async def _look(self) -> None:
-        # The Lease is renewed in between: 50,000 objects take longer than it lasts.
+        # Yields for the renewal of the Lease: 50,000 objects take longer than it lasts.
         self.decisions.settling.begin()
         if not self._writer.may:
             self._begun = False
@@ -202,9 +201,9 @@ class Reconciler:
             self._queue.add(key)
 
     async def _begin(self) -> bool:
-        """Begin with what the objects tell: it may be long since this process could write.
+        """Load the histories of all objects: other processes may have written since the last write.
 
-        Returns whether that holds: another process may have written meanwhile.
+        Returns False if it has to begin again, since another process may have written meanwhile.
         """
         self._anew = False
         objects = self.objects()
@@ -230,7 +229,7 @@ class Reconciler:
         return plan(wanted, current, place, self._seals, self._unreadable)
 
     def _survey(self, key: Key) -> bool:
-        """Take in what is wanted of an object; tell whether that has to be weighed."""
+        """Record the wanted change of an object; return whether all have to be weighed again."""
         wanted, current = self.decisions.get(key), self._current(key)
         step, brakes = self._plan(key, wanted, current), self._brakes.of(key)
         if current is None:
@@ -242,12 +241,12 @@ class Reconciler:
         return False
 
     def _goes(self, key: Key, wanted: Wanted, current: Current, step: Write) -> bool:
-        """Tell whether a step will be tried; what will not be is no part of a mass."""
+        """Return whether a step will be tried; others do not count towards a mass."""
         goes = self._modes.goes(key, name_of(step))
         return goes and self._attempts.is_open(key, wanted, current, step)
 
     async def _reconcile(self, key: Key) -> Result:
-        if not self.active:  # its turn comes when this process may write again
+        if not self.active:  # reconciled when this process may write again
             self._touched[key] = None
             return Result()
         wanted, current = self.decisions.get(key), self._current(key)
@@ -284,7 +283,7 @@ class Reconciler:
         return self._written(key, current, step, outcome)
 
     def _postponed(self, key: Key, wanted: Wanted, current: Current, step: Write) -> Result | None:
-        """Return when to come again to a step that is not to be tried now, None: it is."""
+        """Return when to retry a step that must not be tried now, or None."""
         until = self._attempts.rival_until(key, wanted, current)
         if until is None:
             until = self._attempts.forbidden_until(key, step)
@@ -297,13 +296,13 @@ class Reconciler:
         if left_to_rival:
             self.waiting.drop(key)
         if left_to_rival or forbidden_before:
-            # Until now it was not weighed, since it was not to go.
+            # It was not weighed until now, since it was not to be written.
             self._touch([key])
             return Result()
         return None
 
     def _written(self, key: Key, current: Current, step: Write, outcome: Outcome) -> Result:
-        """Take note of what became of a write. Raises Retriable where it is to be tried again."""
+        """Record the outcome of a write. Raises Retriable if it has to be retried."""
         metrics.remediations.labels(outcome.word).inc()
         said = log.bind(gvr=str(key[0]), key=str(key[1]), **_named(step))
         if outcome.written is False:
@@ -331,7 +330,7 @@ class Reconciler:
         return Result()
 
     def _leave_out(self, key: Key) -> None:
-        """Let it hold up nobody as a part of a mass that will not move."""
+        """Remove an object from the mass of moves, since it will not move."""
         self._brakes.of(key).drop(key)
         self.weigh()
 
@@ -342,6 +341,6 @@ class Reconciler:
 
 
 def _named(step: Write) -> dict[str, list[str]]:
-    """Return what a step writes, by name only."""
+    """Return the keys that a step writes, without values."""
     found = {"annotations": step.annotations, "labels": step.labels}
     return {name: sorted(values) for name, values in found.items() if values}

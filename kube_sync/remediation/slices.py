@@ -1,9 +1,9 @@
-"""A placement as slices of at most 100 clusters, named and divided so that nothing jumps. Pure.
+"""Division of a placement into PlacementDecision slices of at most 100 clusters. Pure.
 
 Consumers remove a workload from a cluster that they no longer find in a decision (KEP-5313,
-"Lifecycle"). So a cluster stays in the slice that it is in, and where the last slices are given
-up, their clusters are in earlier ones before they go: written in order, and deleted afterwards, a
-cluster that is in the placement before and after is in it at every moment between.
+"Lifecycle"). So a cluster stays in its slice, and the clusters of the last slices are moved to
+earlier ones before these are deleted: writes go in order, deletions follow, and a cluster that is
+in the placement before and after is in some slice at every moment between.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ _DIGEST_LENGTH = 10
 
 
 def clusters_of(preferences: str) -> frozenset[str] | None:
-    """Return the clusters that replica-set-preferences select; None where that cannot be said.
+    """Return the clusters that replica-set-preferences select; None if they cannot be listed.
 
-    One that can get no replica is not selected: the brakes read a placement the same way. `*`
-    stands for clusters that come and go without a decision, so it names none.
+    A cluster that can get no replica is not selected, as in the guard. `*` stands for clusters that
+    come and go without a decision, so it lists none.
     """
     read = read_preferences(preferences)
     return None if read is None or read.open else read.names
 
 
 def mark(gvr: GroupVersionResource, name: str) -> str:
-    """Return how a slice names the resource that it is for, in whatever version that is served."""
+    """Return the name of a resource in its slices, independent of the API version."""
     return f"{marked(gvr)}/{name}"
 
 
 def marked(gvr: GroupVersionResource) -> str:
-    """Return how a mark begins for resources of this collection."""
+    """Return the prefix of the marks of this collection."""
     return f"{gvr.resource}.{gvr.group}" if gvr.group else gvr.resource
 
 
 def decision_key(gvr: GroupVersionResource, name: str) -> str:
-    """Return what ties slices together, as text that is a label's value and begins a name.
+    """Return the decision key of the slices of a resource: a valid label value and name prefix.
 
-    The digest keeps apart what looks alike once it is shortened.
+    The digest keeps names apart that are equal once shortened.
     """
     digest = hashlib.sha256(mark(gvr, name).encode()).hexdigest()[:_DIGEST_LENGTH]
     plain = re.sub(r"[^a-z0-9]+", "-", f"{gvr.resource}-{name}".lower())
@@ -52,7 +52,7 @@ def decision_key(gvr: GroupVersionResource, name: str) -> str:
 
 
 def divided(clusters: Iterable[str], held: Mapping[int, Sequence[str]]) -> list[list[str]]:
-    """Return the clusters of each slice, given those that the slices hold now, by index."""
+    """Return the clusters of each slice, given those that the slices have now, by index."""
     missing = set(clusters)
     slices: list[list[str]] = []
     for index in range(max(1, -(-len(missing) // LIMIT))):

@@ -1,10 +1,10 @@
-"""What the remediator is doing and what it holds, as JSON; and what a person lets through.
+"""HTTP endpoints of the remediator: its status as JSON, and approval of manual steps.
 
 `GET /v1/remediation/status`, and `POST /v1/remediation/apply` with `{"namespace": …, "name": …}` or
-`{"all": true}` (`namespace`: only that one). Both need the token where there is one, since they
-tell what runs where, and move it. A web page that makes a browser ask is refused as at the decision
+`{"all": true}` (`namespace`: only that one). Both need the token if one is configured, since they
+show what runs where, and move it. Requests from foreign web pages are refused as at the decision
 stream's port, and `apply` takes only `application/json`, which a page cannot send to another origin
-without asking first.
+without a CORS preflight.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from kube_sync.remediation.reconciler import Reconciler
 from kube_sync.runtime.foreignpages import foreign
 from kube_sync.runtime.tokenfile import TokenFile
 
-BODY_SECONDS = 10.0  # until the few bytes of a request are there
+BODY_SECONDS = 10.0  # until the body of a request has arrived
 
 _RECONCILER = web.AppKey("reconciler", Reconciler)
 _TOKEN = web.AppKey("token", TokenFile)
 
 
 class Applying(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which of the objects that wait for a person are meant."""
+    """Which of the objects that wait for approval are meant."""
 
     name: str | None = None
     namespace: str | None = None
     all: bool = False
 
     def names(self, key: Key) -> bool:
-        """Tell whether an object is meant."""
+        """Return whether an object is meant."""
         where = self.namespace is None or self.namespace == key[1].namespace
         return where and (self.all or key[1].name == self.name)
 

@@ -1,4 +1,4 @@
-"""Stores before others: one watch for two of them, and objects as they are proven to be."""
+"""Stores that wrap others: one watch for two Stores, and verified bodies of objects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kube_sync.kube.reflector import Store
 
 
 class Both:
-    """Two Stores of one collection, so that it is watched once."""
+    """Two Stores of one collection, fed by one watch."""
 
     def __init__(self, *stores: Store) -> None:
         self._stores = stores
@@ -26,18 +26,18 @@ class Both:
             store.finish(known=known)
 
     def abandon(self) -> None:
-        """Forget the LIST that broke off."""
+        """Drop an incomplete LIST."""
         for store in self._stores:
             store.abandon()
 
     def apply(self, event: Event) -> None:
-        """Take one watch event in."""
+        """Apply one watch event."""
         for store in self._stores:
             store.apply(event)
 
 
 class Proven:
-    """A Store that takes objects in as `proven` returns their JSON."""
+    """A Store that passes on the JSON that `proven` returns for each object."""
 
     def __init__(self, store: Store, proven: Callable[[Item], bytes]) -> None:
         self._store = store
@@ -52,11 +52,11 @@ class Proven:
         self._store.finish(known=known)
 
     def abandon(self) -> None:
-        """Forget the LIST that broke off."""
+        """Drop an incomplete LIST."""
         self._store.abandon()
 
     def apply(self, event: Event) -> None:
-        """Take one watch event in."""
+        """Apply one watch event."""
         item = event.item
         self._store.apply(event if item is None else replace(event, item=self._of(item)))
 

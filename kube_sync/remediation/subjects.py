@@ -1,7 +1,7 @@
-"""What the metadata of a resource says of its placement.
+"""Decode the placement of a resource from its metadata.
 
-A placement is still a policy's where what was asked for is noted beside it, or where nobody but the
-remediator owns it (Kubernetes, "Server-Side Apply": managedFields).
+A placement is a policy's if the requested value is recorded beside it, or if only the remediator
+owns it (Kubernetes, "Server-Side Apply": managedFields).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _OURS = FIELD_MANAGER.encode()
 
 
 def placed(item: Item) -> Placed:
-    """Read an object as the API server holds it."""
+    """Decode the placement of an object."""
     metadata = _objects.decode(item.body).metadata
     annotations = metadata.annotations or {}
     placement = annotations.get(PLACEMENT)
@@ -56,13 +56,13 @@ def placed(item: Item) -> Placed:
         item.uid,
         placement,
         noted or (placement is not None and _only_ours(metadata.managedFields)),
-        # On the workload too (KEP-5313, "Placement key"), by who asked for the placement.
+        # On the workload too (KEP-5313, "Placement key"), by whoever requested the placement.
         (metadata.labels or {}).get(PLACEMENT_KEY),
     )
 
 
 def _only_ours(raw: msgspec.Raw) -> bool:
-    # Most objects were never written by us, and their managedFields are long.
+    # Fast path: we never wrote most objects, and their managedFields are long.
     if _OURS not in bytes(raw):
         return False
     try:

@@ -1,13 +1,12 @@
-"""What the API server holds of the target resources: metadata, and of it what is compared.
+"""Cache of the target resources, reduced to the metadata that decisions are compared with.
 
-A watch of the remediator's own, so that it compares decisions with the truth and not with what the
-replicator believes. Of whole objects, since an object that wants no replicas (`spec.replicas` is 0)
-counts for nothing where moves are counted, and metadata does not tell; of each it keeps no more
-than is said here. Of managedFields (Kubernetes, "Server-Side Apply") it keeps
-the annotations and labels that the remediator gave the object and nobody else owns. A JSON Patch
-counts as an update, beside what was applied: of labels it only ever sets what was decided; of
-annotations it sets what was decided, which is noted beside it, and what was asked for, which is not
-the remediator's own. So there an update says nothing.
+A watch of the remediator's own, so that it compares decisions with the API server and not with the
+state of the replicator. It watches whole objects, not metadata only, since an object with
+`spec.replicas` 0 does not count as a move, and stores only the fields of `Current`. Of
+managedFields (Kubernetes, "Server-Side Apply") it keeps the annotations and labels that the
+remediator set and nobody else owns. A JSON Patch counts as operation Update, beside Apply: of
+labels it only ever sets decided ones; of annotations it sets decided ones, which are recorded, and
+requested ones, which are not the remediator's. So for annotations an Update is ignored.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ _OURS = FIELD_MANAGER.encode()
 
 
 class Targets(Cache[Current]):
-    """The objects of one target collection; a kind that is unknown has none."""
+    """The objects of one target collection; empty while their kind is not served."""
 
     def __init__(
         self, changed: Callable[[ObjectKey], None], listed: Callable[[], None] = lambda: None
@@ -87,13 +86,13 @@ class Targets(Cache[Current]):
         super().__init__(_current, self._counted, self._all, when_unknown="empty")
         self._changed = changed
         self._was_listed = listed
-        self.namespaces: Counter[str] = Counter()  # how many objects each has, but for idle ones
+        self.namespaces: Counter[str] = Counter()  # objects that are not idle, by namespace
 
     def _counted(self, changes: Changes[Current]) -> None:
         for key, (old, new) in changes.items():
             self.namespaces[key.namespace] += _counts(new) - _counts(old)
             if not self.namespaces[key.namespace]:
-                # A Counter keeps what is 0: namespaces that come and go would add up for ever.
+                # A Counter keeps zeros: deleted namespaces would add up.
                 del self.namespaces[key.namespace]
             self._changed(key)
 
@@ -106,7 +105,7 @@ class Targets(Cache[Current]):
 def _current(item: Item) -> Current:
     try:
         whole = _objects.decode(item.body)
-    except NO_JSON as error:  # it is there, but what is to be changed cannot be told
+    except NO_JSON as error:  # it exists, but a change of it cannot be computed
         msg = f"{item.key} cannot be read: {error}"
         raise Retriable(msg) from error
     metadata = whole.metadata
@@ -128,7 +127,7 @@ def _counts(current: Current | None) -> bool:
 
 
 def _is_idle(spec: msgspec.Raw) -> bool:
-    """Tell whether no replicas are wanted; what does not say so may want some."""
+    """Return whether zero replicas are wanted; a missing field may mean some."""
     try:
         return bytes(_specs.decode(spec or b"{}").replicas) == b"0"
     except NO_JSON:
@@ -136,8 +135,8 @@ def _is_idle(spec: msgspec.Raw) -> bool:
 
 
 def _alone(raw: msgspec.Raw) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the annotations and labels that are as they are only because of us."""
-    # Most objects were never written by us, and their managedFields are long.
+    """Return the annotations and labels that only the remediator owns."""
+    # Fast path: we never wrote most objects, and their managedFields are long.
     if _OURS not in bytes(raw):
         return frozenset(), frozenset()
     try:
@@ -150,7 +149,7 @@ def _alone(raw: msgspec.Raw) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _of(owners: Iterable[tuple[bool, Iterable[str]]]) -> frozenset[str]:
-    """Return the keys that only we own; with each owner's comes whether that is us."""
+    """Return the keys that only we own; each owner comes with whether it is us."""
     ours, others = set[str](), set[str]()
     for is_ours, owned in owners:
         (ours if is_ours else others).update(owned)

@@ -1,9 +1,9 @@
-"""One PATCH, and what its answer means for whoever wants it.
+"""Sends one PATCH and classifies the response.
 
-Keeps true: only a process that may write sends one (`kube/fencedwriter.py`), and each is bound to
-the state of the object that was read, so that a process that was stalled in between meets a
-conflict where another has written since. What is about to be sent is told first,
-and what became of it afterwards.
+Invariant: only a process that may write sends one (`kube/fencedwriter.py`), and each is bound to
+the resourceVersion that was read, so that a process that stalled in between gets a conflict if
+another has written since. Each PATCH is reported to `memory` before it is sent, and its outcome
+afterwards.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Word = Literal["applied", "gone", "refused", "forbidden", "retried", "fenced"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a PATCH: `written` is None where nobody knows.
+    """The outcome of a PATCH; `written` is None if it is not known.
 
-    `retry_after` is what the server asked for, in seconds.
+    `retry_after` is the server's Retry-After, in seconds.
     """
 
     word: Word
@@ -36,19 +36,19 @@ class Outcome:
 
 
 class Memory(Protocol):
-    """Who remembers writes."""
+    """Records writes."""
 
     async def intend(self, key: Key, current: Current, step: Write, approved: str) -> str:
-        """Take down what is about to be sent, for a bounded time; return a name for it."""
+        """Record a PATCH that is about to be sent, in bounded time; return a name for it."""
         ...
 
     def ended(self, name: str, key: Key, current: Current, outcome: Outcome) -> None:
-        """Take down what became of it."""
+        """Record the outcome of a PATCH."""
         ...
 
 
 class Writer:
-    """Whoever may write, as long as it may."""
+    """Sends PATCHes while this process may write."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Writer:
         standby: Callable[[], str] = lambda: "another remediator is active",
         memory: Memory | None = None,
     ) -> None:
-        """`standby` tells why this process may not write."""
+        """`standby` returns why this process may not write."""
         self._patch = patch
         self._fenced = fenced
         self.standby = standby
@@ -71,7 +71,7 @@ class Writer:
     async def write(
         self, key: Key, step: Write, current: Current | None = None, approved: str = ""
     ) -> Outcome:
-        """Make one PATCH of what is `current`; `approved` says who or what let it through."""
+        """Send one PATCH for `current`; `approved` is what or who approved it."""
         if self._memory is None or current is None or not self.may:
             return await self._write(key, step)
         name = await self._memory.intend(key, current, step, approved)
@@ -98,7 +98,7 @@ def _failed(error: SyncError) -> Outcome:
         case Refused():
             return Outcome("forbidden", written=False, error=str(error))
         case Conflict():
-            # By then the watch has told what is there instead.
+            # By the retry the watch has delivered the newer object.
             return Outcome("retried", written=False, error=str(error))
         case _:
             asked: float | None = getattr(error, "retry_after", None)

@@ -1,8 +1,7 @@
-"""What policies attach to, as a graph, and what they come to on each path through it.
+"""Policy topology: the graph of what policies attach to, and effective policies on its paths.
 
-Pure: objects come in as JSON, in any order; nodes, edges, paths, effective policies and
-conditions go out. `Topology.of(objects, kinds, links, policies)` builds one, `update` keeps it in
-step.
+Pure: objects come in as JSON, in any order; nodes, edges, paths, effective policies and conditions
+go out. `Topology.of(objects, kinds, links, policies)` builds one, `update` applies changes.
 """
 
 from __future__ import annotations

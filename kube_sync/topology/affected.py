@@ -1,7 +1,7 @@
-"""Who is affected by policies, for those who look at a target and not at its policies.
+"""The nodes that policies affect, for conditions on targets.
 
-Keeps true: a node is affected by a policy that a rule in force is from, on a path through the
-node, from where the policy comes in down to the end (GEP-713, target object status).
+Invariant: a node is affected by a policy with a rule in force on a path through the node, from
+where the policy attaches down to the end of the path (GEP-713, target object status).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Effect(NamedTuple):
 
     policy: Locator
     path: Path
-    start: int  # where it comes in: it has one on this node and those after it
-    spaces: tuple[Locator, ...]  # namespaces that it has one on, as it is of them
+    start: int  # index of the first node that it affects; it affects all after it too
+    spaces: tuple[Locator, ...]  # namespaces on the path that it targets
 
 
 def affected(topology: Topology, kinds: Iterable[GroupKind]) -> list[Condition]:
@@ -37,11 +37,11 @@ def affected(topology: Topology, kinds: Iterable[GroupKind]) -> list[Condition]:
 
 
 def effects(topology: Topology, kind: GroupKind) -> Iterator[Effect]:
-    """Yield what policies of a kind have an effect on, path by path.
+    """Yield the effects of the policies of a kind, path by path.
 
     The topology may not change meanwhile.
     """
-    known: dict[int, list[_Entrance]] = {}  # by what was combined: the policies that it is from
+    known: dict[int, list[_Entrance]] = {}  # by id of the combined policy: its sources in force
     entrances: dict[Locator, _Entrance] = {}
     nearby: _Nearby = {}
     for one in topology.effective(kind):
@@ -61,17 +61,17 @@ def effects(topology: Topology, kind: GroupKind) -> Iterator[Effect]:
 
 
 def condition_type(kind: GroupKind) -> str:
-    """Return the type of the condition that says so of one kind of policies."""
+    """Return the type of the condition for one kind of policies."""
     return f"{_DOMAIN}/{kind.kind}Affected"
 
 
 def paths_type(kind: GroupKind) -> str:
-    """Return the type of the condition that tells which effective policy applies on which path."""
+    """Return the type of the condition with the effective policy of each path."""
     return f"{_DOMAIN}/{kind.kind}Paths"
 
 
 def message(kind: GroupKind, by: Iterable[Locator]) -> str:
-    """Return what the condition says where these policies affect a node."""
+    """Return the message of the condition on a node that these policies affect."""
     names = listed((name.partition(":")[2] for name in by), " ")
     return f"Object affected by {kind.kind} [{names}]"
 
@@ -90,12 +90,12 @@ def _in_force(combined: Combined) -> list[Locator]:
     return sorted(found.union(*(parts.values() for parts in rules.parts.values())))
 
 
-# By the node: itself and what it is of, and the namespace that it lies in.
+# By node: itself with its owner, and its namespace.
 _Nearby = dict[Locator, tuple[frozenset[Locator | None], Locator]]
 
 
 class _Entrance:
-    """Where one policy comes in; what was found out of a node counts for all paths through it."""
+    """Where one policy attaches; results of a node are cached for all paths through it."""
 
     def __init__(self, topology: Topology, policy: Locator, nearby: _Nearby) -> None:
         self._topology = topology
@@ -106,7 +106,7 @@ class _Entrance:
         self._known: dict[Locator, bool] = {}
 
     def on(self, path: Path) -> Effect | None:
-        """Return what the policy has an effect on, None where it does not come in."""
+        """Return the effect of the policy on a path, None if it does not attach to it."""
         for start, name in enumerate(path):
             is_in = self._known.get(name)
             if is_in is None:

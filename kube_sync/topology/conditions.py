@@ -1,4 +1,4 @@
-"""What is said of an object: conditions, as GEP-713 and the Gateway API name them."""
+"""Conditions of nodes, with the types of GEP-713 and the Gateway API."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Condition(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """The condition that says whether a policy is in force, and its reasons where it is."""
+    """The condition type that reports whether a policy is in force, and its reasons if it is."""
 
     type: str
     whole: str
@@ -29,13 +29,13 @@ class Effect(NamedTuple):
 
 
 PROGRAMMED = Effect("Programmed", "Programmed", "PartiallyProgrammed")  # GEP-713
-ENFORCED = Effect("Enforced", "Enforced", "Enforced")  # Kuadrant: how far, the message tells
+ENFORCED = Effect("Enforced", "Enforced", "Enforced")  # Kuadrant: the message has the extent
 EFFECTS = {effect.type: effect for effect in (PROGRAMMED, ENFORCED)}
 _NAMES = 16  # in one message, which people read
 
 
 def listed(names: Iterable[str], between: str = ", ", most: int = _NAMES) -> str:
-    """Return names in order, once each, the first of them where there are many."""
+    """Return names sorted and without duplicates, the first of them if there are many."""
     found = sorted(set(names))
     more = f" and {len(found) - most} more" if len(found) > most else ""
     return between.join(found[:most]) + more

@@ -1,7 +1,7 @@
-"""What a topology is made of: the Gateway API, and the kinds, roots and links of a configuration.
+"""The kinds and links of a topology: the Gateway API, and those of the configuration.
 
-Keeps true: objects of configured kinds are targetables as any. Paths begin at configured roots as
-they do at classes and gateways, so policies lose no path where there is such a root.
+Invariant: objects of configured kinds are targetable as any. Paths begin at configured roots as
+they do at classes and gateways, so policies lose no path if there is such a root.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Shape:
 
 
 def shaped(api: GatewayApi, settings: PolicyTopology) -> Shape:
-    """Return the Gateway API with what is configured, which was checked."""
+    """Return the Gateway API with the validated configuration added."""
     sections = (kind.sections.kind for kind in api.kinds if kind.sections is not None)
     known = {NAMESPACE, *(kind.id for kind in api.kinds), *sections}
     roots = [_kind(name) for name in settings.roots]
@@ -61,7 +61,7 @@ def _named(node: Node, view: View, *, kind: GroupKind, path: str) -> Iterator[Lo
         namespace, name = _reference(value, kind, path)
         for where in (
             locator(kind, namespace or node.namespace, name),
-            locator(kind, "", name),  # of a kind that lies in no namespace
+            locator(kind, "", name),  # of a cluster-scoped kind
         ):
             if name and view.get(where) is not None:
                 yield where
@@ -69,7 +69,7 @@ def _named(node: Node, view: View, *, kind: GroupKind, path: str) -> Iterator[Lo
 
 
 def _reference(value: object, kind: GroupKind, path: str) -> tuple[str, str]:
-    """Return namespace and name, no name where it refers to another kind. Raises Malformed."""
+    """Return namespace and name, no name for a reference to another kind. Raises Malformed."""
     if isinstance(value, str):
         return "", value
     if not isinstance(value, Mapping):
@@ -82,7 +82,7 @@ def _reference(value: object, kind: GroupKind, path: str) -> tuple[str, str]:
 
 
 def _values(body: Body, fields: list[str], path: str) -> Iterator[object]:
-    """Yield what lies at a path, item by item where there is a list on the way."""
+    """Yield the values at a path, item by item for each list on it."""
     found: list[object] = [body]
     for field in fields:
         inside = (mapping({path: one}, path).get(field) for one in found)

@@ -1,8 +1,7 @@
-"""What a CustomResourceDefinition declares of a kind of policies.
+"""Reads the declaration of a kind of policies from its CustomResourceDefinition.
 
-Keeps true: the label of GEP-713 makes a kind one of policies; it is read the same from a file and
-from an API server. What a definition says of itself comes before what is known of released kinds
-(`hints.py`).
+Invariant: the label of GEP-713 declares a kind of policies; files and the API server are read the
+same. A definition takes precedence over the shipped table of released kinds (`hints.py`).
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _ANYTHING = "x-kubernetes-preserve-unknown-fields"
 
 
 def declares_policies(body: Body) -> bool:
-    """Tell whether an object is the definition of a kind of policies. Raises Malformed."""
+    """Return whether an object is the definition of a kind of policies. Raises Malformed."""
     return kind_of(body) == _CRD and LABEL in mapping(body, "metadata", "labels")
 
 
@@ -51,23 +50,23 @@ def declared(body: Body, kinds: Iterable[Kind]) -> PolicyKind:
 
 
 def policy_kind(id_: GroupKind, kinds: Iterable[Kind], own: Hints | None = None) -> PolicyKind:
-    """Return what a kind of policies is by what it says of itself. Raises Malformed."""
+    """Return a kind of policies from its shipped hints and its own ones. Raises Malformed."""
     return described(id_, {**shipped(id_), **(own or {})}, kinds)
 
 
 def is_cluster_scoped(body: Body) -> bool:
-    """Tell whether the objects of a definition lie in no namespace. Raises Malformed."""
+    """Return whether the objects of a definition are cluster-scoped. Raises Malformed."""
     return text(body, "spec", "scope") == "Cluster"
 
 
 def tells_rules(body: Body) -> bool:
-    """Tell whether it is known where a kind has its named rules. Raises Malformed."""
+    """Return whether the paths of a kind's named rules are known. Raises Malformed."""
     id_ = GroupKind(text(body, "spec", "group"), text(body, "spec", "names", "kind"))
     return NAMED in {**shipped(id_), **_own(body)} or rules_of(body) is not None
 
 
 def rules_of(body: Body) -> tuple[str, ...] | None:
-    """Return the map of named rules as the schema has it, () for none, None if it is silent.
+    """Return the path of the map of named rules in the schema, () for none, None if unknown.
 
     Raises Malformed.
     """
@@ -78,7 +77,7 @@ def rules_of(body: Body) -> tuple[str, ...] | None:
 
 
 def _own(body: Body) -> dict[str, str]:
-    """Return what a definition says of itself."""
+    """Return the label and annotations of a definition."""
     there = mapping(body, "metadata", "annotations").keys()
     said = {name: text(body, "metadata", "annotations", name) for name in ANNOTATIONS}
     label = mapping(body, "metadata", "labels").get(LABEL)
@@ -110,7 +109,7 @@ def _inner(spec: Body) -> Iterable[Body]:
 
 
 def _may_have(schema: Body, path: Iterable[str]) -> bool:
-    """Tell whether a schema has a field, or does not say which ones it has."""
+    """Return whether a schema has a field, or allows unknown ones."""
     for name in path:
         if not (properties := _properties(schema)):
             return bool(schema.get(_ANYTHING))

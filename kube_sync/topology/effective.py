@@ -1,10 +1,10 @@
-"""Effective policies: what the policies of one kind come to, on each path.
+"""Effective policies: the merged policies of one kind, on each path.
 
-Keeps true: policies are taken from the top of a path to its end, and at each node in the order of
-precedence; a namespace comes before the first node in it, an object before a section of it that
-is on the path without it. A copy of a hub's policy is left out wherever one that was made here
-has the same target. Paths with the same policies share one computation. Identifiers are
-digests of names alone, so they are the same in every process and for every order of input.
+Invariant: policies are merged from the top of a path to its end, and at each node in the order of
+precedence; a namespace comes before the first node in it, an object before a section of it that is
+on the path without it. A copy of a hub's policy is ignored where a local policy has the same
+target. Paths with the same policies share one computation. Identifiers are digests of names alone,
+so they are the same in every process and for every order of input.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from kube_sync.topology.policies import Policy, PolicyKind
 
 _DIGEST_BYTES = 10
 _UPON = frozenset({"JSONMerge", "StrategicMerge"})  # Envoy Gateway, MergeType
-_SPACES = "namespace:"  # how the locators of namespaces begin
+_SPACES = "namespace:"  # the prefix of the locators of namespaces
 _Stack = tuple[Policy, ...]  # least specific first
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Combined:
-    """Policies put together once, for every path that has just these."""
+    """Policies merged once, for every path with exactly these."""
 
     policies: tuple[Policy, ...]  # least specific first
     rules: Rules
-    rule_ids: Mapping[str, str]  # of the rules that are one thing on all paths
+    rule_ids: Mapping[str, str]  # of the rules that are shared between paths
     id: str | None  # None: some rule is separate for each path, and so the whole is
-    active: frozenset[Locator]  # the policies that anything of the rules came from
-    removed: Mapping[str, Locator]  # rules that a null took away, and the first policy to say it
+    active: frozenset[Locator]  # the policies that any of the rules came from
+    removed: Mapping[str, Locator]  # rules that a null removed, and the first policy with it
 
     def prevails(self, policy: Policy, rule: str) -> Locator:
-        """Return who has its way in a rule that a policy has: the policy itself, or one other.
+        """Return the policy that prevails in a rule of `policy`: itself, or another.
 
-        Where no rule of that name is in force all of the policy gave way: to what is below it, or
-        else to the nearest one above.
+        If no rule of that name is in force the whole policy lost: to what is below it, or else to
+        the nearest one above.
         """
         own = policy.node.locator
         if self.rules.has_from(rule, own):
@@ -59,7 +59,7 @@ class Combined:
 
 
 class EffectivePolicy(NamedTuple):
-    """What a kind of policies comes to on one path; `combined` is None where no policy applies."""
+    """The merged policy of one kind on one path; `combined` is None if no policy applies."""
 
     path_id: str  # of the kind and the path
     kind: GroupKind
@@ -75,7 +75,7 @@ class EffectivePolicy(NamedTuple):
 
     @property
     def rule_ids(self) -> dict[str, str]:
-        """The identifier of each rule, by name; equal ones are one thing, on whatever path."""
+        """The identifier of each rule, by name; equal ones are the same rule, on whatever path."""
         if self.combined is None:
             return {}
         shared = self.combined.rule_ids
@@ -84,7 +84,7 @@ class EffectivePolicy(NamedTuple):
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """The rules by name, empty where no policy applies."""
+        """The rules by name, empty if no policy applies."""
         return self.combined.rules.values if self.combined else {}
 
     @property
@@ -102,18 +102,18 @@ class EffectivePolicies:
         self._nodes = nodes
         self._ways = ways
         self._attached: dict[Locator, _Stack] = {}
-        self._beaten: dict[Locator, _Stack] = {}  # by the one that is attached, without merges
-        self._dropped: dict[Locator, _Stack] = {}  # synced ones where others are attached
+        self._beaten: dict[Locator, _Stack] = {}  # by target: conflicting ones, without merges
+        self._dropped: dict[Locator, _Stack] = {}  # by target: synced ones that local ones replace
         self._known: dict[Locator, tuple[EffectivePolicy, ...]] = {}
         self._combined: dict[_Stack, Combined] = {}
         self._spaces: dict[str, Locator] = {}  # namespaces that policies are attached to
 
     def attached(self, target: Locator) -> tuple[Policy, ...]:
-        """Return the policies that are in force at a target, in the order of precedence."""
+        """Return the policies in force at a target, in the order of precedence."""
         return self._attached.get(target, ())
 
     def attach(self, target: Locator, policies: Iterable[Policy]) -> None:
-        """Set the policies of a target; what they affect is named in `forget`."""
+        """Set the policies of a target; the caller invalidates affected nodes by `forget`."""
         found = tuple(sorted(policies, key=lambda policy: policy.precedence))
         before = self._attached.pop(target, ())
         self._beaten.pop(target, None)
@@ -140,7 +140,7 @@ class EffectivePolicies:
                 yield target, policy
 
     def dropped(self) -> Iterator[tuple[Locator, Policy]]:
-        """Yield each synced policy that is not in force at a target, because others are."""
+        """Yield each synced policy that is not in force at a target, because local ones are."""
         for target, policies in sorted(self._dropped.items()):
             for policy in policies:
                 yield target, policy
@@ -150,14 +150,14 @@ class EffectivePolicies:
         return sorted(self._attached)
 
     def at(self, end: Locator) -> tuple[EffectivePolicy, ...]:
-        """Return what is in force at a node, one for each path to it."""
+        """Return the effective policies at a node, one for each path to it."""
         found = self._known.get(end)
         if found is None:
             found = self._known[end] = tuple(self._of(path) for path in self._paths(end))
         return found
 
     def forget(self, nodes: Iterable[Locator]) -> None:
-        """Drop what is known of nodes, after a change above them or at them."""
+        """Invalidate cached results of nodes, after a change above them or at them."""
         for node in nodes:
             self._known.pop(node, None)
 
@@ -173,7 +173,7 @@ class EffectivePolicies:
         return EffectivePolicy(digest(self._name, *path), self.kind.id, path, combined)
 
     def _stack(self, path: Path) -> Iterator[Policy]:
-        """Yield the policies on a path, those of what a node lies in before its own."""
+        """Yield the policies on a path; those of a node's namespace and owner before its own."""
         entered: set[str] = set()
         for locator in path:
             node = self._nodes[locator]
@@ -193,10 +193,10 @@ class EffectivePolicies:
 
 
 def combine(kind: PolicyKind, policies: tuple[Policy, ...]) -> Combined:
-    """Put policies together, least specific first."""
+    """Merge policies, least specific first."""
     rules = _folded(kind, policies) if kind.merges else _nearest(kind, policies)
     names = [name for name, value in rules.values.items() if kind.shared(value)]
-    # Whose rules they are: what is the same rule may have another value in another policy.
+    # With their sources: the same rule may have another value in another policy.
     owned = {name: _rule_id(kind, name, _came_from(rules, name)) for name in names}
     whole = len(owned) == len(rules.values)
     own = digest("effective", str(kind.id), *owned.values()) if whole else None
@@ -219,7 +219,7 @@ def _removed(policies: _Stack, rules: Rules) -> dict[str, Locator]:
 
 
 def _nearest(kind: PolicyKind, policies: _Stack) -> Rules:
-    """Return the rules of the most specific policy, put upon those above it if it says so."""
+    """Return the rules of the most specific policy, merged with those above if it says so."""
     *above, last = policies
     if not above or not kind.merge_type or last.strategy not in _UPON:
         return last.rules
@@ -228,18 +228,18 @@ def _nearest(kind: PolicyKind, policies: _Stack) -> Rules:
 
 def _folded(kind: PolicyKind, policies: _Stack) -> Rules:
     *higher, last = policies
-    # Overrides that patch take away from what is below; if nothing is, they are a patch still.
+    # Overrides that patch remove values below; if nothing is below, they are still a patch.
     alone = last.mode is Mode.OVERRIDES and kind.strategies.get(last.strategy) is patch
     rules = patch(last.rules, Rules(), last.mode) if alone else last.rules
     for policy in reversed(higher):
-        # One that is not known is atomic, as is none.
+        # An unknown strategy is atomic, as is none.
         strategy = kind.strategies.get(policy.strategy, atomic)
         rules = strategy(policy.rules, rules, policy.mode)
     return settled(rules)
 
 
 def digest(*parts: str) -> str:
-    """Return an identifier of texts that hold no line feed."""
+    """Return an identifier of texts that contain no line feed."""
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 
@@ -248,7 +248,7 @@ def _rule_id(kind: PolicyKind, name: str, within: Iterable[str]) -> str:
 
 
 def _within(scopes: Mapping[Locator, str], rules: Rules, name: str) -> Iterable[str]:
-    """Return what tells a rule from others of its name: scopes, once each."""
+    """Return what distinguishes rules of one name: scopes, without duplicates."""
     return dict.fromkeys(scopes[source] for source in _came_from(rules, name))
 
 

@@ -1,10 +1,10 @@
 """A directed graph of locators: roots, parents, children, paths, loops.
 
-Keeps true: an edge is there once however often it is said; every answer is sorted, so nothing
-depends on the order in which things came. Answers cost what they hold, not the size of the graph,
-but for roots and edges. Paths are kept for as long as nothing above their end changes: those to a
-node are those to its parents, each one step longer, so that what many paths have in common is
-walked once. Where loops are allowed there is no such order, and they are searched root by root.
+Invariant: an edge exists once however often it is added; every result is sorted, so nothing depends
+on the order of input. A result costs its own size, not that of the graph, except for roots and
+edges. Paths are cached until something above their end changes: those to a node are those to its
+parents, each one step longer, so that common parts are walked once. With loops there is no such
+order, and paths are searched root by root.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Graph:
     def __init__(self) -> None:
         self._children: _Neighbours = {}
         self._parents: _Neighbours = {}
-        # In order, for as long as nothing is added or removed there.
+        # Sorted neighbours, cached until one is added or removed.
         self._sorted: tuple[dict[Locator, Path], dict[Locator, Path]] = ({}, {})
 
     def __contains__(self, node: Locator) -> bool:
@@ -36,12 +36,12 @@ class Graph:
         return iter(sorted(self._children))
 
     def add(self, node: Locator) -> None:
-        """Put a node in."""
+        """Add a node."""
         self._children.setdefault(node, {})
         self._parents.setdefault(node, {})
 
     def remove(self, node: Locator) -> None:
-        """Take a node out with its edges."""
+        """Remove a node with its edges."""
         for child in list(self._children.get(node, ())):
             self.disconnect(node, child)
         for parent in list(self._parents.get(node, ())):
@@ -52,33 +52,33 @@ class Graph:
             kept.pop(node, None)
 
     def connect(self, parent: Locator, child: Locator) -> None:
-        """Put an edge in; both nodes are there."""
+        """Add an edge between two existing nodes."""
         self._children[parent][child] = None
         self._parents[child][parent] = None
         self._sorted[0].pop(parent, None)
         self._sorted[1].pop(child, None)
 
     def disconnect(self, parent: Locator, child: Locator) -> None:
-        """Take an edge out, if it is there."""
+        """Remove an edge, if it exists."""
         self._children.get(parent, {}).pop(child, None)
         self._parents.get(child, {}).pop(parent, None)
         self._sorted[0].pop(parent, None)
         self._sorted[1].pop(child, None)
 
     def children(self, node: Locator) -> Path:
-        """Return what a node points to."""
+        """Return the children of a node."""
         return _in_order(self._children, self._sorted[0], node)
 
     def parents(self, node: Locator) -> Path:
-        """Return what points to a node."""
+        """Return the parents of a node."""
         return _in_order(self._parents, self._sorted[1], node)
 
     def roots(self) -> Path:
-        """Return the nodes that nothing points to."""
+        """Return the nodes without parents."""
         return tuple(sorted(node for node, parents in self._parents.items() if not parents))
 
     def leaves(self) -> Path:
-        """Return the nodes that point to nothing."""
+        """Return the nodes without children."""
         return tuple(sorted(node for node, children in self._children.items() if not children))
 
     def edges(self) -> Iterator[tuple[Locator, Locator]]:
@@ -88,16 +88,16 @@ class Graph:
                 yield parent, child
 
     def below(self, starts: Iterable[Locator]) -> set[Locator]:
-        """Return the nodes that can be reached, the starts among them."""
+        """Return the nodes that are reachable from the starts, including these."""
         return _reach(self._children, starts)
 
     def above(self, starts: Iterable[Locator]) -> set[Locator]:
-        """Return the nodes from which a start can be reached, the starts among them."""
+        """Return the nodes from which a start is reachable, including the starts."""
         return _reach(self._parents, starts)
 
     def paths(self, start: Locator, end: Locator) -> Iterator[Path]:
-        """Yield every path that visits no node twice; from a node to itself, that node alone."""
-        useful = self.above([end])  # no step is made that cannot lead there
+        """Yield every path without repeated nodes; from a node to itself, that node alone."""
+        useful = self.above([end])  # only steps that can lead there
         if start not in useful:
             return
         if start == end:
@@ -117,7 +117,7 @@ class Graph:
                 steps.append(iter(self.children(step)))
 
     def loop(self, starts: Iterable[Locator]) -> Path | None:
-        """Return a loop that can be reached, its first node again at the end, if there is one."""
+        """Return a reachable loop, its first node again at the end, if there is one."""
         done: set[Locator] = set()
         for start in sorted(starts):
             if start not in done and start in self and (found := self._loop_from(start, done)):
@@ -175,7 +175,7 @@ class PathIndex:
         return found
 
     def forget(self, nodes: Iterable[Locator]) -> None:
-        """Drop what is known of nodes, after a change above them; all below them are named too."""
+        """Invalidate nodes after a change above them; the caller names all below them too."""
         for node in nodes:
             self._known.pop(node, None)
 

@@ -1,9 +1,9 @@
-"""What a label and annotations say of a kind of policies, and what is known of released kinds.
+"""Hints on a kind of policies: its label and annotations, and the shipped table of released kinds.
 
-Keeps true: what a kind does not say of itself is as `policykinds.json` has it, which says of kinds
-of other projects what their definitions leave out, in the same words; what neither says is as
-GEP-713 has it: inherited, in effect at the rules of routes. Of our own worked example, ColorPolicy,
-it is known here (manifests/examples/colorpolicy/colorpolicies.yaml).
+Invariant: a hint that a definition lacks is taken from `policykinds.json`, which has hints on kinds
+of other projects in the same words; without either, the default of GEP-713 applies: inherited, in
+effect at the rules of routes. Our own worked example, ColorPolicy, is known here
+(manifests/examples/colorpolicy/colorpolicies.yaml).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LEVEL: Final = "kube-sync.io/takes-effect-at"  # kinds, separated by commas
 EFFECT: Final = "kube-sync.io/effect-condition"  # Programmed or Enforced
 WIDE: Final = "kube-sync.io/targets-cluster-scoped"  # true or false
 NAMED: Final = "kube-sync.io/rules"  # paths of maps of named rules; "": each field is a rule
-NO_RULES: Final = "kube-sync.io/no-rules"  # fields of the spec that are none
+NO_RULES: Final = "kube-sync.io/no-rules"  # fields of the spec that are no rules
 IN_EFFECT: Final = "kube-sync.io/in-effect"  # of direct ones on a path: Nearest or All
 MERGE_TYPE: Final = "kube-sync.io/merge-type"  # field: JSONMerge, StrategicMerge, or neither
 ANNOTATIONS: Final = (LEVEL, EFFECT, WIDE, NAMED, NO_RULES, IN_EFFECT, MERGE_TYPE, IDENTITY)
@@ -51,18 +51,18 @@ _Value = TypeVar("_Value")
 
 
 def shipped(id_: GroupKind) -> Hints:
-    """Return what is known of a kind of another project, nothing of one that is not known."""
+    """Return the shipped hints on a kind of another project, none if it is not in the table."""
     return _table().get(str(id_), {})
 
 
 def shipped_kinds() -> frozenset[GroupKind]:
-    """Return the kinds of other projects that are known."""
+    """Return the kinds of other projects in the shipped table."""
     names = (name.partition(".") for name in _table())
     return frozenset(GroupKind(group, kind) for kind, _, group in names)
 
 
 def described(id_: GroupKind, said: Hints, kinds: Iterable[Kind]) -> PolicyKind:
-    """Return the kind of policies that is described. Raises Malformed.
+    """Build a kind of policies from hints. Raises Malformed.
 
     `kinds` are those that it may take effect at. Without `NAMED` its named rules are `rules`.
     """
@@ -86,7 +86,7 @@ def _at_its_level(kind: PolicyKind, said: str, kinds: Iterable[Kind]) -> PolicyK
     if not said:
         return kind
     level = frozenset(_level(said, {id_.kind: id_ for kind in kinds for id_ in _nodes_of(kind)}))
-    # What lies below gateways takes effect on the paths through these, other things by themselves.
+    # Levels below gateways take effect on the paths through these, others by themselves.
     below = level <= _BELOW_GATEWAYS
     return replace(kind, level=level, origins=COLOR_POLICY.origins if below else frozenset())
 

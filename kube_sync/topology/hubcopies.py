@@ -1,8 +1,8 @@
-"""What a policy that was made here is told of the copies of a hub's policies that it lost to.
+"""Advice in the condition of a local policy that lost to a copy of a hub's policy.
 
-A copy gives way only at its own targets. At another level it is a policy as any other, so that its
-overrides at a Gateway beat a policy of a route. Whoever looks after the cluster cannot edit the
-copy, and may not know the hub: the condition names the hub's policy, and what can be done here.
+A local policy replaces a copy only at the copy's own targets. At another level the copy counts as
+any policy: its overrides at a Gateway beat a policy of a route. Administrators of the cluster
+cannot edit it, and may not know the hub: the condition names the hub's policy and what to do here.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from kube_sync.topology.identity import Locator
 from kube_sync.topology.policies import Policy
 from kube_sync.topology.synced import hub_policy
 
-_MOST: Final = 3  # copies that are told of
+_MOST: Final = 3  # copies in one message
 
 
 def advice(policy: Policy, by: Collection[Locator], parts: Iterable[Combined]) -> str:
     """Return what to add to the condition of a policy that lost to others, "" for nothing.
 
-    `parts` are what the policy is part of, and so all that it can have lost to.
+    `parts` are the combinations that contain the policy, and so all that it can have lost to.
     """
     copies = _copies(by, parts) if by and not policy.synced else {}
     kind = policy.node.kind.kind

@@ -1,8 +1,8 @@
-"""What a node is called: its kind, and the locator that is its key everywhere.
+"""Identity of a node: its group and kind, and its locator, the key of a node everywhere.
 
-Keeps true: two nodes never share a locator, and a locator does not depend on the version of an
-API. A section has the locator of its object and its own name behind a `#`, so that a reference to
-{kind: Gateway, name: gw, sectionName: http} is the locator of a listener without looking it up.
+Invariant: locators are unique, and do not depend on the version of an API. A section has the
+locator of its object and its own name after a `#`, so that a reference to {kind: Gateway, name: gw,
+sectionName: http} is converted to the locator of a listener without a lookup.
 """
 
 from __future__ import annotations
@@ -27,6 +27,6 @@ NAMESPACE = GroupKind("", "Namespace")
 
 
 def locator(kind: GroupKind, namespace: str, name: str, section: str = "") -> Locator:
-    """Return where a node is found; namespace is "" for what lies in none."""
+    """Return the locator of a node; namespace is "" if cluster-scoped."""
     inside = f"{namespace}/{name}" if namespace else name
     return Locator(f"{str(kind).lower()}:{inside}" + (f"#{section}" if section else ""))

@@ -1,7 +1,7 @@
-"""Edges: what each node says of itself, asked again only when something it looked at has changed.
+"""Maintains the edges of a topology: recomputes those of a node when something it read has changed.
 
-Keeps true: the edges are those that all nodes would say now. An edge is said by one of its ends or
-by both, and each is asked whenever a topic that it looked at the last time is among what changed.
+Invariant: the edges are those that all nodes would have if recomputed now. An edge comes from one
+of its ends or both, and each is recomputed when a topic that it read is among what changed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _NONE: frozenset[Edge] = frozenset()
 
 @dataclass(slots=True)
 class Rewired:
-    """The edges that came and went."""
+    """The edges that were added and removed."""
 
     come: set[Edge] = field(default_factory=set)
     gone: set[Edge] = field(default_factory=set)
 
 
 class Linker:
-    """What every node said when it was asked last."""
+    """The edges and conditions of every node, with the topics that it read."""
 
     def __init__(self, links: Iterable[Link], view: View) -> None:
         self.view = view
@@ -41,22 +41,22 @@ class Linker:
         self._watchers: dict[Topic, dict[Locator, None]] = {}
 
     def watching(self, topics: Iterable[Topic]) -> Iterator[Locator]:
-        """Yield the nodes that looked at any of these, some of them twice."""
+        """Yield the nodes that read any of these topics, some of them twice."""
         for topic in topics:
             yield from self._watchers.get(topic, ())
 
     def says(self, edge: Edge) -> bool:
-        """Tell whether either end of an edge says it."""
+        """Return whether either end of an edge has it."""
         return any(edge in self._edges.get(end, _NONE) for end in edge)
 
     def forget(self, node: Locator, rewired: Rewired) -> None:
-        """Take back what a node that is gone has said."""
+        """Remove the edges of a deleted node."""
         self.said.pop(node, None)
         self._watch(node, set())
         rewired.gone |= self._edges.pop(node, _NONE)
 
     def ask(self, node: Node, others: Iterable[Edge], rewired: Rewired) -> None:
-        """Ask a node for its edges; `others` are edges of it that no link is for."""
+        """Recompute the edges of a node; `others` are edges of it that no link is for."""
         edges = frozenset(self._answer(node, others))
         before = self._edges.get(node.locator, _NONE)
         self._edges[node.locator] = edges

@@ -1,9 +1,9 @@
-"""Links between nodes, said from the side that knows: a child its parents, a parent its children.
+"""Links: functions that compute the edges of a node, from the child's or from the parent's side.
 
-Keeps true: whatever a link looks at to give its answer is written down, found or not, so that
-exactly the nodes whose answer may differ are asked again when something changes. Without a
-ReferenceGrant no link leads into another namespace; a grant counts in the namespace that it lies
-in, for the kinds and namespaces that it names, and a `to` without a name is for all of the kind.
+Invariant: everything that a link reads is recorded, found or not, so that exactly the nodes whose
+edges may differ are recomputed after a change. Without a ReferenceGrant no link leads into another
+namespace; a grant applies in its own namespace, for the kinds and namespaces that it names, and a
+`to` without a name is for all of the kind.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Indexed = Mapping[tuple[GroupKind, Hashable], Mapping[Locator, Node]]  # by kind
 
 
 class View:
-    """What one node sees of the others while its links are asked."""
+    """The other nodes as one node reads them while its links run; records the topics."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class View:
         self.said: list[Condition] = []
 
     def begin(self, node: Node) -> None:
-        """Look with the eyes of another node, and forget what the last one saw."""
+        """Start for another node, and clear what the last one read."""
         self._asking, self.seen, self.said = node, set(), []
 
     def get(self, locator: Locator) -> Node | None:
-        """Return a node, if it is there."""
+        """Return a node, if it exists."""
         self.seen.add(locator)
         return self._nodes.get(locator)
 
@@ -62,25 +62,25 @@ class View:
         return self._sections.get(locator, ())
 
     def all(self, kind: GroupKind, namespace: str = "") -> Iterable[Node]:
-        """Return the nodes of a kind in a namespace, in no order."""
+        """Return the nodes of a kind in a namespace, unsorted."""
         self.seen.add((kind, namespace))
         return self._collections.get(kind, {}).get(namespace, {}).values()
 
     def every(self, kind: GroupKind) -> Iterable[Node]:
-        """Return the nodes of a kind in all namespaces, in no order."""
+        """Return the nodes of a kind in all namespaces, unsorted."""
         self.seen.add((kind, None))
         spaces = self._collections.get(kind, {}).values()
         return (node for nodes in spaces for node in nodes.values())
 
     def indexed(self, kind: GroupKind, key: Hashable) -> Iterable[Node]:
-        """Return the nodes of a kind under a key of its index, in no order."""
+        """Return the nodes of a kind under a key of its index, unsorted."""
         self.seen.add((kind, key))
         return self._indexed.get((kind, key), {}).values()
 
     def shared(self, key: Hashable, make: Callable[[], _Made]) -> _Made:
-        """Return what `make` returns, made once for all nodes that ask for the same key.
+        """Return the result of `make`, cached for all nodes with the same key.
 
-        It is made again after a change of anything that `make` looked at.
+        It is recomputed after a change of anything that `make` read.
         """
         outer, self.seen = self.seen, set()
         try:
@@ -93,14 +93,14 @@ class View:
         return found
 
     def outdated(self, topics: AbstractSet[Topic]) -> set[Topic]:
-        """Forget the shared results that looked at any of these; returns their keys."""
+        """Invalidate the shared results that read any of these; return their keys."""
         keys = {key for key, (_, seen) in self._shared.items() if not seen.isdisjoint(topics)}
         for key in keys:
             del self._shared[key]
         return keys
 
     def complain(self, kind: str, reason: str, message: str, status: str = "False") -> None:
-        """Put a condition on the node that looks."""
+        """Add a condition to the node whose links run."""
         assert self._asking is not None  # noqa: S101 - begin() comes first
         self.said.append(Condition(self._asking.locator, kind, status, reason, message))
 
@@ -112,8 +112,8 @@ Linked = Callable[[Node, View], Iterable[Locator]]
 class Link:
     """Edges from nodes of one kind to nodes of another; one of the two functions is given.
 
-    `parents` answers for a child, `children` for a parent. What they name and is not there is
-    left out until it comes.
+    `parents` returns those of a child, `children` those of a parent. Missing nodes are left out
+    until they exist.
     """
 
     parent: GroupKind
@@ -126,7 +126,7 @@ REFERENCE_GRANT = Kind(GroupKind("gateway.networking.k8s.io", "ReferenceGrant"),
 
 
 def granted(view: View, by: tuple[GroupKind, str], of: tuple[GroupKind, str, str]) -> bool:
-    """Tell whether a kind in a namespace may refer to an object: kind, namespace and name."""
+    """Return whether a kind in a namespace may refer to an object: kind, namespace and name."""
     kind, namespace, name = of
     grants = view.all(REFERENCE_GRANT.id, namespace)
     return any(_allows(grant, by, (kind, name)) for grant in grants)

@@ -1,8 +1,8 @@
-"""How the rules of two policies become one set: the merge strategies of GEP-713.
+"""The merge strategies of GEP-713: merge the rules of two policies into one set.
 
-Keeps true: the higher, less specific policy (`source`) dictates how it is merged with what has
-been put together below it (`target`); a rule keeps the policy that it came from through any
-number of merges. Nothing here knows what a rule means.
+Invariant: the higher, less specific policy (`source`) determines how it is merged with what has
+been merged below it (`target`); a rule keeps its source policy through any number of merges.
+Nothing here depends on what a rule means.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kube_sync.topology.identity import Locator
 
 
 class Mode(StrEnum):
-    """Whether a policy gives way to more specific ones, or they to it."""
+    """Whether more specific policies prevail over a policy, or it over them."""
 
     DEFAULTS = "defaults"
     OVERRIDES = "overrides"
@@ -31,7 +31,7 @@ class Rules:
     """Rules by name, and the policy that each came from.
 
     `parts` has, for rules that were patched, the fields that came from another policy; `patches`
-    names the rules that may still hold nulls, which take away what they are put together with.
+    names the rules that may still contain nulls, which remove fields in later merges.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Rules:
     patches: frozenset[str] = frozenset()
 
     def has_from(self, rule: str, policy: Locator) -> bool:
-        """Tell whether any of a rule came from a policy."""
+        """Return whether any part of a rule came from a policy."""
         return self.sources.get(rule) == policy or policy in self.parts.get(rule, {}).values()
 
     def of(self, names: Iterable[str]) -> Rules:
@@ -56,20 +56,20 @@ Strategy = Callable[[Rules, Rules, Mode], Rules]
 
 
 def atomic(source: Rules, target: Rules, mode: Mode) -> Rules:
-    """Return one of them, whole: defaults only where there is no rule, overrides always."""
+    """Return one set, whole: defaults only if there is no rule, overrides always."""
     return target if mode is Mode.DEFAULTS and target.values else source
 
 
 def merge(source: Rules, target: Rules, mode: Mode) -> Rules:
-    """Return the rules of both; those that both have are of the one that prevails, whole."""
+    """Return the rules of both; a rule that both have is taken whole from the one that prevails."""
     weak, strong = _by_strength(source, target, mode)
     return _together(weak, strong)
 
 
 def patch(source: Rules, target: Rules, mode: Mode) -> Rules:
-    """Return the one that gives way, patched by the one that prevails (RFC 7386).
+    """Return the weaker set, patched by the one that prevails (RFC 7386).
 
-    What comes next may be patched in turn, by what comes of this: so nulls stay until `settled`.
+    The result may be a patch itself in a later merge, so nulls are kept until `settled`.
     """
     weak, strong = _by_strength(source, target, mode)
     both = [name for name in strong.values if name in weak.values]
@@ -88,7 +88,7 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
 
 
 def settled(rules: Rules) -> Rules:
-    """Return rules as they are when there is nothing more for their nulls to take away."""
+    """Return the final rules, without their nulls."""
     if not rules.patches and None not in rules.values.values():
         return rules
     values = {
@@ -123,7 +123,7 @@ def merge_patch(target: object, change: object) -> object:
 
 
 def _one_patch(first: object, second: object) -> object:
-    """Return the patch that does what two do, one after the other: its nulls are those of both."""
+    """Return one patch equivalent to two in sequence, with the nulls of both."""
     if not isinstance(second, Mapping):
         return second
     result = dict(first) if isinstance(first, Mapping) else {}
@@ -137,7 +137,7 @@ def _by_strength(source: Rules, target: Rules, mode: Mode) -> tuple[Rules, Rules
 
 
 def _together(weak: Rules, strong: Rules) -> Rules:
-    """Return the rules of both, those that both have being of the second."""
+    """Return the rules of both; of a rule that both have, the second's."""
     parts = {name: found for name, found in weak.parts.items() if name not in strong.values}
     return Rules(
         {**weak.values, **strong.values},
@@ -148,7 +148,7 @@ def _together(weak: Rules, strong: Rules) -> Rules:
 
 
 def _parts(name: str, weak: Rules, strong: Rules) -> Sources:
-    """Return where the fields of a patched rule came from that the patch does not mention."""
+    """Return the sources of the fields of a patched rule that the patch does not contain."""
     below, above = weak.values[name], strong.values[name]
     if not (isinstance(below, Mapping) and isinstance(above, Mapping)):
         return strong.parts.get(name, {})

@@ -1,7 +1,7 @@
-"""What listeners, routes and rules say themselves of the requests that a path is for.
+"""The hostnames and matches of a path, from its listener, route and rule.
 
-Keeps true: the hostnames of a path are those that its listener and its route share, as the Gateway
-API intersects them (HTTPRouteSpec.hostnames); a field that means nothing says nothing.
+Invariant: the hostnames of a path are the intersection of its listener's and its route's, as in the
+Gateway API (HTTPRouteSpec.hostnames); an invalid field counts as empty.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _ROUTES, _RULES = frozenset(ROUTES), frozenset(RULES)
 
 
 class NodeLabels:
-    """The words of nodes, as they were when they were looked at last."""
+    """Cached hostnames and matches of nodes."""
 
     def __init__(self) -> None:
         self._known: dict[Locator, _Said] = {}
         self._shared: dict[tuple[_Said, _Said], tuple[str, ...]] = {}
 
     def changed(self, topology: Topology, nodes: Iterable[Locator]) -> set[Locator]:
-        """Take note of what nodes say now; return those that said something else before."""
+        """Update nodes from the topology; return those whose values have changed."""
         found = set()
         for locator in nodes:
             new = _said(topology[locator]) if locator in topology else None

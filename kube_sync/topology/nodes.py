@@ -1,7 +1,7 @@
 """The nodes of a topology, and how kinds of objects become nodes.
 
-Keeps true: an object is one node, and each of its sections is one more, named after it. A Kind is
-all that a new kind of object needs: what it is called, what it is for, and where its sections are.
+Invariant: an object is one node, and each of its sections is one more, named after it. A Kind is
+all that a new kind of object needs: its group and kind, its role, and its sections.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Node:
 
     locator: Locator
     kind: GroupKind
-    namespace: str  # "" for what lies in none
+    namespace: str  # "" if cluster-scoped
     name: str  # of a section: `object#section`
     role: Role
     body: Body
@@ -40,7 +40,7 @@ class Node:
 
     @property
     def full_name(self) -> str:
-        """`namespace/name`, or the bare name of what lies in no namespace."""
+        """`namespace/name`, or the bare name if cluster-scoped."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
@@ -72,7 +72,7 @@ def kind_of(body: Body) -> GroupKind:
 
 
 def node_of(kind: Kind, body: Body) -> Node:
-    """Return the node of an object. Raises Terminal for what has no name."""
+    """Return the node of an object. Raises Terminal if it has no name."""
     try:
         namespace = text(body, "metadata", "namespace") if kind.namespaced else ""
         name = text(body, "metadata", "name")

@@ -1,9 +1,8 @@
-"""A topology as a picture: as SVG, and as a source for Graphviz (the DOT language).
+"""Renders a topology as SVG, and as Graphviz source (the DOT language).
 
-Keeps true: the same nodes and edges give the same bytes; a text of an object cannot become more
-than a text of the picture. SVG has layers from left to right, every edge pointing right. It needs
-no program and no font metrics, so a long name is cut, and whole in the tooltip: it is for
-topologies that a person can look at.
+Invariant: the same nodes and edges give the same bytes; text of an object is always escaped. SVG
+has layers from left to right, every edge pointing right. It needs no program and no font metrics,
+so a long name is cut, and complete in the tooltip: it is for topologies that a person can look at.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from kube_sync.topology.topology import Topology
 
 _WIDTH, _HEIGHT = 220, 44  # of a node, in pixels
 _ACROSS, _DOWN, _MARGIN = 70, 16, 20
-_LETTERS = 30  # that fit into a node
+_LETTERS = 30  # letters that fit into a node
 _LOOKS = {
     Role.TARGETABLE: 'fill="#e8eef7" stroke="#35507a" rx="4"',
     Role.POLICY: 'fill="#fff6dd" stroke="#8a6d1a" stroke-dasharray="5 3"',
@@ -34,7 +33,7 @@ _DOT_LOOKS = {
 
 
 def dot(topology: Topology, limit: int | None = None) -> str:
-    """Return the digraph, or one that says its size where it has more than `limit` bytes."""
+    """Return the digraph, or one with only its size if it has more than `limit` bytes."""
     text = "".join(f"{line}\n" for line in _lines(topology))
     size = len(text.encode())
     if limit is None or size <= limit:
@@ -68,7 +67,7 @@ def _quoted(text: str) -> str:
 
 
 def svg(topology: Topology) -> str:
-    """Return the picture of a topology without loops."""
+    """Return the SVG of a topology without loops."""
     places = _places(topology.all)
     width = max((x for x, _ in places.values()), default=0) + _WIDTH + _MARGIN
     height = max((y for _, y in places.values()), default=0) + _HEIGHT + _MARGIN
@@ -83,14 +82,14 @@ def svg(topology: Topology) -> str:
 
 
 def layers(graph: Graph) -> list[list[Locator]]:
-    """Return the nodes by layer: each behind all that point to it, and no further than needed.
+    """Return the nodes by layer: each after all its parents, and no further than needed.
 
-    What nothing points to stands right before the first that it points to.
+    A root is in the layer before its first child.
     """
     depth: dict[Locator, int] = {}
     waiting = {node: len(graph.parents(node)) for node in graph}
     ready = [node for node, parents in waiting.items() if not parents]
-    for node in ready:  # grows on the way
+    for node in ready:  # grows in the loop
         depth[node] = max((depth[parent] + 1 for parent in graph.parents(node)), default=0)
         for child in graph.children(node):
             waiting[child] -= 1
@@ -105,7 +104,7 @@ def layers(graph: Graph) -> list[list[Locator]]:
 
 
 def _places(graph: Graph) -> _Places:
-    """Place nodes in columns, each near the middle of what points to it."""
+    """Place nodes in columns, each near the middle of its parents."""
     places: dict[Locator, tuple[int, int]] = {}
     for column, nodes in enumerate(layers(graph)):
         x = _MARGIN + column * (_WIDTH + _ACROSS)
@@ -144,5 +143,5 @@ def _text(node: Node, x: int, y: int) -> Iterator[str]:
 
 
 def _safe(text: str) -> str:
-    """Return text for XML, which has no place for control characters, escaped or not."""
+    """Return text escaped for XML, which allows no control characters, escaped or not."""
     return escape("".join(c if c.isprintable() else "\ufffd" for c in text))

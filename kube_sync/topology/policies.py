@@ -1,8 +1,8 @@
-"""Policies: what they target, what they say, and which of two comes first.
+"""Parses policies: targets, rules, merge strategy, and their order of precedence.
 
-Keeps true: a policy that means nothing stays a node and takes no effect; its complaint says why.
-The order is that of GEP-713: the older one first, then by `namespace/name`; one that was not
-created yet, as in a file, comes after all that were. A copy of a hub's policy is as old as that.
+Invariant: an invalid policy stays a node and takes no effect; its `problem` gives the reason. The
+order is that of GEP-713: the older one first, then by `namespace/name`; one without a creation
+time, as in a file, is last. A copy of a hub's policy has the creation time of that one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NO_RULES = frozenset({"targetRef", "targetRefs", _STRATEGY, *Mode})
 
 
 def says_shared(rule: object) -> bool:
-    """Tell whether a rule is one thing on all paths: `identity: PerPath` says it is not."""
+    """Return whether a rule is shared between paths: `identity: PerPath` makes it separate."""
     return not (isinstance(rule, Mapping) and rule.get("identity") == "PerPath")
 
 
@@ -48,23 +48,23 @@ class PolicyKind:
     merges: bool = True
     strategies: Mapping[str, Strategy] = field(default_factory=lambda: STRATEGIES)
     rules: tuple[str, ...] = ("rules",)  # maps of named rules by path; (): each field is a rule
-    no_rules: frozenset[str] = frozenset()  # fields of the spec that are none
-    merge_type: str = ""  # the field by which a policy that is not merged is put upon the one above
-    all_apply: bool = False  # none keeps another out: each is a rule by itself
+    no_rules: frozenset[str] = frozenset()  # fields of the spec that are no rules
+    merge_type: str = ""  # the field by which a policy without merges is merged with the one above
+    all_apply: bool = False  # no policy replaces another: each is a rule by itself
     shared: Callable[[object], bool] = says_shared
-    identity: Identity = Identity.POLICY  # unless a policy says another
-    # Targets in other namespaces: where a ReferenceGrant allows it, never, or wherever.
+    identity: Identity = Identity.POLICY  # unless a policy sets another
+    # Targets in other namespaces: with a ReferenceGrant, never, or always.
     across: Literal["granted", "never", "free"] = "granted"
     cluster_scoped_targets: bool = False  # policies of a namespace may target e.g. GatewayClasses
-    effect: Effect | None = None  # what says that one is in force; None: as its group has it
+    effect: Effect | None = None  # condition of one in force; None: that of its group
 
     def spec(self, rules: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return rules as a policy of the kind would say them."""
+        """Return rules in the shape of a policy's spec."""
         return rules if self.all_apply else rule_maps(self.rules).spec(rules)
 
     @property
     def in_force(self) -> Effect:
-        """The condition that says whether a policy of the kind is in force."""
+        """The condition that reports whether a policy of the kind is in force."""
         return self.effect or (ENFORCED if self.id.group == _KUADRANT else PROGRAMMED)
 
     @property
@@ -75,10 +75,10 @@ class PolicyKind:
 
 @dataclass(frozen=True, slots=True)
 class TargetRef:
-    """What a policy refers to."""
+    """A target reference of a policy."""
 
     kind: GroupKind
-    namespace: str  # "" where it is that of the policy, or none
+    namespace: str  # "" for that of the policy, or none
     name: str
     section: str
 
@@ -91,7 +91,7 @@ class TargetRef:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Policy:
-    """One policy, understood as far as it can be."""
+    """One policy, parsed as far as it is valid."""
 
     node: Node
     refs: tuple[TargetRef, ...]  # none, without a problem: it selects by means not known here
@@ -100,20 +100,20 @@ class Policy:
     rules: Rules
     created: datetime
     leaving: bool  # it is being deleted
-    problem: str = ""  # why it means nothing
-    synced: bool = False  # a copy of a hub's policy: one made here for the same target beats it
-    remark: str = ""  # what is wrong with it, although it means something
-    scope: str = ""  # rules of one name and one scope are the same thing
+    problem: str = ""  # why it is invalid
+    synced: bool = False  # a copy of a hub's policy: a local one for the same target replaces it
+    remark: str = ""  # what is wrong with it, although it is valid
+    scope: str = ""  # rules with the same name and scope are the same rule
 
     def says_the_same(self, other: Policy) -> bool:
-        """Tell whether nothing that counts differs from another version of it."""
+        """Return whether it equals another version of it in all that counts."""
         return same(self.rules.values, other.rules.values) and all(
             getattr(self, name) == getattr(other, name) for name in _COUNTS
         )
 
     @property
     def precedence(self) -> tuple[datetime, str]:
-        """What policies of one target are ordered by."""
+        """The sort key of policies of one target."""
         return self.created, f"{self.node.namespace}/{self.node.name}"
 
 
@@ -121,7 +121,7 @@ _COUNTS = [one.name for one in fields(Policy) if one.name != "node"]
 
 
 def policy_of(kind: PolicyKind, node: Node, kinds: Mapping[GroupKind, Kind]) -> Policy:
-    """Read a policy; `kinds` are those of what it may target."""
+    """Parse a policy; `kinds` are those of what it may target."""
     created, leaving, origin = _NOT_YET, False, Origin()
     make = partial(Policy, node)
     try:
@@ -145,7 +145,7 @@ def policy_of(kind: PolicyKind, node: Node, kinds: Mapping[GroupKind, Kind]) -> 
 
 
 def _refs(spec: Body, *, needed: bool) -> Iterator[TargetRef]:
-    """Yield what a policy refers to; not `needed`: it may select by other means alone."""
+    """Yield the target references; not `needed`: it may select by other means alone."""
     if not needed and spec.get("targetRef") is None and spec.get("targetRefs") is None:
         return
     if spec.get("targetRef") is not None and spec.get("targetRefs") is not None:
@@ -183,7 +183,7 @@ def _said(spec: Body, kind: PolicyKind) -> tuple[Mode, str, dict[str, Any]]:
     bare = {name: value for name, value in spec.items() if _is_rule(name, value, kind)}
     block = _one_block(spec, bare.keys() & maps.fields if maps.fields else bare.keys())
     if block is None:
-        # A bare policy is atomic defaults (GEP-713): it says no strategy of its own.
+        # A bare policy is atomic defaults (GEP-713): it has no strategy of its own.
         return Mode.DEFAULTS, "spec", maps.read(bare, "spec")
     path = f"spec.{block}"
     inside = mapping({path: spec[block]}, path)
@@ -201,7 +201,7 @@ def _is_rule(name: str, value: object, kind: PolicyKind) -> bool:
 
 
 def _one_block(spec: Body, rivals: Iterable[str]) -> Mode | None:
-    """Return the block that a policy has its rules in, None where they are bare."""
+    """Return the block that a policy has its rules in, None if they are bare."""
     blocks = [mode for mode in Mode if spec.get(mode) is not None]
     said = [*blocks, *sorted(rivals)]
     if blocks and said[1:]:

@@ -1,8 +1,8 @@
-"""Where policies stand: what became of each, as the conditions that GEP-713 names.
+"""The status conditions of policies that GEP-713 names, and conflicts between policies.
 
-Keeps true: a policy is accepted or not by itself and its targets; what it is programmed to is
-told by all paths together: each of its rules is in force on a path, or another policy's is. A copy
-of a hub's policy may be left out at some of its targets or at all, for those that were made here.
+Invariant: Accepted depends on the policy and its targets; Programmed on all paths together: on
+each, a rule of it is in force or is overridden by another policy. Local policies may replace a copy
+of a hub's policy at some of its targets or at all.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from kube_sync.topology.targets import Aim
 
 
 class Conflict(NamedTuple):
-    """Two policies of one target that cannot both have their way there."""
+    """Two policies of one target that contradict each other there."""
 
-    policy: Locator  # the one that does not
+    policy: Locator  # the one that is not in force
     other: Locator
     target: Locator
     rules: tuple[str, ...]  # empty: none of its rules, as the kind does not merge
 
 
 class _Matter(NamedTuple):
-    """All that the standing of one policy depends on."""
+    """All that the conditions of one policy depend on."""
 
     policy: Policy
     aim: Aim
     beaten: Mapping[Locator, Locator]  # targets that an earlier policy has, and that policy
-    dropped: Mapping[Locator, frozenset[Locator]]  # targets that policies made here have, and these
-    combined: tuple[Combined, ...]  # what it is part of, on any path
+    dropped: Mapping[Locator, frozenset[Locator]]  # targets that local policies have, and these
+    combined: tuple[Combined, ...]  # the combinations that contain it, on any path
 
 
 class _Outcome(NamedTuple):
     conditions: tuple[Condition, ...]
-    lost: Mapping[str, set[Locator]]  # rules that are not in force on some path, and whose are
+    lost: Mapping[str, set[Locator]]  # rules that lost on some path, and to which
 
 
 class PolicyStatuses:
-    """What became of the policies of one kind; what has not changed is not told anew."""
+    """The conditions of the policies of one kind, cached by what they depend on."""
 
     def __init__(self, effective: EffectivePolicies) -> None:
         self._effective = effective
@@ -54,7 +54,7 @@ class PolicyStatuses:
     def look(
         self, read: Mapping[Locator, tuple[Policy, Aim]], combined: Iterable[Combined]
     ) -> None:
-        """Take in all policies of the kind, and all that is combined of them, each once."""
+        """Update from all policies of the kind, and all their combinations, each once."""
         parts: dict[Locator, list[Combined]] = {name: [] for name in read}
         for one in combined:
             for name in {policy.node.locator for policy in one.policies}:
@@ -130,12 +130,12 @@ class PolicyStatuses:
 
 
 def _places(matter: _Matter) -> set[Locator]:
-    """Return the targets at which a policy has a say: giving way to others is no conflict."""
+    """Return the targets where a policy counts: a replaced copy is no conflict."""
     return set(matter.aim.targets) - matter.dropped.keys()
 
 
 def _counted(matter: _Matter) -> tuple[dict[str, set[Locator]], bool]:
-    """Return the rules that are lost somewhere, to whom, and whether any is kept somewhere."""
+    """Return the overridden rules, by which policies, and whether any is in force somewhere."""
     own, kept = matter.policy.node.locator, False
     lost: dict[str, set[Locator]] = {}
     for one in matter.combined:
@@ -202,7 +202,7 @@ def _in_force(
 
 
 def _differ(policy: Policy, other: Policy, rule: str) -> bool:
-    """Tell whether two policies want different things by a rule, one of them perhaps nothing."""
+    """Return whether two policies have different values of a rule, one of them perhaps none."""
     theirs = other.rules.values
     return rule not in theirs or not same(theirs[rule], policy.rules.values[rule])
 

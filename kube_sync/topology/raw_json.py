@@ -1,8 +1,8 @@
-"""Fields of raw JSON, read with the expectation that they may be anything.
+"""Typed access to fields of raw JSON that nobody has validated, such as objects from files.
 
-Keeps true: a value of the wrong type is one Malformed that names the field; a value that is
-missing or null is as if nothing was said. Nobody has validated what is read from files. `true` is
-not the same as 1, nor is 1.0 (RFC 8259, section 3), though Python takes each for another.
+Invariant: a value of the wrong type raises one Malformed that names the field; a missing value and
+null are equivalent. `true` is not the same as 1, nor is 1.0 (RFC 8259, section 3), though Python
+treats them as equal.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ _NAMES = {dict: "a mapping", list: "a list", str: "text", bool: "true or false",
 
 
 class Malformed(ValueError):
-    """A field has a value that means nothing; the message begins with the field's path."""
+    """A field has an invalid value; the message begins with the field's path."""
 
 
-# What reading JSON raises where it is done without the functions below.
+# What reading JSON raises without the functions below.
 UNREADABLE = (Malformed, LookupError, TypeError, AttributeError)
 
 
 def reason(error: Exception) -> str:
-    """Return what is wrong with an object that raised one of UNREADABLE."""
+    """Return a message for an error of UNREADABLE."""
     return str(error) if isinstance(error, Malformed) else f"cannot be read: {error!r}"
 
 
 def is_deeper(value: object, most: int) -> bool:
-    """Tell whether JSON is nested more than `most` levels deep, however deep it is."""
+    """Return whether JSON is nested more than `most` levels deep; without recursion."""
     level: list[Any] = [value]
     for _ in range(most + 1):
         level = [one for one in level if isinstance(one, dict | list)]
@@ -40,7 +40,7 @@ def is_deeper(value: object, most: int) -> bool:
 
 
 def mapping(body: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
-    """Return the mapping at a path, empty where there is none. Raises Malformed."""
+    """Return the mapping at a path, empty if there is none. Raises Malformed."""
     for depth, name in enumerate(path, 1):
         value = body.get(name)
         if value is None:
@@ -62,7 +62,7 @@ def text(body: Mapping[str, Any], *path: str, default: str = "") -> str:
 
 
 def text_if_any(body: Mapping[str, Any] | None, *path: str) -> str:
-    """Return the text at a path, "" where there is none that can be read, or nothing to read."""
+    """Return the text at a path, "" if there is none or it is unreadable."""
     try:
         return "" if body is None else text(body, *path)
     except UNREADABLE:
@@ -70,7 +70,7 @@ def text_if_any(body: Mapping[str, Any] | None, *path: str) -> str:
 
 
 def number(body: Mapping[str, Any], *path: str) -> int | None:
-    """Return the whole number at a path, None where there is none. Raises Malformed."""
+    """Return the whole number at a path, None if there is none. Raises Malformed."""
     value = mapping(body, *path[:-1]).get(path[-1])
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
@@ -109,9 +109,9 @@ def _unexpected(path: tuple[str, ...], wanted: str, value: object) -> Malformed:
 
 
 def same(one: object, other: object) -> bool:
-    """Tell whether two JSON values are the same; mappings have no order.
+    """Return whether two JSON values are equal; mappings have no order.
 
-    It costs what differs between them: what is the very same object is not looked into.
+    The cost is that of what differs: identical objects are not compared.
     """
     if one is other:
         return True

@@ -1,9 +1,9 @@
-"""A topology as records by key, and which of them a change touches: what a data store holds of it.
+"""A topology as records by key, the shape of OPA's data, with the changes of each update.
 
-Keeps true: what was given by all differences is what `all` gives, for whatever history; a record
-that did not change is not given again. What many paths have in common, the policies put together,
-is one record (`merged`), so that another value in one policy is another value in one place. The
-shape is records.schema.json; fields may be added, none is removed or changes its meaning.
+Invariant: the sum of all changes equals `all`, for any history; a record that did not change is not
+emitted again. What many paths have in common, the merged policies, is one record (`merged`), so
+that another value in one policy is another value in one place. The shape is records.schema.json;
+fields may be added, none is removed or changes its meaning.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class NodeRecord(msgspec.Struct, frozen=True):
 class EffectiveRecord(msgspec.Struct, frozen=True):
     """What the policies of one kind come to on one path."""
 
-    id: str  # equal ones are one thing, on whatever path
+    id: str  # equal ones are the same policy, on whatever path
     kind: str  # `Kind.group`
     path: Sequence[str]
-    hostnames: Sequence[str]  # that the listener and the route share, `*` where none are said
-    matches: Sequence[Any]  # of the rule, as the route has them
+    hostnames: Sequence[str]  # of both the listener and the route, `*` if there are none
+    matches: Sequence[Any]  # of the rule, as in the route
     rules: Mapping[str, str]  # the identifier of each
-    merged: str  # which record has the rules
+    merged: str  # name of the record with the rules
 
 
 class MergedRecord(msgspec.Struct, frozen=True):
@@ -83,7 +83,7 @@ Record = NodeRecord | EffectiveRecord | MergedRecord | Mapping[str, Sequence[App
 
 
 class Key(NamedTuple):
-    """Where a record is."""
+    """The key of a record."""
 
     section: str
     name: str
@@ -91,15 +91,15 @@ class Key(NamedTuple):
 
 @dataclass(slots=True)
 class Changes:
-    """The records that are new or other ones, and those that are gone."""
+    """The records that were added or changed, and those that were removed."""
 
     records: dict[Key, Record] = field(default_factory=dict)
     gone: set[Key] = field(default_factory=set)
 
     def in_order(self) -> Iterator[tuple[Key, Record | None]]:
-        """Yield each, None for what is gone.
+        """Yield each change, None for a removed record.
 
-        What is pointed to comes before what points to it, and goes after it.
+        A record is added before those that refer to it, and removed after them.
         """
         rank = _ORDER.index
         yield from sorted(self.records.items(), key=lambda found: rank(found[0].section))
@@ -108,12 +108,12 @@ class Changes:
 
 
 class Records:
-    """The records of one topology, or of those that took its place one after the other."""
+    """The records of one topology, or of successive ones."""
 
     def __init__(self) -> None:
-        self._of: dict[Locator, dict[Key, Record]] = {}  # but for the merged ones
+        self._of: dict[Locator, dict[Key, Record]] = {}  # without the merged ones
         self._merged: dict[str, MergedRecord] = {}
-        self._uses: Counter[str] = Counter()  # of merged ones, by effective ones
+        self._uses: Counter[str] = Counter()  # references to merged ones, by effective ones
         self._words = NodeLabels()
 
     def all(self) -> Iterator[tuple[Key, Record]]:
@@ -125,17 +125,17 @@ class Records:
             yield Key(MERGED, name), record
 
     def replace(self, topology: Topology) -> Iterator[Changes]:
-        """Take in a topology that was built anew, or the first one, by slices.
+        """Load a topology that was rebuilt, or the first one, in slices.
 
-        All of them have to be asked for before the topology changes again.
+        The iterator must be exhausted before the topology changes again.
         """
         self._words = NodeLabels()
         yield from self._take(topology, {n.locator for n in topology.nodes()} | self._of.keys())
 
     def follow(self, topology: Topology, touched: Iterable[Locator]) -> Iterator[Changes]:
-        """Take in an update of a topology by slices, as `replace` does.
+        """Apply an update of a topology in slices, as `replace` does.
 
-        `touched` are what the update returned, and the objects that it took in.
+        `touched` are the nodes that the update returned, and the objects that it was given.
         """
         wide = {part for locator in touched for part in _with_sections(topology, locator)}
         reworded = self._words.changed(topology, wide)
@@ -153,10 +153,10 @@ class Records:
         yield self._end(step, around)
 
     def _end(self, step: _Step, around: Iterable[Locator]) -> Changes:
-        """Tell neighbours of what changed, and let go of what nothing points to any more."""
+        """Update the neighbours of changed nodes, and remove unreferenced merged records."""
         changes = Changes()
         for locator in sorted(around):
-            # Only its neighbours differ: not what applies there.
+            # Only the neighbours differ, not the policies that apply.
             key = Key(NODES, locator)
             others = {k: r for k, r in self._of.get(locator, {}).items() if k != key}
             self._exchange(locator, {key: step.node(locator)} | others, changes)
@@ -199,16 +199,16 @@ class Records:
 
 
 class _Step:
-    """The records of nodes as one state of a topology has them."""
+    """Computes the records of nodes for one state of a topology."""
 
     def __init__(self, topology: Topology, words: NodeLabels) -> None:
         self._topology = topology
         self._words = words
         self._names: dict[Combined, str] = {}
-        self.merged: dict[str, MergedRecord] = {}  # not taken yet
+        self.merged: dict[str, MergedRecord] = {}  # not emitted yet
 
     def records(self, locator: Locator) -> dict[Key, Record]:
-        """Return the records that a node has, none where there is no such node."""
+        """Return the records of a node, none if there is no such node."""
         if locator not in self._topology:
             return {}
         found: dict[Key, Record] = {Key(NODES, locator): self.node(locator)}
@@ -222,7 +222,7 @@ class _Step:
         return found
 
     def node(self, locator: Locator) -> NodeRecord:
-        """Return the record of a node that is there."""
+        """Return the record of an existing node."""
         node, graph = self._topology[locator], self._topology.all
         parents = graph.parents(locator)
         policies = [p for p in parents if self._topology[p].role is Role.POLICY]
@@ -249,7 +249,7 @@ class _Step:
         return AppliedRecord(one.path, one.path_id, merged)
 
     def _merged(self, one: EffectivePolicy, combined: Combined) -> str:
-        """Return the name of what was put together, which is that of the policies alone."""
+        """Return the name of merged policies, a digest of their locators."""
         name = self._names.get(combined)
         if name is None:
             policies = [policy.node.locator for policy in combined.policies]
@@ -273,7 +273,7 @@ def schema() -> dict[str, Any]:
 
 
 def _unchanged(old: Record | None, new: Record) -> bool:
-    """Tell whether a record is the one that was there; what was read from objects is JSON."""
+    """Return whether a record is unchanged; values from objects are compared as JSON."""
     if old != new:
         return False
     if isinstance(old, MergedRecord) and isinstance(new, MergedRecord):

@@ -1,7 +1,7 @@
 """A topology as JSON, in the shape of report.schema.json.
 
-Keeps true: the same objects give the same bytes. Fields may be added; none is removed or changes
-its meaning.
+Invariant: the same objects give the same bytes. Fields may be added; none is removed or changes its
+meaning.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Report(msgspec.Struct, frozen=True):
 def report(
     topology: Topology, kinds: Iterable[GroupKind] | None = None, paths: Iterable[Path] = ()
 ) -> Report:
-    """Return a report, with the effective policies of some kinds (None: all) and with paths."""
+    """Return a report, with the effective policies of `kinds` (None: all) and with `paths`."""
     chosen = sorted(topology.policy_kinds if kinds is None else kinds)
     found = [one for kind in chosen for one in topology.effective(kind)]
     return Report(

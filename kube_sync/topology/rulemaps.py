@@ -1,12 +1,12 @@
-"""The rules of a policy: the entries of its maps of named rules, and every field outside of these.
+"""The rules of a policy: entries of its maps of named rules, and every field outside of these.
 
-Keeps true: nothing that a policy says is dropped, and two different fields never have one name. An
-entry of the only map of a kind is called by its own name (`peruser`), one of several maps by map
-and entry (`rules.authentication#oidc`), a field outside of the maps by its path with a dot in front
-(`.when`). Of a kind without maps each field is a rule, by its own name.
+Invariant: nothing in a policy's spec is dropped, and two different fields never have one name. An
+entry of the only map of a kind has its own name (`peruser`), one of several maps that of map and
+entry (`rules.authentication#oidc`), a field outside of the maps its path with a dot in front
+(`.when`). Without maps each field of a kind is a rule, with its own name.
 
-Rules of one name in two policies are the same thing, as one counter of a limit, where users say so
-of a kind or of one policy, which comes before the kind; else where they are from the same policies.
+Rules of one name in two policies are the same rule, such as one counter of a limit, if users say so
+for a kind or for one policy, which takes precedence; else if they come from the same policies.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class RuleMaps:
         self._maps = {tuple(path.split(".")) for path in paths}
         self._around = {place[:depth] for place in self._maps for depth in range(1, len(place))}
         self._only = next(iter(self._maps)) if len(self._maps) == 1 else None
-        self.fields = frozenset(place[0] for place in self._maps)  # that hold them in a block
+        self.fields = frozenset(place[0] for place in self._maps)  # fields that contain maps
 
     def read(self, block: Body, path: str) -> dict[str, Any]:
-        """Return the rules of a block by name; `path` is where it lies. Raises Malformed."""
+        """Return the rules of a block by name; `path` is its path. Raises Malformed."""
         return dict(self._read(block, path, ())) if self._maps else dict(block)
 
     def spec(self, rules: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return rules as a block says them."""
+        """Return rules in the shape of a block."""
         if not self._maps:
             return rules
         found: dict[str, Any] = {}
@@ -89,7 +89,7 @@ def rule_maps(paths: tuple[str, ...]) -> RuleMaps:
 
 
 def _quoted(name: str) -> str:
-    """Return the name of a field as a part of a path, in quotes where it could be taken for two."""
+    """Return a field's name as a part of a path, in quotes if it would be ambiguous."""
     return json.dumps(name) if "." in name or name.startswith('"') else name
 
 
@@ -103,11 +103,11 @@ IDENTITY: Final = "kube-sync.io/rule-identity"  # annotation of kinds and polici
 
 
 class Identity(StrEnum):
-    """Within what rules of one name, and of policies of one kind, are the same."""
+    """The scope within which rules of one name and one kind of policies are the same rule."""
 
     POLICY = "policy"
     TARGET = "target"  # the object that is targeted, whichever section of it
-    NAMESPACE = "namespace"  # that the policy lies in
+    NAMESPACE = "namespace"  # of the policy
     NAME = "name"  # everywhere
 
 
@@ -115,7 +115,7 @@ IDENTITIES: Final = {str(identity): identity for identity in Identity}
 
 
 def identity_of(body: Body) -> tuple[Identity | None, str]:
-    """Return what a policy says of itself, and what is wrong with that. Raises Malformed."""
+    """Return the identity in a policy's annotation, and what is wrong with it. Raises Malformed."""
     said = text(body, "metadata", "annotations", IDENTITY)
     if not said or said.lower() in IDENTITIES:
         return IDENTITIES.get(said.lower()), ""
@@ -124,7 +124,7 @@ def identity_of(body: Body) -> tuple[Identity | None, str]:
 
 
 def scope(identity: Identity, policy: Node, targets: Iterable[Locator]) -> str:
-    """Return what the rules of a policy have in common with those that they are the same as."""
+    """Return the key that rules share if they are the same rule."""
     match identity:
         case Identity.NAME:
             return "by name"

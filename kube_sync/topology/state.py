@@ -1,7 +1,7 @@
 """The objects of a topology by locator, with their sections, and by kind and namespace.
 
-Keeps true: a node is there exactly while its object is. What cannot be read of an object leaves
-the object there, without the sections that come after, and a condition that says so.
+Invariant: a node exists exactly while its object does. An object with an invalid part is kept,
+without the sections that follow, and with a condition that reports it.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from kube_sync.topology.raw_json import UNREADABLE, Malformed, reason
 
 @dataclass(slots=True)
 class Difference:
-    """What a batch of changes came to."""
+    """The result of a batch of changes."""
 
     gone: set[Locator] = field(default_factory=set)
     come: dict[Locator, Node] = field(default_factory=dict)  # new ones and new versions
-    topics: set[Topic] = field(default_factory=set)  # what a link may have looked at
-    before: dict[Locator, Body | None] = field(default_factory=dict)  # objects, None: not there
+    topics: set[Topic] = field(default_factory=set)  # what a link may have read
+    before: dict[Locator, Body | None] = field(default_factory=dict)  # objects, None: did not exist
 
 
 class State:
-    """The nodes that are there."""
+    """The existing nodes."""
 
     def __init__(self, kinds: Mapping[GroupKind, Kind]) -> None:
         self.kinds = kinds
         self.nodes: dict[Locator, Node] = {}
-        self.said: dict[Locator, Sequence[Condition]] = {}  # by the object
+        self.said: dict[Locator, Sequence[Condition]] = {}  # by object
         self._sections: dict[Locator, tuple[Node, ...]] = {}
         self._collections: dict[GroupKind, dict[str, dict[Locator, Node]]] = {}
         self._indexed: dict[tuple[GroupKind, Hashable], dict[Locator, Node]] = {}
         self.view = View(self.nodes, self._sections, self._collections, self._indexed)
 
     def of(self, kind: GroupKind) -> list[Locator]:
-        """Return the nodes of a kind, in order."""
+        """Return the nodes of a kind, sorted."""
         spaces = self._collections.get(kind, {}).values()
         return sorted(locator for nodes in spaces for locator in nodes)
 
@@ -49,7 +49,7 @@ class State:
         return [locator for nodes in spaces for locator in nodes]
 
     def put(self, body: Body, difference: Difference) -> None:
-        """Take in an object, unless it is of no known kind. Raises Terminal: it has no name."""
+        """Add an object, unless its kind is unknown. Raises Terminal: it has no name."""
         kind = self.kinds.get(_kind_of(body))
         if kind is None:
             return
@@ -70,7 +70,7 @@ class State:
             difference.topics.add((kind.id, key))
 
     def drop(self, locator: Locator, difference: Difference) -> None:
-        """Let go of an object, if it is there."""
+        """Remove an object, if it exists."""
         if locator not in self._sections:
             difference.before.setdefault(locator, None)
             return
@@ -86,7 +86,7 @@ class State:
             difference.topics.update(_topics(old))
 
     def restore(self, difference: Difference) -> None:
-        """Make the objects what they were before a difference."""
+        """Restore the objects as they were before a difference."""
         for locator, body in list(difference.before.items()):
             if body is None:
                 self.drop(locator, difference)
@@ -104,7 +104,7 @@ class State:
     def _uncollect(self, node: Node) -> None:
         spaces = self._collections[node.kind]
         del spaces[node.namespace][node.locator]
-        if not spaces[node.namespace]:  # namespaces come and go
+        if not spaces[node.namespace]:  # drop empty ones: namespaces come and go
             del spaces[node.namespace]
 
 

@@ -1,14 +1,14 @@
-"""Lists of a status that several controllers share: conditions, `ancestors` and `parents`.
+"""Merges our entries into status lists shared with others: conditions, `ancestors`, `parents`.
 
-Keeps true what the Gateway API asks of whoever writes conditions (PolicyAncestorStatus.conditions):
-those of others stay, in their places; of one type there is one; one that was observed of a newer
-generation than is known here is left as it is. The time of the last transition is kept as long as
-the status is (meta/v1 Condition), so what is right already comes out as it went in.
+Invariant, as the Gateway API requires of writers (PolicyAncestorStatus.conditions): conditions of
+others stay, in their places; a type occurs once; a condition with a newer observedGeneration than
+known here is kept. lastTransitionTime is kept while the status is the same (meta/v1 Condition), so
+the result equals the input if nothing differs.
 
-A list of entries is a map by what an entry refers to and who says it (PolicyStatus, RouteStatus
-of the Gateway API), though the API server takes it as one value: entries of others stay as they
-are, in their places, also those that nobody can read. There are never more than fit; which of ours
-are left out depends on names alone, and those that are not say so.
+A list of entries is a map by reference and controller name (PolicyStatus, RouteStatus of the
+Gateway API), though it is atomic for the API server: entries of others are kept, in their places,
+even invalid ones. The limit is never exceeded; which of ours are left out depends on names alone,
+and the others report it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from kube_sync.topology.gateway import GATEWAY
 from kube_sync.topology.raw_json import items, number
 
 _TRUNCATED: Final = "kube-sync.io/Truncated"
-_NAMED = 10  # of those that are left out
+_NAMED = 10  # in a message
 _CONDITIONS = 8  # of an entry: maxItems
 _Key = bytes
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """The object that conditions are of, who says them, and when."""
+    """The object that conditions are of, our controller name, and the time."""
 
     generation: int | None  # None: the object has none
     now: str  # as in RFC 3339
@@ -41,9 +41,9 @@ class About:
 def merged(
     found: Iterable[Json], wanted: Iterable[Condition], about: About, ours: Callable[[object], bool]
 ) -> list[Json]:
-    """Return the conditions that are to be there; `ours` tells by the type which are ours to say.
+    """Return the conditions with ours merged; `ours` returns by the type whether we own one.
 
-    Raises Malformed where a generation is none.
+    Raises Malformed for an invalid generation.
     """
     left = {one.type: one for one in wanted if ours(one.type)}
     result: list[Json] = []
@@ -63,14 +63,14 @@ def merged(
 
 
 def newer(found: Json, about: About) -> bool:
-    """Tell whether a condition is of a newer generation than is known here. Raises Malformed."""
+    """Return whether a condition observed a newer generation than known here. Raises Malformed."""
     observed = number(found, OBSERVED_GENERATION)
     return observed is not None and about.generation is not None and observed > about.generation
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One such list: where it is, how an entry refers to something, and how many there may be."""
+    """One such list: its field, the field of references in it, and its maxItems."""
 
     field: str
     reference: str
@@ -82,14 +82,14 @@ PARENTS = Listed("parents", "parentRef", 32)
 
 
 class Entry(NamedTuple):
-    """What is to be said with respect to one ancestor or parent."""
+    """Our conditions for one ancestor or parent."""
 
     reference: Json
     conditions: tuple[Condition, ...]
 
 
 class Merged(NamedTuple):
-    """The list as it is to be, and how many of ours do not fit."""
+    """The merged list, and how many of our entries do not fit."""
 
     entries: list[Any]
     left_out: int
@@ -102,9 +102,9 @@ def merge(
     about: About,
     ours: Callable[[object], bool],
 ) -> Merged:
-    """Put our entries among those of others. Raises Malformed for one of ours that is none.
+    """Merge our entries with those of others. Raises Malformed for an invalid one of ours.
 
-    `ours` tells by the type which conditions of our entries are to be said anew.
+    `ours` returns by the type which conditions of our entries are rewritten.
     """
     left = {_key(entry.reference): entry for entry in wanted}
     others = sum(1 for old in found if not _yields(listed, old, left, about))
@@ -121,7 +121,7 @@ def merge(
 
 
 def joined(entries: Iterable[Entry]) -> list[Entry]:
-    """Return one entry for each reference, with all that is to be said of it."""
+    """Return one entry for each reference, with all its conditions."""
     found: dict[_Key, Entry] = {}
     for entry in entries:
         key = _key(entry.reference)
@@ -132,14 +132,14 @@ def joined(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def named(reference: Json) -> str:
-    """Return what a reference refers to, for people."""
+    """Return the object of a reference, for people."""
     parts = [str(reference[name]) for name in ("namespace", "name") if reference.get(name)]
     section = reference.get("sectionName")
     return "/".join(parts) + (f"#{section}" if section else "")
 
 
 def _yields(listed: Listed, old: Any, wanted: Mapping[_Key, Entry], about: About) -> bool:  # noqa: ANN401 - whatever is in the list
-    """Tell whether an entry is ours to change: one of a newer generation is only if it stays."""
+    """Return whether we may change an entry: one of a newer generation only if it stays."""
     if not isinstance(old, Mapping) or old.get("controllerName") != about.controller:
         return False
     if _key(old.get(listed.reference)) in wanted:
@@ -163,7 +163,7 @@ def _entry(
 
 
 def _said(fitting: Mapping[_Key, Entry], entries: Sequence[Entry]) -> dict[_Key, Entry]:
-    """Let the entries that fit tell of those that do not."""
+    """Add a condition about the entries left out to those that fit."""
     missing = entries[len(fitting) :]
     if not missing:
         return dict(fitting)
@@ -180,7 +180,7 @@ def _said(fitting: Mapping[_Key, Entry], entries: Sequence[Entry]) -> dict[_Key,
 
 
 def _key(reference: object) -> _Key:
-    """Return a reference as a key, with what the API server puts where nothing is said."""
+    """Return a reference as a key, with the API server's defaults."""
     if isinstance(reference, Mapping):
         reference = {"group": GATEWAY.group, "kind": GATEWAY.kind} | dict(reference)
     return msgspec.json.encode(reference, order="deterministic")

@@ -1,7 +1,7 @@
-"""Policies that were brought from a hub, as the annotations of their copies tell.
+"""Copies of a hub's policies, by their annotations.
 
-Keeps true: what the annotations say can only lower a policy: a synced one gives way to every
-policy of its kind that was made here for the same target, however old it claims to be.
+Invariant: the annotations can only lower the precedence of a policy: a copy gives way to every
+local policy of its kind for the same target, however old it claims to be.
 """
 
 from __future__ import annotations
@@ -13,39 +13,39 @@ from typing import NamedTuple
 from kube_sync.topology.nodes import Body
 from kube_sync.topology.raw_json import mapping, text, text_if_any
 
-SYNCED = "kuadrant.io/policy-synced"  # whatever its value: it is a copy of a policy on the hub
+SYNCED = "kuadrant.io/policy-synced"  # with any value: it is a copy of a policy on the hub
 ORIGIN = "kuadrant.io/origin-creation"  # when that policy was created
-POLICY = "kube-sync.io/policy"  # which one, as `group/version/resource:namespace/name`
+POLICY = "kube-sync.io/policy"  # that policy, as `group/version/resource:namespace/name`
 _NAME = re.compile(r"[^:]*:(?P<name>(?:[a-z0-9.-]*/)?[a-z0-9.-]+)")
-# RFC 3339, section 5.6: more than `fromisoformat` takes would mean one thing here, another there.
+# RFC 3339, section 5.6: what else `fromisoformat` accepts, other readers may read otherwise.
 _RFC3339 = re.compile(
     r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", flags=re.ASCII
 )
 
 
 def hub_policy(body: Body) -> str:
-    """Return the `namespace/name` of the hub's policy that a copy is of, "" if it does not say."""
+    """Return the `namespace/name` of the hub's policy that a copy is of, "" if unknown."""
     match = _NAME.fullmatch(text_if_any(body, "metadata", "annotations", POLICY))
     return "" if match is None else match["name"].removeprefix("/")
 
 
 class Origin(NamedTuple):
-    """Where a policy is from; `created` is None where that does not say since when it is."""
+    """Whether a policy is a copy, and the creation time of the original, None if unknown."""
 
     synced: bool = False
     created: datetime | None = None
-    remark: str = ""  # what cannot be read, and what counts instead
+    remark: str = ""  # what is invalid, and what is used instead
 
 
 def is_synced(body: Body) -> bool:
-    """Tell whether a policy is a copy: the annotation is there (RFC 0007). Raises Malformed."""
+    """Return whether a policy is a copy: it has the annotation (RFC 0007). Raises Malformed."""
     notes = mapping(body, "metadata", "annotations")
     text(notes, SYNCED)
     return SYNCED in notes
 
 
 def origin_of(body: Body) -> Origin:
-    """Read where a policy is from. Raises Malformed."""
+    """Parse the origin of a policy. Raises Malformed."""
     if not is_synced(body):
         return Origin()
     said = mapping(body, "metadata", "annotations").get(ORIGIN)

@@ -1,4 +1,4 @@
-"""A topology as text for people: what there is, what is wrong, and what applies where."""
+"""A topology as text tables: nodes, paths, conditions, effective policies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Row = tuple[str, ...]
 
 
 def table(topology: Topology, paths: Sequence[Path] = ()) -> str:
-    """Return the nodes and what they are below, the paths if any, and what there is to say."""
+    """Return the nodes with their parents, the paths if any, and conditions."""
     rows: list[_Row] = [("KIND", "NAME", "ROLE", "BELOW")]
     for node in topology.nodes():
         graph = topology.all
@@ -64,10 +64,10 @@ def _said(topology: Topology) -> list[str]:
 
 
 def _matters(condition: Condition) -> bool:
-    """Tell whether a condition says more than that all is as it should be."""
+    """Return whether a condition reports more than the usual success."""
     usual = {ACCEPTED: "Accepted"} | {name: effect.whole for name, effect in EFFECTS.items()}
     as_usual = condition.status == "True" and condition.reason == usual.get(condition.type)
-    # What there is more to say comes after a colon or semicolon, whatever the reason.
+    # Additional remarks follow a colon or semicolon in the message, whatever the reason.
     return not as_usual or any(mark in condition.message for mark in (";", ": "))
 
 

@@ -1,10 +1,10 @@
-"""What a policy's references come to: targets that are there, that are missing, or not permitted.
+"""Resolves a policy's target references: to existing targets, missing ones, and forbidden ones.
 
-Keeps true: a reference into another namespace counts only where its kind of policy says so, or a
-ReferenceGrant there does (Gateway API, ReferenceGrant: the referent's owner agrees). What lies in
-no namespace, as a GatewayClass, is above all of them: whoever may write in one has no say there,
-unless the kind of policies says so; a namespace is targeted from inside. A policy that lies in no
-namespace is of somebody who may target all of them.
+Invariant: a reference into another namespace is allowed only if the kind of policies allows it, or
+a ReferenceGrant there does (Gateway API, ReferenceGrant: the referent's owner agrees). A
+cluster-scoped object, such as a GatewayClass, is no target for policies of a namespace, unless the
+kind of policies allows it; a Namespace is, for policies inside it. Cluster-scoped policies may
+target anything.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from kube_sync.topology.policies import Policy, PolicyKind, TargetRef
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """The targets of a policy, each once."""
+    """The targets of a policy, without duplicates."""
 
     targets: tuple[Locator, ...] = ()
     missing: tuple[Locator, ...] = ()
-    refused: tuple[Locator, ...] = ()  # in a namespace that does not grant it
-    above: tuple[Locator, ...] = ()  # in no namespace, so above the policy's own
+    refused: tuple[Locator, ...] = ()  # in a namespace without a grant
+    above: tuple[Locator, ...] = ()  # cluster-scoped, of a namespaced policy
 
 
 def aim(kind: PolicyKind, policy: Policy, kinds: Mapping[GroupKind, Kind], view: View) -> Aim:
-    """Look up what a policy refers to."""
+    """Resolve the references of a policy."""
     found: dict[str, dict[Locator, None]] = {one.name: {} for one in fields(Aim)}
     for ref in policy.refs:
         where = ref.among(kinds, policy.node.namespace)

@@ -1,8 +1,8 @@
-"""The topology: a graph of what policies attach to, kept in step with the objects it is made of.
+"""The topology: the graph of what policies attach to, updated incrementally from objects.
 
-Keeps true: it depends on the objects that are there and on nothing else, neither their order nor
-what was there before; so an update gives what building anew would give, at the cost of what the
-update touches. An update that would close a loop where none is allowed changes nothing.
+Invariant: it depends on the present objects alone, neither on their order nor on earlier ones; so
+an update gives the same as a rebuild, at the cost of what the update touches. An update that would
+close a loop where none is allowed changes nothing.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from kube_sync.topology.state import Difference, State
 from kube_sync.topology.targets import Aim, aim
 
 _NAMESPACES = Kind(NAMESPACE, namespaced=False)
-_SPACES = f"{NAMESPACE.kind.lower()}:"  # how the locators of namespaces begin
+_SPACES = f"{NAMESPACE.kind.lower()}:"  # the prefix of the locators of namespaces
 
 
 class Topology:
-    """Nodes, edges and effective policies of the objects that it was told of."""
+    """Nodes, edges and effective policies of a set of objects."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Topology:
         allow_loops: bool = False,
         roots: Collection[GroupKind] = (),
     ) -> None:
-        """Make one without objects; paths of all policies may begin at kinds of `roots`, too."""
+        """Create an empty one; paths of all policies may begin at kinds of `roots`, too."""
         self.policy_kinds = {kind.id: kind for kind in policies}
         own = {id_: kind.node_kind for id_, kind in self.policy_kinds.items()}
         self._state = State({kind.id: kind for kind in (_NAMESPACES, *kinds)} | own)
@@ -59,7 +59,7 @@ class Topology:
             for id_, kind in self.policy_kinds.items()
         }
         self._standings = {id_: PolicyStatuses(found) for id_, found in self._effective.items()}
-        self._told = False  # whether the standings are those of now
+        self._told = False  # whether the statuses are up to date
 
     @classmethod
     def of(
@@ -80,9 +80,9 @@ class Topology:
     def update(
         self, objects: Iterable[Body] = (), deleted: Iterable[Locator] = ()
     ) -> frozenset[Locator]:
-        """Take in objects, new and changed, and let go of others; what is of no kind is left out.
+        """Add or replace objects, and remove deleted ones; unknown kinds are ignored.
 
-        Objects are kept as they are, so nobody may change them afterwards. Returns the nodes whose
+        Objects are kept by reference, so the caller must not change them. Returns the nodes whose
         effective policies may differ. Raises Terminal: a loop, or an object without a name; then
         nothing has changed.
         """
@@ -112,7 +112,7 @@ class Topology:
         return self._state.kinds
 
     def nodes(self) -> Iterator[Node]:
-        """Yield every node, in the order of their locators."""
+        """Yield every node, sorted by locator."""
         for locator in sorted(self._state.nodes):
             yield self._state.nodes[locator]
 
@@ -121,15 +121,15 @@ class Topology:
         return self._ways.to(locator)
 
     def effective(self, kind: GroupKind) -> Iterator[EffectivePolicy]:
-        """Yield what a kind of policies comes to on each path to where it takes effect."""
+        """Yield the effective policies of a kind on each path to where it takes effect."""
         policies = self._effective[kind]
         for end in self._ends(policies.kind):
             yield from policies.at(end)
 
     def effective_at(self, kind: GroupKind, end: Locator) -> tuple[EffectivePolicy, ...] | None:
-        """Return what a kind of policies comes to on each path to a node.
+        """Return the effective policies of a kind on each path to a node.
 
-        None where the kind does not take effect at it. What has not changed is the same object.
+        None if the kind does not take effect at it. What has not changed is the same object.
         """
         policies = self._effective[kind]
         level = policies.kind.level
@@ -137,17 +137,17 @@ class Topology:
         return policies.at(end) if takes else None
 
     def policy(self, locator: Locator) -> tuple[Policy, Aim]:
-        """Return a policy as it was read, and what it targets."""
+        """Return a parsed policy, and its targets."""
         return self._read[locator]
 
     def in_force_at(self, locator: Locator) -> frozenset[Locator]:
-        """Return the targets of a policy at which no other keeps it out."""
+        """Return the targets of a policy at which no other one replaces it."""
         policy, found = self._read[locator]
         effective = self._effective[policy.node.kind]
         return frozenset(t for t in found.targets if policy in effective.attached(t))
 
     def conditions(self) -> list[Condition]:
-        """Return what there is to say of policies, and of objects with something wrong."""
+        """Return the conditions of policies, and of invalid objects."""
         found = [c for said in self._state.said.values() for c in said]
         found += [c for said in self._linker.said.values() for c in said]
         for standing in self._looked():
@@ -159,7 +159,7 @@ class Topology:
     ) -> tuple[Condition, ...]:
         """Return the conditions of a policy as if it had these targets and paths alone.
 
-        `combined` is what it is part of there.
+        `combined` are the combinations with it there.
         """
         self._looked()
         return self._standings[self[policy].kind].of(policy, targets, combined)
@@ -183,7 +183,7 @@ class Topology:
         return sorted(locator for level in kind.level for locator in self._state.of(level))
 
     def _follow(self, difference: Difference) -> tuple[frozenset[Locator], Rewired]:
-        """Bring the edges and all that is kept in step with the nodes."""
+        """Update the edges and everything derived from the nodes."""
         self._told = False
         rewired = Rewired()
         for locator in difference.gone:
@@ -203,7 +203,7 @@ class Topology:
         return self._forget(touched, targets), rewired
 
     def _ask(self, asked: Iterable[Locator], rewired: Rewired) -> set[Locator]:
-        """Ask nodes for their edges; returns the targets of policies that may have changed."""
+        """Recompute the edges of nodes; return the targets of policies that may have changed."""
         targets: set[Locator] = set()
         for locator in asked:
             node = self._state.nodes[locator]
@@ -216,12 +216,12 @@ class Topology:
         return targets
 
     def _aim(self, node: Node, targets: set[Locator]) -> tuple[Locator, ...]:
-        """Read a policy and look up its targets, which count as changed where it says other."""
+        """Parse a policy and resolve its targets; add them to `targets` if it has changed."""
         kind = self.policy_kinds[node.kind]
         policy = policy_of(kind, node, self._state.kinds)
         before = self._read.get(node.locator)
         if before is not None and before[0].says_the_same(policy):
-            policy = before[0]  # the very one: what was put together of it still holds
+            policy = before[0]  # keep the same object: results cached for it stay valid
         found = aim(kind, policy, self._state.kinds, self._state.view)
         self._read[node.locator] = policy, found
         if before is None or before[0] is not policy:
@@ -229,7 +229,7 @@ class Topology:
         return found.targets
 
     def _rewire(self, rewired: Rewired) -> set[Locator]:
-        """Change the edges; returns the nodes that they point to."""
+        """Apply the changes of edges; return the nodes that they point to."""
         for edge in rewired.gone:
             if not self._linker.says(edge):
                 for graph in (self.all, *self._of_role.values()):
@@ -242,7 +242,7 @@ class Topology:
         return {child for _, child in rewired.gone | rewired.come}
 
     def _forget(self, touched: set[Locator], targets: set[Locator]) -> frozenset[Locator]:
-        """Attach policies anew to their targets, and drop what no longer holds."""
+        """Attach policies again to their targets, and invalidate what has changed."""
         changed = touched | targets
         for target in changed:
             self._attach(target)

@@ -1,3 +1,3 @@
-"""MetadataPolicy around its Rego: what would happen to an object, before it does."""
+"""MetadataPolicy around its Rego: the `check` command, which shows its effect on objects."""
 
 from __future__ import annotations

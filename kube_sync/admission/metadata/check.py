@@ -1,9 +1,8 @@
-"""`kube-sync metadata check`, from what is asked for to what is printed.
+"""The command `kube-sync metadata check`: from its request to its output.
 
-Keeps true: nothing is written but the answer, to whoever prints it; the Rego that judges is the
-one of decisions. It is wired here and not in `app`, since it has nothing of what runs there, and
-must not need it to start. The namespaces and kinds that registrations leave out
-(`admission.exemptions`) are not judged, as far as an object shows it.
+Invariant: it writes nothing, and evaluates the same Rego as the webhook. It is wired here and not
+in `processes`, which must not need it to start. The namespaces and kinds that the registrations
+exclude (`admission.exemptions`) are not evaluated, as far as an object shows it.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class _Result(msgspec.Struct):
 
 
 async def run(request: Request, settings: Settings) -> Answer:
-    """Judge the objects and return what to print, and with which status to exit.
+    """Evaluate the objects and return the output and the exit status.
 
     Raises SyncError.
     """
@@ -151,7 +150,7 @@ _GROUPS: Final = frozenset({"authentication.k8s.io", "authorization.k8s.io"})
 
 
 def not_asked(found: Candidate, settings: Settings) -> str | None:
-    """Return why the webhook is not asked about an object, None where it is."""
+    """Return why the webhook is not called for an object, None if it is."""
     kind = found.request["kind"]
     group, name = kind["group"], kind["kind"]
     if (group, name) in _KINDS or group in _GROUPS:

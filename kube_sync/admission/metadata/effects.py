@@ -1,7 +1,6 @@
-"""What a decision does to the labels and annotations of one object, and who does it.
+"""The changes of an object's labels and annotations by a decision, with the rule behind each.
 
-Keeps true: what is shown as changed is what the decision's patch changes; the rules only tell who
-asked for it.
+Invariant: the changes are those of the decision's patch; the rules only explain them.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Json = Mapping[str, Any]
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What `data.kube_sync.metadata.pipeline` says."""
+    """The document `data.kube_sync.metadata.pipeline`."""
 
     allowed: bool
     reasons: tuple[str, ...]
@@ -29,7 +28,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """A rule that matches, by the name of its policy and its place in it."""
+    """A matching rule: the name of its policy, its index in it, and the rule."""
 
     policy: str
     index: int
@@ -37,17 +36,17 @@ class Rule(msgspec.Struct, frozen=True):
 
     @property
     def rejects(self) -> bool:
-        """Tell whether objects that match are rejected."""
+        """Return whether objects that match are rejected."""
         return self.rule.get("policyAction", {}).get("reject") is True
 
     def __str__(self) -> str:
-        """Its name, as the reasons of decisions give it."""
+        """Return its name, as in the reasons of decisions."""
         return f'metadata policy "{self.policy}", rule {self.index}'
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value that somebody gives to a key, the last one of several being the one that counts."""
+    """A value that a rule sets for a key; of several the last one wins."""
 
     value: str
     by: str
@@ -55,7 +54,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A label or an annotation that is not what it was."""
+    """A label or an annotation that changes."""
 
     what: str  # label or annotation
     key: str
@@ -66,7 +65,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """A key to which rules give different values, in the order in which they come."""
+    """A key for which rules set different values, in the order of the rules."""
 
     what: str
     key: str
@@ -74,8 +73,8 @@ class Disagreement:
 
 
 def in_force(rules: Sequence[Rule], decision: Decision) -> list[Rule]:
-    """Return the matching rules that had a say: where one rejects, those that do."""
-    # Of what no policy judges none is named.
+    """Return the matching rules in force: if some reject, those."""
+    # If no policy applies to an object, none is in `decision.policies`.
     heard = [rule for rule in rules if rule.policy in decision.policies]
     return heard if decision.allowed else [rule for rule in heard if rule.rejects]
 
@@ -83,7 +82,7 @@ def in_force(rules: Sequence[Rule], decision: Decision) -> list[Rule]:
 def changes(
     before: Json, after: Json, rules: Sequence[Rule], qos: Mapping[str, str]
 ) -> list[Change]:
-    """Return what is different of an object's metadata, sorted."""
+    """Return the changes of an object's metadata, sorted."""
     asked = _settings(rules, qos)
     return [
         Change(field[:-1], key, _map(before, field).get(key), value, _last(asked, (field, key)))
@@ -94,7 +93,7 @@ def changes(
 
 
 def disagreements(rules: Sequence[Rule], qos: Mapping[str, str]) -> list[Disagreement]:
-    """Return the keys on which these do not agree, sorted."""
+    """Return the keys for which rules set different values, sorted."""
     return [
         Disagreement(field[:-1], key, tuple(settings))
         for (field, key), settings in sorted(_settings(rules, qos).items())
@@ -106,7 +105,7 @@ def _settings(
     rules: Sequence[Rule], qos: Mapping[str, str]
 ) -> dict[tuple[str, str], list[Setting]]:
     found: dict[tuple[str, str], list[Setting]] = {}
-    for key, value in qos.items():  # which comes before any policy
+    for key, value in qos.items():  # applied before any policy
         found[_FIELDS[0][0], key] = [Setting(value, QOS)]
     for rule in rules:
         for field, key, value in _updates(rule):

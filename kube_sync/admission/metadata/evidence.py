@@ -1,6 +1,6 @@
-"""The MetadataPolicies that objects are judged by, as OPA would have them.
+"""Reads the MetadataPolicies from files or a cluster, in the shape of OPA's data.
 
-Keeps true: of a cluster it only reads, and only in the namespaces that are asked for.
+Invariant: it only reads a cluster, and only the given namespaces.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EXPECTED: Final = Expected(METADATA, {METADATA.kind: METADATA.gvr}, _is_spec)
 def of_files(
     paths: Sequence[str], namespace: str | None, *, ignore_others: bool = False
 ) -> Policies:
-    """Return the policies in these files; `namespace` is of those that name none.
+    """Return the policies in these files; `namespace` is the default namespace.
 
     Raises Misconfigured.
     """
@@ -38,14 +38,14 @@ def of_files(
     for document in read_policies(paths, EXPECTED, ignore_others=ignore_others):
         own = document.metadata.get("namespace")
         where = document.namespace(None if own else namespace)
-        # As it would be stored: what is found about one is by the others of its namespace.
+        # As stored: findings about a policy depend on the others of its namespace.
         metadata = {**document.metadata, "namespace": where}
         found.setdefault(where, {})[document.name()] = {**document.object, "metadata": metadata}
     return found
 
 
 async def of_cluster(client: KubeClient, namespaces: Iterable[str]) -> Policies:
-    """Return those of these namespaces of a cluster. Raises SyncError."""
+    """Return the policies of these namespaces of a cluster. Raises SyncError."""
     found: Policies = {}
     for namespace in namespaces:
         for key, policy in await listed(client, METADATA.gvr, namespace):

@@ -1,7 +1,7 @@
-"""The objects to judge, and the requests in which they would be created or updated.
+"""Builds the admission requests in which the given objects would be created or updated.
 
-Keeps true: an object is passed on as it is written, but for its namespace and the labels that the
-API server gives to a Job; its shape is for the Rego to judge.
+Invariant: an object is passed on as written, except for its namespace and the labels that the API
+server sets on a Job; the Rego validates its shape.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kube_sync.policykinds.templates import check_version
 
 Kind = tuple[str, str]  # API group and kind
 
-# `kubectl api-resources --namespaced=false` of Kubernetes 1.36, and what is gone from it lately.
+# `kubectl api-resources --namespaced=false` of Kubernetes 1.36, and kinds removed lately.
 _OF_THE_CLUSTER: Final[frozenset[Kind]] = frozenset(
     {
         ("", "ComponentStatus"),
@@ -65,7 +65,7 @@ _OF_THE_CLUSTER: Final[frozenset[Kind]] = frozenset(
 
 
 def of_the_cluster(documents: Iterable[Document]) -> frozenset[Kind]:
-    """Return Kubernetes' own, and what CustomResourceDefinitions among these say."""
+    """Return cluster-scoped kinds: Kubernetes' own, and those of CustomResourceDefinitions."""
     return _OF_THE_CLUSTER | {
         (str(spec.get("group")), str(names.get("kind")))
         for document in documents
@@ -82,24 +82,24 @@ _Id = tuple[str, str, str, str]  # API group, kind, namespace and name
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One object to judge; `kind` and `name` are of the workload where `product` is given."""
+    """One object to evaluate; `kind` and `name` are the workload's if `product` is set."""
 
     kind: str
     name: str
-    namespace: str  # "" for what lies in none
+    namespace: str  # "" if cluster-scoped
     request: Json  # of an AdmissionReview
     product: str = ""  # what controllers would create for it: "pods", "Jobs"
 
     @property
     def operation(self) -> str:
-        """What is done with it."""
+        """The operation of the request."""
         return str(self.request["operation"])
 
 
 def candidates(
     documents: Sequence[Document], old: Sequence[Document], request: Request
 ) -> list[Candidate]:
-    """Return all objects, and after each what controllers would create for it.
+    """Return all objects, each followed by what controllers would create for it.
 
     Raises Misconfigured.
     """
@@ -113,7 +113,7 @@ def candidates(
 
 
 def namespaces(found: Iterable[Candidate]) -> list[str]:
-    """Return where these objects would be."""
+    """Return the namespaces of these objects."""
     return sorted({one.namespace for one in found if one.namespace})
 
 
@@ -128,7 +128,7 @@ def _candidates(
     yield Candidate(document.kind, name, namespace, asked)
     for made in products(document):
         kind = {"group": made.group, "version": "v1", "kind": made.kind}
-        # However it comes to be changed, these are created anew.
+        # These are created anew, also when the workload is updated.
         asked = _review(kind, "", namespace, "CREATE", _in(made.whole, namespace), None)
         yield Candidate(document.kind, name, namespace, asked, made.plural)
 
@@ -151,7 +151,7 @@ def _placed(document: Document, outside: frozenset[Kind], request: Request) -> t
 def _in(whole: Json, namespace: str) -> Json:
     metadata = whole.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
-        return whole  # as it is, so that it is judged as it is
+        return whole  # unchanged, for the Rego to reject
     return {**whole, "metadata": {**(metadata or {}), "namespace": namespace}}
 
 

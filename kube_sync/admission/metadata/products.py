@@ -1,8 +1,8 @@
 """The objects that controllers create for a workload in its namespace, as policies see them.
 
-Keeps true: their labels and annotations are those that the author of the workload writes
-(Kubernetes 1.36). What controllers add of their own (`pod-template-hash`, revisions, the names of
-Jobs) is not there, nor are ControllerRevisions, which have the labels of the template.
+Invariant: their labels and annotations are those that the author of the workload writes (Kubernetes
+1.36). What controllers add of their own (`pod-template-hash`, revisions, the names of Jobs) is left
+out, and so are ControllerRevisions, which have the labels of the template.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LABELLED: Final = frozenset({("batch", "Job"), ("", "ReplicationController")})
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """An object of this kind that a controller creates, and what many of them are called."""
+    """An object of this kind that a controller creates, and the plural for messages."""
 
     group: str
     kind: str
@@ -41,7 +41,7 @@ class Product:
 
 
 def products(document: Document) -> Iterator[Product]:
-    """Return one of each kind that a workload leads to, its pods last. Raises Misconfigured."""
+    """Return one object of each kind that a workload creates, pods last. Raises Misconfigured."""
     pod = pod_made_by(document)
     if pod is None:
         return
@@ -50,9 +50,9 @@ def products(document: Document) -> Iterator[Product]:
 
 
 def as_filled_in(group: str, kind: str, whole: Json) -> Json:
-    """Return an object with the labels that the API server gives to a workload without any.
+    """Return an object with the labels that the API server defaults for a workload without any.
 
-    Those of its template, to a Job or a ReplicationController (pkg/apis/batch/v1/defaults.go).
+    Those of its template, for a Job or a ReplicationController (pkg/apis/batch/v1/defaults.go).
     """
     metadata = _map(whole, "metadata")
     labels = _map(_map(_map(_map(whole, "spec"), "template"), "metadata"), "labels")

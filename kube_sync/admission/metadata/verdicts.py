@@ -1,6 +1,6 @@
-"""What became of each object, for people and for programs.
+"""Formats the verdicts of `metadata check` as text and as JSON.
 
-Keeps true: text is of one voice with the reasons of the decision, which it repeats as they are.
+The text repeats the reasons of the decision unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _UNUSED = "rules that apply to nothing, and why:"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """An object, what was decided, by which rules, and what that changes."""
+    """An object, its decision, the rules behind it, and the changes."""
 
     object: Candidate
     decision: Decision
@@ -33,7 +33,7 @@ class Verdict:
 
 
 def answer(verdicts: Sequence[Verdict], reports: Mapping[str, Report], *, as_json: bool) -> Answer:
-    """Return the verdicts with what is said of the policies themselves."""
+    """Return the output: the verdicts, and the reports on the policies."""
     allowed = all(verdict.decision.allowed for verdict in verdicts)
     status = 0 if allowed else 1
     if as_json:

@@ -1,3 +1,3 @@
-"""SchedulingPolicy around its Rego: the objects it begins with, its conditions, and `check`."""
+"""SchedulingPolicy around its Rego: its default objects, its conditions, and `check`."""
 
 from __future__ import annotations

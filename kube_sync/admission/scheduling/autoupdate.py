@@ -1,9 +1,9 @@
-"""What a default object lacks, after Kubernetes' own reconciliation of its default roles.
+"""Merges a default object into the stored one, as Kubernetes reconciles its default roles.
 
-As k8s.io/component-helpers does (auth/rbac/reconciliation): what is missing is added, what
-somebody added is kept, and an object that says `rbac.authorization.kubernetes.io/autoupdate:
-"false"` is left alone. A policy is treated in the same spirit: it comes to allow at least what it
-should, since pods may depend on that.
+As k8s.io/component-helpers does (auth/rbac/reconciliation): what is missing is added, what somebody
+added is kept, and an object with `rbac.authorization.kubernetes.io/autoupdate: "false"` is left
+alone. A policy is merged likewise: it then allows at least what the default allows, since pods may
+depend on that.
 
 Pure: objects in, objects out; nothing that is passed in is changed.
 """
@@ -26,13 +26,13 @@ Json = Mapping[str, Any]
 
 
 def is_protected(found: Json) -> bool:
-    """Tell whether somebody wants an object to be left alone."""
+    """Return whether an object is annotated to be left alone."""
     annotations: Json = found["metadata"].get("annotations") or {}
     return annotations.get(AUTOUPDATE) == "false"
 
 
 def is_bound_elsewhere(found: Json, wanted: Json) -> bool:
-    """Tell whether a binding is of another role: that cannot be changed, only made anew."""
+    """Return whether a binding has another role, which is immutable: recreate it."""
     return bool(found.get("roleRef") != wanted.get("roleRef"))
 
 
@@ -54,7 +54,7 @@ def brought_up(found: Json, wanted: Json) -> Json:
 
 
 def _metadata(found: Json, wanted: Json) -> Json:
-    """Add labels and annotations; a value that is there wins, as for Kubernetes' own."""
+    """Add labels and annotations; an existing value wins, as for Kubernetes' own."""
     new = dict(found)
     for name in ("labels", "annotations"):
         if merged := {**wanted.get(name, {}), **(found.get(name) or {})}:

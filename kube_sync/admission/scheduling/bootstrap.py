@@ -1,9 +1,9 @@
-"""Installs what every cluster with SchedulingPolicies begins with, at start and so at upgrade.
+"""Installs the default objects of a cluster with SchedulingPolicies, at start and upgrade.
 
-Order is all: pods are denied as soon as there is a policy. So the roles and their bindings are
-there first, OPA knows them before there is any policy, and the first policy is the one that
-everybody may use: kube-system, which uses the other, is not asked about. What stands in the way is
-said and tried again; nothing of it is undone.
+The order matters: pods are denied as soon as there is a policy. So the roles and their bindings are
+created first, OPA has them before there is any policy, and the first policy is the one that
+everybody may use: kube-system, which uses the other, is exempt. Failures are reported and retried;
+nothing is rolled back.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """One object that there should be."""
+    """One default object."""
 
     gvr: GroupVersionResource
     object: Json
@@ -48,18 +48,18 @@ class Default:
 
     @property
     def namespace(self) -> str | None:
-        """Its namespace, if it lies in one."""
+        """Its namespace, if it has one."""
         found: str | None = self.object["metadata"].get("namespace")
         return found
 
     @property
     def is_policy(self) -> bool:
-        """Tell a SchedulingPolicy from what is about the right to use one."""
+        """Whether it is a SchedulingPolicy, as opposed to a role or binding."""
         return bool(self.object["kind"] == KIND)
 
     @property
     def data_path(self) -> tuple[str, ...]:
-        """Where OPA has it, below the root of what is replicated."""
+        """Its path in OPA, below the root of what is replicated."""
         inside = (self.namespace,) if self.namespace else ()
         return (self.gvr.resource, *inside, self.name)
 
@@ -69,7 +69,7 @@ class Default:
 
 
 def defaults() -> tuple[Default, ...]:
-    """Return all objects, in the order in which they have to come."""
+    """Return all objects, in the order of installation."""
     text = (
         files("kube_sync.admission.scheduling")
         .joinpath("bootstrap.yaml")
@@ -80,7 +80,7 @@ def defaults() -> tuple[Default, ...]:
 
 
 class Bootstrap:
-    """Brings the default objects up once, however long it takes."""
+    """Installs the default objects once, however long it takes."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Bootstrap:
         wanted: Sequence[Default] | None = None,
         backoff: Backoff | None = None,
     ) -> None:
-        """`known` tells whether OPA has what is replicated to a path; `note` how it goes."""
+        """`known` returns whether OPA has what is replicated to a path; `note` gets the state."""
         self._client = client
         self._known = known
         self._note = note
@@ -99,7 +99,7 @@ class Bootstrap:
         self._backoff = backoff or Backoff(longest=_LONGEST)
 
     async def run(self) -> NoReturn:
-        """Install what is missing, then rest until cancelled."""
+        """Install what is missing, then sleep until cancelled."""
         said = ""
         while True:
             try:
@@ -144,7 +144,7 @@ class Bootstrap:
             log.info("bootstrap_updated", object=str(default))
 
     async def _rights_known(self) -> None:
-        """Make sure that OPA has what says who may use a policy. Raises Retriable."""
+        """Check that OPA has the roles and bindings for policies. Raises Retriable."""
         for right in self._wanted:
             if not right.is_policy and not await self._known(right.data_path):
                 msg = f"OPA does not have {right} yet"

@@ -1,8 +1,7 @@
-"""`kube-sync scheduling check`, from what is asked for to what is printed.
+"""The command `kube-sync scheduling check`: from its request to its output.
 
-Keeps true: nothing is written but the answer, to whoever prints it; the Rego that judges is the
-one of decisions. It is wired here and not in `app`, since it has nothing of what runs there, and
-must not need it to start.
+Invariant: it writes nothing, and evaluates the same Rego as the webhook. It is wired here and not
+in `processes`, which must not need it to start.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ _QUERY: Final = """{
 class _Found(msgspec.Struct):
     decision: Decision
     merged: list[dict[str, Any]]
-    after: list[dict[str, Any]] = []  # the object, where it is changed
+    after: list[dict[str, Any]] = []  # the object, if it is changed
 
 
 class _Result(msgspec.Struct):
@@ -70,7 +69,7 @@ class _Result(msgspec.Struct):
 
 
 async def run(request: Request, settings: Settings) -> Answer:
-    """Judge the pods and return what to print, and with which status to exit. Raises SyncError."""
+    """Evaluate the pods and return the output and the exit status. Raises SyncError."""
     scratch = ScratchOpa.of(settings)
     modules = builtin_modules(["scheduling"])
     documents = await asyncio.to_thread(read_files, request.files)
@@ -96,7 +95,7 @@ async def judged(
     data = {"kubernetes": evidence.data, "kube_sync": config}
     written = await _written(pods, partial(asking, data))
     stored = [_stored(pod, one) for pod, one in zip(pods, written, strict=True)]
-    # The controller's pods are judged by their DaemonSet too.
+    # A pod of the DaemonSet controller is checked against its DaemonSet too.
     data = {"kubernetes": {**evidence.data, "daemonsets": daemonsets(stored)}, "kube_sync": config}
     result = await asking(data, [_as_seen(pod, evidence, settings) for pod in stored])
     decided = zip(pods, written, result.decisions, strict=True)
@@ -123,14 +122,14 @@ async def _asked(
 async def _written(
     pods: Sequence[Candidate], asking: Callable[[Sequence[Any]], Awaitable[_Result]]
 ) -> list[_Found | None]:
-    """Return what is decided about the DaemonSet of each pod, None where it is not of one."""
+    """Return the decision on the DaemonSet of each pod, None if it has none."""
     requests = [pod.written for pod in pods if pod.written is not None]
     decisions = iter((await asking(requests)).decisions if requests else ())
     return [None if pod.written is None else next(decisions) for pod in pods]
 
 
 def _stored(pod: Candidate, written: _Found | None) -> Candidate:
-    """Return a pod of its DaemonSet as that is stored, with the defaults of its template."""
+    """Return a pod of its DaemonSet as stored, with the defaults of its template."""
     return of_daemonset(pod, written.after[0]) if written and written.after else pod
 
 

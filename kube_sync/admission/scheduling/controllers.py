@@ -1,13 +1,12 @@
-"""The pod that a controller creates from a template, by which user, and as webhooks see it.
+"""The pod that a controller creates from a template, its user, and the API server's defaults.
 
-Keeps true: pods are as the controllers of Kubernetes 1.36 create them, as far as scheduling is
-concerned. Only the DaemonSet controller changes it: it ties each pod to one node by a required node
-affinity in place of the template's, and adds tolerations (pkg/controller/daemon/util). The
-controller manager is taken to run with `--use-service-account-credentials`, as the controllers'
-roles need it. What the API server puts in before it asks a webhook is the default of
-`schedulerName`, and what the admission plugins DefaultTolerationSeconds and Priority do: a pod that
-says something of its own keeps it; what is not of the type that is expected stays as it is, to be
-refused by the Rego.
+Invariant: pods are as the controllers of Kubernetes 1.36 create them, as far as scheduling is
+concerned. Only the DaemonSet controller changes it: it binds each pod to one node by a required
+node affinity in place of the template's, and adds tolerations (pkg/controller/daemon/util). The
+controller manager is assumed to run with `--use-service-account-credentials`, as the controllers'
+roles need it. Before it calls a webhook the API server defaults `schedulerName`, and the admission
+plugins DefaultTolerationSeconds and Priority set their fields: a pod's own values are kept; values
+of an unexpected type are left for the Rego to reject.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from kube_sync.kube.manifests import Document
 _NODE: Final = "any-node"  # each pod of a DaemonSet has its own
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
-# By API group and kind of the workload: whose pods it makes by way of another object, too.
+# By API group and kind of the workload: the controller that creates its pods, even if indirectly.
 _CONTROLLERS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
     {
         ("apps", "Deployment"): "replicaset-controller",
@@ -40,7 +39,7 @@ Json = dict[str, Any]
 
 
 def user_of(document: Document) -> Json | None:
-    """Return the `userInfo` of the controller that creates its pods, None where none does."""
+    """Return the `userInfo` of the controller that creates its pods, or None."""
     name = _CONTROLLERS.get((document.api_group, document.kind))
     if name is None:
         return None
@@ -52,7 +51,7 @@ def user_of(document: Document) -> Json | None:
 
 
 def is_daemonset(document: Document) -> bool:
-    """Tell whether the pods are of a DaemonSet."""
+    """Return whether the object is a DaemonSet."""
     return (document.api_group, document.kind) == ("apps", "DaemonSet")
 
 
@@ -73,7 +72,7 @@ def on_a_node(pod: Json, daemonset: str) -> Json:
 def _tied(affinity: Any) -> Any:  # noqa: ANN401 - any JSON
     """Return an affinity whose node affinity requires one node, and nothing else of nodes."""
     if affinity is not None and not isinstance(affinity, dict):
-        return affinity  # which is refused as it is
+        return affinity  # unchanged, for the Rego to reject
     nodes = (affinity or {}).get("nodeAffinity")
     if nodes is not None and not isinstance(nodes, dict):
         return affinity
@@ -108,7 +107,7 @@ def _toleration(name: str, effect: str) -> Json:
 
 
 def _is_same(one: object, added: Json) -> bool:
-    """Tell whether two are for the same taints, for however long (`MatchToleration`)."""
+    """Return whether two are for the same taints, whatever their seconds (`MatchToleration`)."""
     if not isinstance(one, dict):
         return False
     operator = one.get("operator") or "Equal"
@@ -125,10 +124,10 @@ _TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachabl
 
 
 def filled_in(pod: Json, seconds: int, priority_class: str) -> Json:
-    """Return a pod as webhooks see it.
+    """Return a pod as webhooks get it.
 
-    `seconds` is how long it tolerates a node that is not ready; `priority_class` is the global
-    default, empty where there is none.
+    `seconds`: how long it tolerates a node that is not ready; `priority_class`: the global default,
+    empty if there is none.
     """
     spec = pod.get("spec")
     if not isinstance(spec, dict):
@@ -143,12 +142,12 @@ def filled_in(pod: Json, seconds: int, priority_class: str) -> Json:
 
 
 def scheduler_of(spec: Json) -> Any:  # noqa: ANN401 - any JSON, which is refused as it is
-    """Return the scheduler that a pod's spec names, or the one that it gets without."""
+    """Return the scheduler that a pod's spec names, or the default."""
     return spec.get("schedulerName") or _SCHEDULER
 
 
 def global_default(priority_classes: Mapping[str, Any], configured: str) -> str:
-    """Return the PriorityClass of pods that name none, empty where none is known."""
+    """Return the PriorityClass of pods that name none, empty if none is known."""
     found = [name for name, one in priority_classes.items() if one.get("globalDefault") is True]
     return configured or min(found, default="")
 

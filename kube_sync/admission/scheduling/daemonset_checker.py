@@ -1,11 +1,11 @@
-"""The DaemonSets of a cluster that its SchedulingPolicies deny, as findings about these.
+"""Reports the DaemonSets of a cluster that its SchedulingPolicies deny, as findings on policies.
 
-A DaemonSet is judged when it is written. One from before the policy, or whose account may use less
-by now, gets no new pods, and its author is told by nobody: so the policies that deny it name it.
+A DaemonSet is checked when it is written. One that is older than the policy, or whose account may
+use less by now, gets no new pods, and its author no message: so the policies that deny it name it.
 
-Keeps true: whether a policy is accepted never depends on this; where it cannot be found out, what
-was known last stands. All DaemonSets are judged at once, for all policies of some seconds; and OPA
-spends no more than a twentieth of its time on it, however many there are.
+Invariant: whether a policy is accepted never depends on this; if OPA cannot answer, the last
+findings are kept. All DaemonSets are checked at once, for all policies within some seconds; and OPA
+spends at most a twentieth of its time on it, however many there are.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from kube_sync.policykinds.reports import Report
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 FINDINGS: Final = "kube_sync/scheduling/standing/findings"
-_SECONDS: Final = 5.0  # for which an answer is used at least
-_REST: Final = 20.0  # times as long as it took to get it
+_SECONDS: Final = 5.0  # a result is used for at least this long
+_REST: Final = 20.0  # times as long as the query took
 
 _answers = msgspec.json.Decoder(dict[str, list[str]])
 
 
 class Engine(Protocol):
-    """The OPA that holds the Rego of decisions, and what is replicated."""
+    """The OPA with the Rego of decisions and the replicated data."""
 
     async def query(self, path: str, body: bytes) -> bytes | None:
         """Return the document at `path` for an input, None when it is undefined."""
@@ -39,19 +39,19 @@ class Engine(Protocol):
 
 
 class PolicyChecker(Protocol):
-    """Who knows what to say about a policy by itself."""
+    """Checks one policy by itself."""
 
     async def ready(self, namespace: str, policies: Sequence[HeldPolicy]) -> None:
-        """Make sure that these are judged as they are, all there are in a namespace."""
+        """Prepare for `judged`: these are all policies in a namespace."""
         ...
 
     async def judged(self, policy: HeldPolicy) -> Report:
-        """Return what there is to say about one policy."""
+        """Return the report on one policy."""
         ...
 
 
 class DaemonSetChecker:
-    """Judges policies beside the DaemonSets of their cluster."""
+    """Checks policies together with the DaemonSets of their cluster."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class DaemonSetChecker:
         exempt_namespaces: Sequence[str],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Leave out DaemonSets in `exempt_namespaces`, about which nobody is asked."""
+        """Ignore DaemonSets in `exempt_namespaces`."""
         self._judge = judge
         self._engine = engine
         self._body = msgspec.json.encode({"input": {"exempt_namespaces": exempt_namespaces}})
@@ -69,11 +69,11 @@ class DaemonSetChecker:
         self._until = 0.0
 
     async def ready(self, namespace: str, policies: Sequence[HeldPolicy]) -> None:
-        """Make sure that these are judged as they are. Raises SyncError."""
+        """Prepare for `judged`. Raises SyncError."""
         await self._judge.ready(namespace, policies)
 
     async def judged(self, policy: HeldPolicy) -> Report:
-        """Return what there is to say about a policy. Raises SyncError."""
+        """Return the report on a policy. Raises SyncError."""
         report = await self._judge.judged(policy)
         if report.problems:
             return report

@@ -1,9 +1,8 @@
-"""What decisions on scheduling are made by: policies, roles and bindings, as OPA would have them.
+"""Reads SchedulingPolicies, roles and bindings from files or a cluster, in the shape of OPA's data.
 
-Keeps true: of a cluster it only reads, and of roles and bindings in namespaces only those of the
-namespaces that are asked for. A role that grants the use of SchedulingPolicies in an API group in
-which there are none (the design document has `extensions`) is valid, and grants nothing: it is
-named.
+Invariant: it only reads a cluster, and namespaced roles and bindings only of the given namespaces.
+A role that grants the use of SchedulingPolicies in another API group (the design document has
+`extensions`) is valid, but has no effect: it gets a finding.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ KIND: Final = SCHEDULING.kind
 SCHEDULING_POLICIES: Final = SCHEDULING.gvr
 _RBAC: Final = "rbac.authorization.k8s.io"
 
-# Each lies below the name of its collection in OPA, too.
+# Each is in OPA below the name of its collection, too.
 COLLECTIONS: Final[Mapping[str, GroupVersionResource]] = MappingProxyType(
     {
         KIND: SCHEDULING_POLICIES,
@@ -56,7 +55,7 @@ class Evidence:
         self.data: dict[str, Json] = {gvr.resource: {} for gvr in COLLECTIONS.values()}
 
     def add(self, kind: str, key: ObjectKey, value: Json) -> None:
-        """Take in one object; one of the same name is replaced, as by an apply."""
+        """Add one object; one of the same name is replaced, as by an apply."""
         inside = self.data[COLLECTIONS[kind].resource]
         if key.namespace:
             inside = inside.setdefault(key.namespace, {})
@@ -69,7 +68,7 @@ class Evidence:
 
 
 def of_files(paths: Sequence[str], *, ignore_others: bool = False) -> Evidence:
-    """Return what the objects in these files say, all of them. Raises Misconfigured."""
+    """Return all objects in these files. Raises Misconfigured."""
     found = Evidence()
     for document in read_policies(paths, EXPECTED, ignore_others=ignore_others):
         found.add(document.kind, _key(document), document.object)
@@ -77,7 +76,7 @@ def of_files(paths: Sequence[str], *, ignore_others: bool = False) -> Evidence:
 
 
 async def of_cluster(client: KubeClient, namespaces: Iterable[str]) -> Evidence:
-    """Return what a cluster holds, in namespaces only of these. Raises SyncError."""
+    """Return the objects of a cluster, namespaced ones of these namespaces. Raises SyncError."""
     found = Evidence()
     wanted = list(namespaces)
     for kind, gvr in COLLECTIONS.items():

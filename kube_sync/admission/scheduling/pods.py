@@ -1,8 +1,8 @@
-"""The pods that objects are, or would make, and the requests in which they would be created.
+"""Builds the admission requests in which the pods of the given objects would be created.
 
-Keeps true: a pod is as its controller creates it, in the namespace and with the service account
-that the command line gives it; its shape is for the Rego to judge. A DaemonSet is a request of its
-own before that of its pods, of which the controller takes the required node affinity away.
+Invariant: a pod is as its controller creates it, in the namespace and with the service account of
+the command line; the Rego validates its shape. A DaemonSet is a request of its own before that of
+its pods, from which the controller removes the required node affinity.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A pod to judge: what it is of, as whom it would run, and the request to judge."""
+    """A pod to evaluate: its workload, its service account, and the admission request."""
 
     kind: str
     name: str
@@ -40,7 +40,7 @@ class Candidate:
 
 
 def candidates(documents: Iterable[Document], request: Request) -> list[Candidate]:
-    """Return the pods among the objects; others make none. Raises Misconfigured."""
+    """Return the pods of the objects; some have none. Raises Misconfigured."""
     found = [one for one in (_candidate(d, request) for d in documents) if one is not None]
     if not found:
         msg = f"{', '.join(request.files)}: there is no pod in it, and nothing that makes pods"
@@ -49,7 +49,7 @@ def candidates(documents: Iterable[Document], request: Request) -> list[Candidat
 
 
 def namespaces(found: Iterable[Candidate]) -> list[str]:
-    """Return where these pods would be."""
+    """Return the namespaces of these pods."""
     return sorted({one.account.namespace for one in found})
 
 
@@ -75,7 +75,7 @@ def _candidate(document: Document, request: Request) -> Candidate | None:
 
 
 def daemonsets(found: Iterable[Candidate]) -> dict[str, Json]:
-    """Return the DaemonSets of these pods by namespace and name, as OPA has what is stored."""
+    """Return the DaemonSets of these pods by namespace and name, as in OPA's data."""
     stored: dict[str, Json] = {}
     for one in found:
         if one.written is not None:
@@ -84,7 +84,7 @@ def daemonsets(found: Iterable[Candidate]) -> dict[str, Json]:
 
 
 def of_daemonset(found: Candidate, whole: Json) -> Candidate:
-    """Return the pod of a DaemonSet that is written like this."""
+    """Return the pod of the DaemonSet `whole`."""
     template = whole["spec"]["template"]
     metadata = {**_mapping(template.get("metadata")), "namespace": found.account.namespace}
     pod = on_a_node(
@@ -95,7 +95,7 @@ def of_daemonset(found: Candidate, whole: Json) -> Candidate:
 
 
 def _with_template(document: Document, pod: Json, namespace: str) -> Json:
-    """Return a DaemonSet whose template runs as asked, as the API server fills it in."""
+    """Return a DaemonSet whose template has the pod's account and the API server's defaults."""
     whole, template = document.object, document.object["spec"]["template"]
     spec = pod.get("spec")
     if isinstance(spec, dict):
@@ -111,7 +111,7 @@ def _running_as(pod: Json, namespace: str, request: Request) -> tuple[Json, Acco
         name = spec.get("serviceAccountName") or spec.get("serviceAccount") or _DEFAULT
         return pod, Account(namespace, str(name))
     if pod.get("spec") is not None and not isinstance(pod["spec"], dict):
-        return pod, request.account  # which is refused as it is
+        return pod, request.account  # unchanged, for the Rego to reject
     rest = {n: v for n, v in spec.items() if n != "serviceAccount"}
     named = {**rest, "serviceAccountName": request.account.name}
     return {**pod, "spec": named}, request.account

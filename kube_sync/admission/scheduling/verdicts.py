@@ -1,6 +1,6 @@
-"""What became of each pod, for people and for programs.
+"""Formats the verdicts of `scheduling check` as text and as JSON.
 
-Keeps true: text is of one voice with the reasons of the decision, which it repeats as they are.
+The text repeats the reasons of the decision unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NO_POLICY = "there is no SchedulingPolicy: every pod is admitted"
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What `data.kube_sync.scheduling.decision` says."""
+    """The document `data.kube_sync.scheduling.decision`."""
 
     allowed: bool
     reasons: tuple[str, ...]
@@ -32,21 +32,21 @@ class Decision(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A pod, what was decided, and by which merged policy; or why no policy applies to it."""
+    """A pod, its decision and the merged policy behind it; or why no policy applies to it."""
 
     pod: Candidate
     decision: Decision | None = None
     merged: dict[str, Any] | None = None
-    unjudged: str = NO_POLICY  # where there is no decision
+    unjudged: str = NO_POLICY  # without a decision
 
     @property
     def allowed(self) -> bool:
-        """Tell whether it is admitted."""
+        """Return whether it is admitted."""
         return self.decision is None or self.decision.allowed
 
 
 def answer(verdicts: Sequence[Verdict], reports: Mapping[str, Report], *, as_json: bool) -> Answer:
-    """Return the verdicts with what is said of the policies themselves."""
+    """Return the output: the verdicts, and the reports on the policies."""
     status = 0 if all(verdict.allowed for verdict in verdicts) else 1
     if as_json:
         document = {"allowed": status == 0, "pods": [_entry(verdict) for verdict in verdicts]}

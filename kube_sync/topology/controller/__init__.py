@@ -1,6 +1,6 @@
-"""What keeps one topology in step with an API server, and calls functions about it.
+"""Controller of one live topology: follows the API server and calls reconcile functions.
 
-Reflectors feed a `World`; a `LiveTopology` follows it; a `Controller` calls a `Reconcile` with all
-events since the last one, which is a function or a `Workflow` of functions. A function that is
-about some kinds or types of events alone looks at those that it is called with.
+Reflectors fill a `World`; a `LiveTopology` is updated from it; a `Controller` calls a `Reconcile`
+with all events since the last one, which is a function or a `Workflow` of functions. A function for
+some kinds or types of events filters those that it is called with.
 """

@@ -1,10 +1,9 @@
-"""Call a function about the whole graph whenever something has happened to it.
+"""Calls a reconcile function for the whole graph whenever it has changed.
 
-Keeps true: calls never overlap. Each gets all events since the last one that succeeded, and the
-graph that they led to; so after a failure the last state is reached, and no event is lost. Only who
-holds the Lease calls, but everybody keeps the graph, and knows what was not reconciled yet. Nothing
-is called before every kind was listed once, nor while something is withheld from it. It never ends
-but by cancellation.
+Invariant: calls never overlap. Each gets all events since the last successful one, and the
+resulting graph; so after a failure the last state is reached, and no event is lost. Only the holder
+of the Lease calls, but every replica keeps the graph and the events not reconciled yet. It calls
+nothing before every kind was listed once, nor while something is withheld. It runs until cancelled.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 _QUIET = 0.05
 _LONGEST = 0.5
 _LEAST = 1.0  # seconds between a failure and the next try
-_SHARE = 2.0  # of what a try took: so long it waits at least
+_SHARE = 2.0  # a retry waits at least this factor of the last call's duration
 
 
 class Leadership(Protocol):
-    """Who may write."""
+    """Leader election."""
 
     @property
     def held(self) -> bool:
-        """Whether this process may, now."""
+        """Whether this process is the leader now."""
         ...
 
 
 class Controller:
-    """Calls `reconcile` about one LiveTopology."""
+    """Calls `reconcile` for one LiveTopology."""
 
     def __init__(
         self,
@@ -59,12 +58,12 @@ class Controller:
         sleep: Sleep = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`news` is set by the World, and by whoever knows of other kinds of policies.
+        """`news` is set by the World, and when the kinds of policies change.
 
         A batch ends when there was no news for `quiet` seconds, and after `longest` seconds at the
-        latest; events that it does not `heed` are none. `note` is told what stands in the way, or
-        None when nothing does. While `withheld` names something nothing is called: what is known
-        is not what is there. The clock is the World's.
+        latest; events that `heeds` rejects are ignored. `note` gets what prevents reconciles, None
+        if nothing does. While `withheld` is not empty nothing is called: the state is incomplete.
+        The clock is the World's.
         """
         self._live = live
         self._news = news
@@ -79,18 +78,18 @@ class Controller:
         self._sleep = sleep
         self._clock = clock
         self._backlog = Backlog()
-        # What was written before this process began may be of another world, so the first state is
-        # reconciled although nothing has happened to it.
+        # Statuses may be from before this process, so the first state is reconciled even without an
+        # event.
         self._wanted = True
         self._took = 0.0  # seconds, of the last call
 
     def wake(self) -> None:
-        """Reconcile although nothing has happened: the Lease is held now."""
+        """Reconcile even without an event: the Lease was acquired."""
         self._wanted = True
         self._news.set()
 
     async def run(self) -> NoReturn:
-        """Reconcile whenever something has happened."""
+        """Reconcile after each change until cancelled."""
         self._news.set()
         while True:
             await self._happens()
@@ -101,7 +100,7 @@ class Controller:
                 self._news.set()
 
     async def _rests(self, asked: float | None) -> None:
-        """Wait after a failure; `asked` is what a server asked for, in seconds."""
+        """Back off after a failure; `asked` is the server's Retry-After in seconds."""
         async with asyncio.TaskGroup() as group:
             whole = group.create_task(self._backoff.wait(asked))
             short = group.create_task(self._rests_until_news(asked or 0.0))
@@ -110,9 +109,9 @@ class Controller:
             short.cancel()
 
     async def _rests_until_news(self, asked: float) -> None:
-        """Wait for news, which one object's failure does not keep from the others.
+        """Wait for news, so that one object's failure does not delay the others.
 
-        It does not end before a while, else a busy cluster would be asked without end.
+        It waits for a minimum, so that a busy cluster does not cause endless requests.
         """
         await self._sleep(max(_LEAST, _SHARE * self._took, asked))
         await self._news.wait()
@@ -134,8 +133,8 @@ class Controller:
                 return
 
     async def _turn(self) -> Exception | None:
-        """Take in what has happened, and reconcile; returns why that failed."""
-        self._news.clear()  # before anything is looked at: what comes from now on is news
+        """Update the graph and reconcile; return why that failed."""
+        self._news.clear()  # before anything is read: what comes from now on is news
         if waiting := self._live.waiting:
             self._note(f"not listed yet: {', '.join(waiting)}")
             return None
@@ -153,7 +152,7 @@ class Controller:
         return await self._call(step.error) if self._wanted else None
 
     async def _call(self, error: SyncError | None) -> Exception | None:
-        self._wanted = False  # before the call: `wake` may want another one while it lasts
+        self._wanted = False  # before the call: `wake` may set it during the call
         events, affected = self._backlog.show()
         begun = self._clock()
         try:

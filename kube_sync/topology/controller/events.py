@@ -1,9 +1,9 @@
-"""What differs between two states of the world, one difference for each object.
+"""Events: the difference of each object between two states of the World, and their backlog.
 
-Keeps true: an event tells of a whole step, from the state that was taken last to the one that is
-taken now, however many changes there were between; so no two events of one step are of one object.
-No event is lost that no reconcile has succeeded with, and none is told twice once one has: what
-waits grows with the objects and not with time.
+Invariant: an event covers a whole step, from the state taken last to the present one, however many
+changes were between; so a step has at most one event per object. An event is kept until a reconcile
+has succeeded with it, and not delivered again after that: the backlog grows with the objects and
+not with time.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from kube_sync.topology.identity import GroupKind, Locator, locator
 from kube_sync.topology.nodes import Body
 from kube_sync.topology.raw_json import same
 
-# Written by the API server about a write, not by anybody who wants something. The generation is
-# not among them: it tells of a spec that changed and changed back, which its status has to follow.
+# Written by the API server itself. Not the generation: it shows a spec that changed and changed
+# back, whose observedGeneration a status has to follow.
 _BOOKKEEPING = frozenset({"resourceVersion", "managedFields", "selfLink"})
 _APART = frozenset({"status", "metadata"})
 
 
 class EventType(StrEnum):
-    """What became of an object."""
+    """The type of a change."""
 
     CREATE = "create"
     UPDATE = "update"
@@ -33,14 +33,14 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResourceEvent:
-    """One object in two states; `old` is None of what came, `new` of what is gone.
+    """One object in two states; `old` is None for a new one, `new` for a deleted one.
 
-    An object that was replaced by another one of its name is an UPDATE, of another uid. An UPDATE
-    without `meaning` changes the status or the resourceVersion alone.
+    An object that was replaced by another one of its name is an UPDATE, with another uid. An UPDATE
+    without `meaning` changes only the status or the resourceVersion.
     """
 
     kind: GroupKind
-    namespace: str  # "" for what lies in none
+    namespace: str  # "" if cluster-scoped
     name: str
     old: Body | None
     new: Body | None
@@ -48,19 +48,19 @@ class ResourceEvent:
 
     @property
     def type(self) -> EventType:
-        """What became of the object."""
+        """The type of the change."""
         if self.new is None:
             return EventType.DELETE
         return EventType.CREATE if self.old is None else EventType.UPDATE
 
     @property
     def locator(self) -> Locator:
-        """The object, as the topology calls it."""
+        """The locator of the object in the topology."""
         return locator(self.kind, self.namespace, self.name)
 
 
 def means_the_same(old: Body, new: Body) -> bool:
-    """Tell whether two states of an object differ in nothing but its status and bookkeeping."""
+    """Return whether two states of an object differ only in status and bookkeeping."""
     return same(_without(old, _APART), _without(new, _APART)) and same(
         _without(old["metadata"], _BOOKKEEPING), _without(new["metadata"], _BOOKKEEPING)
     )
@@ -71,7 +71,7 @@ def _without(body: Mapping[str, Any], fields: frozenset[str]) -> dict[str, Any]:
 
 
 class Backlog:
-    """One event for each object, from the state that was last reconciled to the newest."""
+    """One event per object, from the state of the last successful reconcile to the newest."""
 
     def __init__(self) -> None:
         self._events: dict[Locator, ResourceEvent] = {}
@@ -79,7 +79,7 @@ class Backlog:
         self._affected: frozenset[Locator] = frozenset()
 
     def add(self, events: Iterable[ResourceEvent], affected: frozenset[Locator]) -> None:
-        """Take in the next events, and the nodes that they have affected."""
+        """Add events, and the nodes that they affect."""
         self._affected |= affected
         for event in events:
             before = self._events.pop(event.locator, None)
@@ -88,12 +88,12 @@ class Backlog:
                 self._events[event.locator] = joined
 
     def show(self) -> tuple[Sequence[ResourceEvent], frozenset[Locator]]:
-        """Return all events, in the order of locators, and the nodes that they have affected."""
+        """Return all events, sorted by locator, and the nodes that they affect."""
         self._shown.update(self._events)
         return [self._events[name] for name in sorted(self._events)], self._affected
 
     def clear(self) -> None:
-        """Forget everything: a reconcile has succeeded with it."""
+        """Drop everything: a reconcile has succeeded with it."""
         self._events.clear()
         self._shown.clear()
         self._affected = frozenset()
@@ -102,8 +102,8 @@ class Backlog:
         old, kind = first.old, first.kind
         if old is None and then.new is None:
             if first.locator not in self._shown:
-                return None  # it came and went, and nobody has heard of it
-            # Whoever failed may have done something about it already, which is to be undone.
+                return None  # created and deleted, and no reconcile has seen it
+            # A failed reconcile may have acted on it, which has to be undone.
             old = then.old
         meaning = first.meaning or then.meaning
         return ResourceEvent(kind, first.namespace, first.name, old, then.new, meaning)

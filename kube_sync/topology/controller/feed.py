@@ -1,8 +1,8 @@
-"""The topology as one more collection of OPA's, made of the kinds that are followed for it.
+"""Replicates the topology into OPA as one more collection, from the kinds that are followed for it.
 
-Keeps true: OPA never holds half a topology. A kind that is there and may not be listed withholds it
-from the first load, and is named; one that cannot be followed later leaves what was there, which is
-not current then. A kind that is not there hinders nothing. It ends by cancellation alone.
+Invariant: OPA never has half a topology. A kind that exists but may not be listed blocks the first
+load, and is named; if one cannot be followed later, its objects are kept and the topology is
+reported stale. A kind that does not exist blocks nothing. It runs until cancelled.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ from kube_sync.topology.gateway import gateway_api
 
 
 class Followed(Protocol):
-    """Who follows the kinds that a topology is made of."""
+    """Follows the kinds of a topology."""
 
     @property
     def unseen(self) -> Mapping[GroupKind, str]:
-        """Why kinds that are there were never listed."""
+        """Why existing kinds were never listed."""
         ...
 
     @property
     def troubles(self) -> Mapping[GroupKind, str]:
-        """Why kinds that are there are not current."""
+        """Why existing kinds are stale."""
         ...
 
     async def run(self) -> None:
-        """Follow them until cancelled."""
+        """Follow the kinds until cancelled."""
         ...
 
 
 class Waiting(Live, Protocol):
-    """A topology that may not be known yet."""
+    """A live topology that may not be complete yet."""
 
     @property
     def waiting(self) -> Collection[str]:
-        """What has to be known before the first `advance`."""
+        """What has to be listed before the first `advance`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Who follows, and what comes of it."""
+    """The followed kinds, and the live topology made of them."""
 
     followed: Followed
     live: Waiting
 
 
 class TopologyFeed:
-    """The topology, from the API server into a Store."""
+    """Feeds the topology from the API server into a Store."""
 
     def __init__(
         self,
@@ -72,16 +72,16 @@ class TopologyFeed:
         *,
         currency: Callable[[str, str | None], None] = lambda _source, _reason: None,
     ) -> None:
-        """`follow` is given where each kind says how it does, and whom to wake.
+        """`follow` gets the notes of each kind, and the function that wakes the feed.
 
-        `currency` is told why the topology is not current; None: it is.
+        `currency` is called with why the topology is stale; None: it is current.
         """
         self._follow = follow
         self._readiness = readiness
         self._currency = currency
         self._notes = Notes(readiness)
         self._source: Source | None = None
-        self._reason: str | None = None  # why the records are not those of what is followed
+        self._reason: str | None = None  # why the records are older than the followed kinds
 
     async def run(self, store: Store) -> None:
         """Keep a Store current until cancelled."""
@@ -89,23 +89,23 @@ class TopologyFeed:
         self._source = source = self._follow(self._notes, news.wake)
         records = LiveRecords(source.live, news, partial(withheld, source), self._say)
         reflector = Reflector(TOPOLOGY, records, store, self._say, behind=self._say)
-        # What a kind says may be what the first load has waited for.
+        # The state of a kind may be what the first load waits for.
         self._notes.heard = partial(self._heard, news)
         async with asyncio.TaskGroup() as group:
             group.create_task(source.followed.run())
             group.create_task(reflector.run())
 
     async def learn(self, store: Store) -> None:
-        """Do nothing: no decision is about a topology, so there are no classes in it."""
+        """Do nothing: no decision is about a topology, so it has no decision classes."""
 
     def forget(self) -> None:
-        """Say nothing of it any more."""
+        """Remove the topology from the readiness page."""
         self._notes.heard = _nothing
         self._notes.clear()
         self._readiness.forget(TOPOLOGY)
 
     def release(self) -> None:
-        """Let nobody wait for it to be current: it is not wanted any more."""
+        """Report it as current, so that nothing waits for it: it is not wanted any more."""
         self._currency(TOPOLOGY, None)
 
     def _heard(self, news: News) -> None:
@@ -124,7 +124,7 @@ class TopologyFeed:
 
 
 class Notes:
-    """What each kind says of itself, for people; somebody listens whenever one does."""
+    """The state of each kind on the readiness page, with a callback on each change."""
 
     def __init__(self, readiness: Readiness) -> None:
         self._readiness = readiness
@@ -132,19 +132,19 @@ class Notes:
         self.heard: Callable[[], None] = _nothing
 
     def noted(self, condition: str, detail: str) -> None:
-        """Tell this of a condition."""
+        """Set the detail of a condition."""
         self._said.add(condition)
         self._readiness.noted(condition, detail)
         self.heard()
 
     def forget(self, condition: str) -> None:
-        """Tell nothing of it any more."""
+        """Remove a condition."""
         self._said.discard(condition)
         self._readiness.forget(condition)
         self.heard()
 
     def clear(self) -> None:
-        """Tell nothing any more."""
+        """Remove all conditions."""
         for condition in sorted(self._said):
             self.forget(condition)
 
@@ -155,14 +155,14 @@ def gateway_api_feed(
     readiness: Readiness,
     currency: Callable[[str, str | None], None],
 ) -> TopologyFeed:
-    """Return the feed of what is configured; `currency` is as in TopologyFeed."""
+    """Return the feed of the configuration; `currency` is as in TopologyFeed."""
     return TopologyFeed(partial(follow_gateway_api, client, settings), readiness, currency=currency)
 
 
 def follow_gateway_api(
     client: KubeClient, settings: PolicyTopology, notes: Notes, wake: Callable[[], None]
 ) -> Source:
-    """Follow the Gateway API, what is configured beside it, and the declared kinds of policies."""
+    """Follow the Gateway API, configured kinds, and the declared kinds of policies."""
     shape, world = shaped(gateway_api(), settings), World(wake)
     followed = FollowedKinds(client, world, notes, wake, Chooser(shape.kinds))
     live = LiveTopology(world, followed, shape.kinds, shape.links, roots=shape.roots)
@@ -170,12 +170,12 @@ def follow_gateway_api(
 
 
 def withheld(source: Source) -> list[str]:
-    """Name what has to be known before anything is."""
+    """Return what has to be listed before the first load."""
     return [*source.live.waiting, *sorted(map(str, source.followed.unseen))]
 
 
 def _shown(troubles: Mapping[GroupKind, str]) -> str:
-    """Name all kinds and say what is the matter with one: each has a condition of its own."""
+    """Name all stale kinds and the reason of the first: each has a condition of its own."""
     kinds = sorted(troubles)
     return f"cannot follow {', '.join(map(str, kinds))}: {troubles[kinds[0]]}" if kinds else ""
 

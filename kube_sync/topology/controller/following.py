@@ -1,13 +1,13 @@
-"""Follows the kinds that a topology is made of, each in the version that is served.
+"""Follows the kinds of a topology, each in a version that the API server serves.
 
-Keeps true: a kind comes as soon as its CustomResourceDefinition is established, and stays for a
-while after that is gone; a kind that is missing, or that may not be listed, hinders no other, and
-is told of by name. No kind counts as empty before it was listed, unless its definition is not there
-or the API server denied it for a while: the permissions of an account, and custom resources, come
-a moment after the API server does.
+Invariant: a kind is followed as soon as its CustomResourceDefinition is established, and for a
+while after that is deleted; a kind that is missing or forbidden blocks no other, and is reported by
+name. A kind counts as empty only once it was listed, or its definition is missing, or the API
+server denied it for a while: permissions of an account, and custom resources, are available a
+moment after the API server is.
 
-Where definitions may not be read, kinds are looked for in discovery, which is no proof of absence:
-so what was found is followed on, and of policies there are those alone that were named.
+Without permission to read definitions, kinds are looked up in discovery, which is no proof of
+absence: so a kind that was found is followed on, and only the configured kinds of policies are.
 """
 
 from __future__ import annotations
@@ -37,41 +37,41 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _PATIENCE: Final = 10.0  # seconds
 _GONE_AFTER: Final = 30.0  # seconds
-_LOOK_AGAIN: Final = 30.0  # seconds between two looks at discovery
+_LOOK_AGAIN: Final = 30.0  # seconds between two reads of discovery
 _DEFINITIONS: Final = "topology by definitions"
 
 
 class World(Protocol):
-    """Where the objects go."""
+    """Holds the objects."""
 
     def store(self, kind: Kind) -> Store:
         """Return a new Store for a kind, and wait for its first LIST if there was none."""
         ...
 
     def forget(self, kind: GroupKind) -> None:
-        """Let go of the objects of a kind, and wait for none."""
+        """Drop the objects of a kind, and do not wait for its LIST."""
         ...
 
     @property
     def waiting(self) -> frozenset[GroupKind]:
-        """The kinds of which nothing was listed yet."""
+        """The kinds without a complete LIST."""
         ...
 
 
 class Notes(Protocol):
-    """Who tells people how it goes, condition by condition."""
+    """Reports state to people, condition by condition."""
 
     def noted(self, condition: str, detail: str) -> None:
-        """Tell this of a condition."""
+        """Set the detail of a condition."""
         ...
 
     def forget(self, condition: str) -> None:
-        """Tell nothing of it any more."""
+        """Remove a condition."""
         ...
 
 
 class FollowedKinds:
-    """Everything that a topology is made of, followed; runs until cancelled."""
+    """Follows all kinds of a topology; runs until cancelled."""
 
     def __init__(
         self,
@@ -86,11 +86,10 @@ class FollowedKinds:
         sleep: Sleep = asyncio.sleep,
         backoff: Callable[[], Backoff] = Backoff,
     ) -> None:
-        """Take whom to tell: `changed` is called when `policies` are others than before.
+        """Call `changed` when `policies` has changed.
 
-        `patience` is how long, in seconds, a kind that was never listed may be denied before it
-        counts as one without objects, and `gone_after` how long one is followed on without its
-        definition.
+        `patience`: the seconds for which a kind that was never listed may be denied before it
+        counts as empty; `gone_after`: the seconds for which one is followed without its definition.
         """
         self._client = client
         self._world = world
@@ -104,8 +103,8 @@ class FollowedKinds:
         self._kinds: dict[GroupKind, FollowedKind] = {}
         self._leaving: dict[GroupKind, asyncio.TimerHandle] = {}
         self._wrong: frozenset[GroupKind] = frozenset()
-        self._missed: frozenset[GroupKind] = frozenset()  # by the last look at discovery
-        self._looked = False  # at definitions or discovery, so that it is known what there is
+        self._missed: frozenset[GroupKind] = frozenset()  # in the last read of discovery
+        self._looked = False  # definitions or discovery were read, so the existing kinds are known
         self._blind = asyncio.Event()  # set while definitions may not be read
         self._definitions = Definitions(self._defined, chooser.matters)
         self._feed = Feed(self._definitions, self._told, self._failed)
@@ -116,43 +115,43 @@ class FollowedKinds:
 
     @property
     def policies(self) -> tuple[PolicyKind, ...]:
-        """The kinds of policies that are followed, in order."""
+        """The kinds of policies that are followed, sorted."""
         return tuple(self._policies[id_] for id_ in sorted(self._policies))
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """What has to be known before it is known which kinds there are, in words."""
+        """What has to be read before the existing kinds are known, in words."""
         return () if self._looked else ("CustomResourceDefinitions",)
 
     @property
     def unseen(self) -> Mapping[GroupKind, str]:
-        """The kinds that count as empty because they were denied, with what was said."""
+        """The kinds that count as empty because they were denied, with the error."""
         return {id_: kind.unseen for id_, kind in self._kinds.items() if kind.unseen}
 
     @property
     def troubles(self) -> Mapping[GroupKind, str]:
-        """Why what is known of kinds that are there is not current, in words."""
+        """Why existing kinds are stale, in words."""
         return {id_: kind.failure for id_, kind in self._kinds.items() if kind.failure}
 
     @property
     def choices(self) -> Mapping[GroupKind, Choice]:
-        """How each kind is followed that there is."""
+        """How each existing kind is followed."""
         return {id_: kind.choice for id_, kind in self._kinds.items()}
 
     def version(self, gvr: GroupVersionResource) -> Version | None:
-        """Return what is defined of a resource, None where that is not known."""
+        """Return the definition of a resource's version, None if it is not known."""
         definition = self._definitions.of(gvr.group, gvr.resource)
         return None if definition is None else definition.version(gvr.version)
 
     def _await(self) -> None:
-        """Wait for each kind that is looked for until it is known whether it is there."""
+        """Wait for each wanted kind until it is known whether it exists."""
         chooser = self._chooser
         for id_ in sorted(chooser.looked_for):
             self._world.store(chooser.kinds.get(id_) or chooser.named[id_].node_kind)
             self._tell(id_, "looked for")
 
     async def run(self) -> None:
-        """Follow what there is until cancelled."""
+        """Follow the existing kinds until cancelled."""
         self._take(Chosen(self._chooser.builtin))
         try:
             async with asyncio.TaskGroup() as group:
@@ -194,7 +193,7 @@ class FollowedKinds:
         self._hold({known: policy for known, policy in self._policies.items() if known != id_})
 
     def _complain(self, wrong: Mapping[GroupKind, str]) -> None:
-        """Tell of declarations that mean nothing, and no more of those that do again."""
+        """Report declarations that are invalid, and clear those that are valid again."""
         for id_ in sorted(self._wrong | wrong.keys()):
             if id_ in self._kinds:
                 self._remark(id_, wrong.get(id_, ""))
@@ -225,7 +224,7 @@ class FollowedKinds:
     # By discovery
 
     async def _search(self) -> NoReturn:
-        """Look for kinds in discovery as long as definitions may not be read."""
+        """Look up kinds in discovery while definitions may not be read."""
         while True:
             await self._blind.wait()
             found, silent = await self._discovered()
@@ -239,7 +238,7 @@ class FollowedKinds:
             await self._sleep(self._patience if unsure else _LOOK_AGAIN)
 
     async def _discovered(self) -> tuple[list[Resource], frozenset[GroupKind]]:
-        """Return what is served, and the kinds of which nobody said whether they are."""
+        """Return the served resources, and the kinds whose groups could not be read."""
         found: list[Resource] = []
         silent: set[GroupKind] = set()
         for group in sorted(self._chooser.groups):
@@ -255,7 +254,7 @@ class FollowedKinds:
     # By both
 
     def _take(self, chosen: Chosen) -> None:
-        """Follow what was chosen beside what is followed already."""
+        """Follow the chosen kinds in addition to those that are followed."""
         for id_ in sorted(chosen.choices):
             self._come(id_, chosen.choices[id_])
         self._want()
@@ -272,7 +271,7 @@ class FollowedKinds:
         if before is not None:
             before.close()
             if before.choice.uid and before.choice.uid != choice.uid:
-                # With a definition go all objects, whatever the new one has.
+                # With a definition all its objects are deleted, whatever the new one has.
                 self._world.forget(id_)
         self._kinds[id_] = kind = self._followed(id_, choice)
         if before is not None and before.choice.uid == choice.uid:

@@ -1,7 +1,7 @@
-"""Which resource to follow for each kind of a topology, and which kinds of policies there are.
+"""Selects the resource to follow for each kind of a topology, and the kinds of policies.
 
-Pure. Keeps true: a kind is followed in the version that is to be preferred among those served; what
-a configuration says of a kind of policies comes before what its definition declares.
+Pure. Invariant: a kind is followed in the preferred version among those served; the configuration
+of a kind of policies takes precedence over what its definition declares.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kube_sync.topology.nodes import Kind
 from kube_sync.topology.policies import PolicyKind
 from kube_sync.topology.raw_json import Malformed
 
-# Kinds that every API server has: nothing has to be asked.
+# Kinds that every API server has, without a lookup.
 BUILTIN: Final = {
     NAMESPACE: GroupVersionResource("", "v1", "namespaces"),
     SERVICE: GroupVersionResource("", "v1", "services"),
@@ -34,20 +34,20 @@ class Choice:
 
     kind: Kind
     gvr: GroupVersionResource
-    uid: str = ""  # of its definition: under the same name another one is another kind
+    uid: str = ""  # of its definition: another definition of the same name is another kind
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What is there of what was looked for."""
+    """The wanted kinds that exist."""
 
     choices: Mapping[GroupKind, Choice] = field(default_factory=dict)
     policies: Mapping[GroupKind, PolicyKind] = field(default_factory=dict)
-    wrong: Mapping[GroupKind, str] = field(default_factory=dict)  # declarations that mean nothing
+    wrong: Mapping[GroupKind, str] = field(default_factory=dict)  # invalid declarations
 
 
 class Chooser:
-    """The kinds that a topology is made of, and how they are found."""
+    """The wanted kinds of a topology, and how they are found."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Chooser:
         named: Iterable[PolicyKind] = (),
         builtin: Mapping[GroupKind, GroupVersionResource] = BUILTIN,
     ) -> None:
-        """`kinds` are the targetables and other objects, `named` the policies that are told."""
+        """`kinds` are targetables and other objects, `named` the configured kinds of policies."""
         self.kinds = {NAMESPACE: Kind(NAMESPACE, namespaced=False)} | {k.id: k for k in kinds}
         self.named = {kind.id: kind for kind in named if kind.id not in self.kinds}
         self.builtin = {
@@ -65,13 +65,13 @@ class Chooser:
         self.groups = frozenset(id_.group for id_ in self.looked_for - self.builtin.keys())
 
     def matters(self, definition: Definition) -> bool:
-        """Tell whether a definition is of a kind that is looked for, or of policies."""
+        """Return whether a definition is of a wanted kind, or of policies."""
         return _kind_of(definition) in self.looked_for or LABEL in definition.labels
 
     def by_definitions(
         self, definitions: Iterable[Definition], before: Mapping[GroupKind, PolicyKind]
     ) -> Chosen:
-        """Choose by what is defined; a declaration that means nothing leaves what was `before`."""
+        """Choose by definitions; an invalid declaration keeps what was `before`."""
         choices, policies, wrong = dict(self.builtin), dict[GroupKind, PolicyKind](), {}
         for definition in definitions:
             id_, gvr = _kind_of(definition), definition.gvr

@@ -1,8 +1,7 @@
-"""Where a Reflector puts the objects of one kind: they are read, and handed to the World.
+"""The Store of one kind's Reflector: decodes objects and hands them to the World.
 
-Keeps true: a LIST is seen whole or not at all, and one that broke off changes nothing. What cannot
-be read of an object leaves it as it was read last, with a log line. Who was replaced changes
-nothing any more, whatever it still has in its hands.
+Invariant: a LIST takes effect whole or not at all. An object that cannot be decoded keeps its last
+state, with a log line. A store that was replaced changes nothing any more.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ from kube_sync.topology.raw_json import is_deeper
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-_SLICE = 100  # objects that are read before others may run
-# Nested deeper than this an object is no use: what compares and merges JSON calls itself for each
-# level, and who may write one object must not be able to stop what is done about all others.
+_SLICE = 100  # objects that are decoded before the loop yields
+# Deeper objects are refused: comparing and merging JSON is recursive, and the author of one object
+# must not be able to stop the processing of all others.
 _DEEPEST = 100
 
 
 class World(Protocol):
-    """Who holds the objects of all kinds."""
+    """Holds the objects of all kinds."""
 
     def get(self, locator: Locator) -> Body | None:
-        """Return what is held of an object."""
+        """Return the present state of an object."""
         ...
 
     def listens(self, store: Store, kind: GroupKind) -> bool:
-        """Tell whether a store is the one of its kind still."""
+        """Return whether a store is still that of its kind."""
         ...
 
     def replace(self, kind: GroupKind, objects: Mapping[Locator, tuple[ObjectKey, Body]]) -> None:
@@ -46,11 +45,11 @@ class World(Protocol):
         ...
 
     def absent(self, kind: GroupKind) -> None:
-        """Take note that the API server does not know a kind."""
+        """Record that the API server does not know a kind."""
         ...
 
     def change(self, kind: GroupKind, name: Locator, key: ObjectKey, body: Body | None) -> None:
-        """Hold this state of an object, None: it is gone."""
+        """Set the state of an object, None: it is deleted."""
         ...
 
 
@@ -64,10 +63,10 @@ class KindStore:
         self._world = world
         self._kind = kind
         self._listing: dict[Locator, tuple[ObjectKey, Body]] = {}
-        self._listed = False  # so that what the World holds was read here, in this version
+        self._listed = False  # the objects in the World were decoded here, in this version
 
     async def page(self, items: Sequence[Item]) -> None:
-        """Take a part of a LIST; nobody sees it before the LIST is whole."""
+        """Take a part of a LIST; it is not visible before the LIST is complete."""
         for number, item in enumerate(items, 1):
             name, key = self._names(item)
             body = self._read(name, item)
@@ -77,7 +76,7 @@ class KindStore:
                 await asyncio.sleep(0)
 
     def finish(self, *, known: bool) -> None:
-        """Hold exactly what the pages held, or what there was of a kind that is not known."""
+        """Hold exactly the objects of the pages, or keep those of a kind that is not known."""
         listing, self._listing = self._listing, {}
         if not self._world.listens(self, self._kind.id):
             return
@@ -88,11 +87,11 @@ class KindStore:
             self._world.absent(self._kind.id)
 
     def abandon(self) -> None:
-        """Forget the pages of a LIST that broke off."""
+        """Drop the pages of an incomplete LIST."""
         self._listing = {}
 
     def apply(self, event: Event) -> None:
-        """Take one change in."""
+        """Apply one watch event."""
         if event.item is None or not self._world.listens(self, self._kind.id):
             return
         name, key = self._names(event.item)
@@ -106,7 +105,7 @@ class KindStore:
         return locator(self._kind.id, key.namespace, key.name), key
 
     def _read(self, name: Locator, item: Item) -> Body | None:
-        """Return an object; of one that cannot be read what was read last, if anything was."""
+        """Return an object; one that cannot be decoded in its last state, if any."""
         held = self._world.get(name)
         if self._listed and held is not None and _version(held) == (item.uid, item.version):
             return held
@@ -125,7 +124,7 @@ def _decoded(item: Item) -> Body:
         msg = "metadata.name: an object needs a name"
         raise ValueError(msg)
     body: dict[str, Any] = msgspec.json.decode(item.body)
-    body["metadata"].pop("managedFields", None)  # half of an object, and of use to nobody here
+    body["metadata"].pop("managedFields", None)  # half of an object, and not used here
     brackets = item.body.count(b"{") + item.body.count(b"[")
     if brackets > _DEEPEST and is_deeper(body, _DEEPEST):
         msg = f"nested more than {_DEEPEST} levels deep"

@@ -1,8 +1,8 @@
-"""One Topology, kept in step with a World while others run.
+"""Keeps one Topology up to date with a World, in slices between which the event loop runs.
 
-Keeps true: what is read of the topology between two calls of `advance` is of one moment. A batch
-that cannot be, such as one that closes a loop, changes nothing; it is tried again together with the
-next one. A large batch is taken in by slices, between which others run.
+Invariant: between two calls of `advance` the topology is of one moment. An invalid batch, such as
+one that closes a loop, changes nothing; it is retried together with the next one. A large batch is
+applied in slices.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from kube_sync.topology.nodes import Body, Kind
 from kube_sync.topology.policies import PolicyKind
 from kube_sync.topology.topology import Topology
 
-_Changes = Mapping[Locator, Body | None]  # None: it is gone
+_Changes = Mapping[Locator, Body | None]  # None: it is deleted
 
-# Nodes that are taken in before others may run; but no more than so many slices, since each looks
-# for loops from wherever it has put an edge.
+# Nodes that are applied before the loop yields; but at most so many slices, since each searches for
+# loops from every edge that it has added.
 _SLICE = 100
 _SLICES = 20
 
 
 class Followed(Protocol):
-    """Who knows which kinds are followed into the World."""
+    """Knows which kinds are followed into the World."""
 
     @property
     def policies(self) -> Collection[PolicyKind]:
@@ -40,22 +40,22 @@ class Followed(Protocol):
 
     @property
     def waiting(self) -> Collection[str]:
-        """What has to be known before it is known which kinds there are, in words."""
+        """What has to be read before the existing kinds are known, in words."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What `advance` came to."""
+    """The result of `advance`."""
 
     events: Sequence[ResourceEvent]
     affected: frozenset[Locator] = frozenset()  # nodes whose effective policies may differ
-    anew: bool = False  # it is another Topology now, as the kinds of policies are others
+    anew: bool = False  # the Topology was rebuilt, as the kinds of policies have changed
     error: Terminal | None = None  # why the topology is the one from before
 
 
 class LiveTopology:
-    """The topology of what a World holds."""
+    """The topology of the objects in a World."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class LiveTopology:
         )
         self._topology = self._make()
         self._begun = False
-        self._behind: dict[Locator, Body | None] = {}  # what the topology does not hold yet
+        self._behind: dict[Locator, Body | None] = {}  # changes that the topology does not have yet
 
     @property
     def topology(self) -> Topology:
@@ -83,18 +83,18 @@ class LiveTopology:
 
     @property
     def waiting(self) -> Sequence[str]:
-        """What has to be known before the first `advance`: a half-known world is not a world."""
+        """What has to be listed before the first `advance`: no partial topology is used."""
         if self._begun:
             return ()
         return *sorted(self._followed.waiting), *sorted(map(str, self._world.waiting))
 
     @property
     def due(self) -> float | None:
-        """When there is something to take in without further news, on the World's clock."""
+        """When to call `advance` without further news, on the World's clock."""
         return None if self.waiting else self._world.due
 
     async def advance(self) -> Step:
-        """Take in what has changed since the last call; one call at a time."""
+        """Apply the changes since the last call; one call at a time."""
         self._begun = True
         events = self._world.take()
         self._behind.update({event.locator: event.new for event in events if event.meaning})
@@ -108,21 +108,21 @@ class LiveTopology:
         return Step(events, affected, anew)
 
     def _kinds(self) -> Sequence[PolicyKind]:
-        """Return the kinds of policies that are known; one that has just come is not yet."""
+        """Return the listed kinds of policies, without those whose LIST is not complete."""
         waiting = self._world.waiting
         return [kind for kind in self._followed.policies if kind.id not in waiting]
 
     async def _build(self, kinds: Sequence[PolicyKind]) -> frozenset[Locator]:
-        """Build the topology anew, since its nodes are others where its kinds are."""
+        """Rebuild the topology, since other kinds have other nodes."""
         topology = self._make(policies=kinds)
-        # All of one moment, the one of the last `take`: others run while it is built.
+        # A snapshot as of the last `take`: the World may change during the build.
         await _update(topology, self._world.snapshot())
         before, self._topology = self._topology, topology
         return frozenset(node.locator for one in (before, topology) for node in one.nodes())
 
 
 async def _update(topology: Topology, changes: _Changes) -> frozenset[Locator]:
-    """Update a topology by slices. Raises Terminal; then it is as it was."""
+    """Update a topology in slices. Raises Terminal; then it is unchanged."""
     slices, undo = list(_sliced(changes)), list[_Changes]()
     affected: frozenset[Locator] = frozenset()
     try:
@@ -133,11 +133,11 @@ async def _update(topology: Topology, changes: _Changes) -> frozenset[Locator]:
             affected |= _put(topology, slice_)
             undo.append(before)
     except Terminal:
-        for before in reversed(undo):  # through states that all have been
+        for before in reversed(undo):  # through states that were all valid
             _put(topology, before)
         if len(slices) == 1:
             raise
-        # It may be a part of it that cannot be, and not the whole.
+        # A part may be invalid, and the whole valid.
         return _put(topology, changes)
     return affected
 

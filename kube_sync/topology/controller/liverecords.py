@@ -1,9 +1,9 @@
-"""The records of a topology that lives, as a collection that can be listed and watched.
+"""Serves the records of a live topology as a ListerWatcher, for a Reflector.
 
-Keeps true: nothing is listed as long as anything is withheld, or the topology cannot be built; from
-then on a change is the records that differ, those that are pointed to before those that point to
-them. A watch that was broken off in the middle of a change cannot be gone on with (410): what it
-has not told is told by the LIST that follows. It makes no requests.
+Invariant: nothing is listed while anything is withheld, or the topology cannot be built; after that
+a change is the set of records that differ, referenced records before those that refer to them. A
+watch that ended in the middle of a change cannot be resumed (410): the following LIST delivers the
+rest. It makes no requests.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VERSION_BYTES = 8
 
 
 class Live(Protocol):
-    """A topology that follows what it is made of."""
+    """A live topology."""
 
     @property
     def topology(self) -> Topology:
@@ -37,16 +37,16 @@ class Live(Protocol):
 
     @property
     def due(self) -> float | None:
-        """When there is something to take in without news, on the monotonic clock."""
+        """When to call `advance` without news, on the monotonic clock."""
         ...
 
     async def advance(self) -> Step:
-        """Take in what has changed."""
+        """Apply the changes since the last call."""
         ...
 
 
 class News:
-    """Whether there may be something to take in, and since when."""
+    """A flag that there may be changes, with the time when it was set."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` is in seconds."""
@@ -55,20 +55,20 @@ class News:
         self._since = 0.0
 
     def wake(self) -> None:
-        """Say that there may be."""
+        """Set the flag."""
         if not self._event.is_set():
             self._since = self._clock()
             self._event.set()
 
     def clear(self) -> None:
-        """Take note that all is taken in that was there by now."""
+        """Clear the flag: all changes until now are applied."""
         self._event.clear()
 
     async def next(self, due: float | None) -> float:
-        """Wait for news, until `due` at most; returns when they came."""
+        """Wait for news, until `due` at most; return when they came."""
         seconds = None if due is None else max(0.0, due - self._clock())
         try:
-            # Not wait_for: before Python 3.12 it swallows a cancellation that comes with news.
+            # Not wait_for: before Python 3.12 it swallows a cancellation that coincides.
             async with asyncio.timeout(seconds):
                 await self._event.wait()
         except TimeoutError:
@@ -87,24 +87,24 @@ class LiveRecords:
         withheld: Callable[[], Collection[str]],
         say: Callable[[str | None], None],
     ) -> None:
-        """`withheld` names what stands in the way of a LIST; `say` is told so, or None."""
+        """`withheld` names what blocks a LIST; `say` is called with the reason, or None."""
         self._live = live
         self._news = news
         self._withheld = withheld
         self._say = say
         self._records = Records()
         self._revision = 0
-        self._unsaid: set[Locator] = set()  # objects that came with steps that failed, too
+        self._unsaid: set[Locator] = set()  # changed and not delivered, also of failed steps
 
     async def list(self) -> AsyncGenerator[Page]:
-        """Yield all records, as soon as there is a topology that is whole."""
+        """Yield all records, as soon as the topology is complete."""
         self._revision += 1
         await self._begin()
         version = self._version
         items = (_item(*found) for found in self._records.all())
         while page := [*islice(items, _PAGE)]:
             yield Page(page, version)
-        yield Page([], version)  # the version of an empty one, too
+        yield Page([], version)  # the version of an empty LIST, too
 
     async def watch(self, since: ResourceVersion) -> AsyncGenerator[Event]:
         """Yield the records that differ, for ever. Raises Expired."""
@@ -116,7 +116,7 @@ class LiveRecords:
             arrived, before = await self._news.next(self._live.due), self._version
             if (step := await self._step()) is None:
                 continue
-            self._revision += 1  # until the bookmark there is no place to go on from
+            self._revision += 1  # until the bookmark no watch can be resumed
             for changes in self._parts(step):
                 for key, record in changes.in_order():
                     yield _event(key, record, before, arrived)
@@ -142,7 +142,7 @@ class LiveRecords:
         return await self._step() is not None
 
     async def _step(self) -> Step | None:
-        """Take in what has changed; None where that cannot be."""
+        """Apply the changes; None if the topology would be invalid."""
         step = await self._live.advance()
         self._unsaid.update(event.locator for event in step.events if event.meaning)
         self._say(None if step.error is None else f"stays as it was: {step.error}")

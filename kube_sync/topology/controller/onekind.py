@@ -1,7 +1,7 @@
-"""One kind that is followed: what reaches the World of it, and what people are told.
+"""One followed kind: its feed into the World, and its state on the readiness page.
 
-Keeps true: a 404 while the kind is known to be there, and any other failure, changes nothing. Only
-a kind that was never listed, and was denied all along for a while, counts as one without objects.
+Invariant: a 404 while the kind is known to exist, and any other failure, changes nothing. Only a
+kind that was never listed, and was denied all along for a while, counts as empty.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class FollowedKind:
-    """The Store of one Reflector, before that of the World."""
+    """The Store of one Reflector, in front of the World's."""
 
     def __init__(
         self,
@@ -32,14 +32,14 @@ class FollowedKind:
         may_be_absent: Callable[[], bool],
         patience: float,
     ) -> None:
-        """`is_waited_for` tells whether nothing was ever listed; `patience` is in seconds.
+        """`is_waited_for` returns whether it was never listed; `patience` is in seconds.
 
-        `may_be_absent` tells whether a 404 may be true.
+        `may_be_absent` returns whether a 404 may be true.
         """
         self.choice = choice
         self.feed = Feed(self, self._report, self._failed)
-        self.unseen = ""  # why it counts as empty although nobody knows
-        self.remark = ""  # what there is to say of its definition
+        self.unseen = ""  # why it counts as empty without a LIST
+        self.remark = ""  # a remark on its definition
         self._store = store
         self._note = note
         self._is_waited_for = is_waited_for
@@ -47,23 +47,23 @@ class FollowedKind:
         self._patience = patience
         self._denied = ""
         self._trouble = "not listed yet"
-        self._failure = ""  # of what was asked last
-        self._missing = False  # and it was that the API server does not know the kind
+        self._failure = ""  # of the last request
+        self._missing = False  # whether the API server does not know the kind
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def failure(self) -> str:
-        """Why what is known of it is not current, "" where nothing is in the way."""
+        """Why it is stale, "" if it is not."""
         return "" if self._missing and self._may_be_absent() else self._failure
 
     def close(self) -> None:
-        """Wait for nothing more."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def tell(self) -> None:
-        """Tell how it goes."""
+        """Report the state."""
         empty = "it counts as a kind without objects" if self.unseen else ""
         trouble = [part for part in (self.remark, self._trouble, empty) if part]
         self._note("; ".join(trouble) or "ok")
@@ -73,7 +73,7 @@ class FollowedKind:
         await self._store.page(items)
 
     def finish(self, *, known: bool) -> None:
-        """Hold exactly what the pages held; a kind that is said to be unknown may be there."""
+        """Hold exactly the objects of the pages; an unknown kind may exist nevertheless."""
         if known:
             self.close()
             self.unseen = self._denied = ""
@@ -82,11 +82,11 @@ class FollowedKind:
             self._store.finish(known=False)
 
     def abandon(self) -> None:
-        """Forget the pages of a LIST that broke off."""
+        """Drop the pages of an incomplete LIST."""
         self._store.abandon()
 
     def apply(self, event: Event) -> None:
-        """Take one change in."""
+        """Apply one watch event."""
         self._store.apply(event)
 
     def _report(self, reason: str | None) -> None:
@@ -97,7 +97,7 @@ class FollowedKind:
         self._missing = isinstance(error, NotFound)
         self._denied = str(error) if isinstance(error, Refused | NotFound | Unconfirmed) else ""
         if not self._denied:
-            self.close()  # denied all along, or nothing is known
+            self.close()  # only a kind that is denied all along counts as empty
         elif self._timer is None and self._is_waited_for():
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._patience, self._give_up)

@@ -1,6 +1,6 @@
-"""What is done about a state of the world: functions, and workflows of functions.
+"""Reconcile functions, and workflows of them.
 
-A Workflow is a function of the same kind, so workflows can be tasks of workflows.
+A Workflow is a reconcile function itself, so workflows can be tasks of workflows.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """One reconcile of the whole graph: the events that led to it, and where they led.
+    """The argument of one reconcile of the whole graph: the events, and the resulting topology.
 
-    With an `error` the topology is the one from before it: the objects say what cannot be, such as
-    a loop. The `state` is shared by all that one reconcile calls, and empty when it begins.
-    `affected` are the nodes whose effective policies may differ from those that the last reconcile
-    saw that succeeded. Nothing of the topology may be kept beyond the call.
+    With an `error` the topology is the one from before: the objects contain something invalid, such
+    as a loop. The `state` is shared by all functions of one reconcile, and empty at its start.
+    `affected` are the nodes whose effective policies may differ from those in the last successful
+    reconcile. No part of the topology may be kept beyond the call.
     """
 
     events: Sequence[ResourceEvent]
@@ -41,12 +41,12 @@ Reconcile = Callable[[Reconciliation], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """A precondition, then tasks beside each other, then a postcondition.
+    """A precondition, then concurrent tasks, then a postcondition.
 
-    What a phase raises ends the workflow, once all its tasks have ended. An `error_handler` is
-    asked first, with the error that was carried into the workflow and the phase's own as the
-    Reconciliation's: if it returns, the next phase runs as if nothing had happened; what it raises
-    ends the workflow.
+    An error of a phase ends the workflow, once all its tasks have ended. An `error_handler` is
+    called first, with the error that was passed into the workflow and the phase's own in its
+    Reconciliation: if it returns, the next phase runs as if there was no error; what it raises ends
+    the workflow.
     """
 
     precondition: Reconcile | None = None
@@ -55,7 +55,7 @@ class Workflow:
     error_handler: Reconcile | None = None
 
     async def __call__(self, reconciliation: Reconciliation) -> None:
-        """Run all phases. Raises what the first phase raised whose error nobody suppressed."""
+        """Run all phases. Raises the error of the first failed phase that was not suppressed."""
         for phase in ([self.precondition], self.tasks, [self.postcondition]):
             steps = [step for step in phase if step is not None]
             error = await _first_error(steps, reconciliation)
@@ -73,7 +73,7 @@ class Workflow:
 async def _first_error(
     steps: Sequence[Reconcile], reconciliation: Reconciliation
 ) -> Exception | None:
-    """Run steps beside each other to their end; returns the error of the first that failed."""
+    """Run steps concurrently to their end; return the error of the first that failed."""
     failed: list[Exception] = []
 
     async def attempt(step: Reconcile) -> None:
@@ -82,7 +82,7 @@ async def _first_error(
         except Exception as error:  # noqa: BLE001 - whatever code it is, its siblings go on
             failed.append(error)
 
-    # No TaskGroup: a task that fails must not cut its siblings off in the middle of a write.
+    # No TaskGroup: a failed task must not cancel its siblings in the middle of a write.
     ends = await asyncio.gather(*map(attempt, steps), return_exceptions=True)
     for end in ends:
         if end is not None:  # a cancellation is no error of a task

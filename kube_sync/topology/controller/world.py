@@ -1,9 +1,8 @@
-"""The objects of all followed kinds, as the API server last told them, and what became of them.
+"""Holds the objects of all followed kinds, as last delivered by the API server, and their changes.
 
-Keeps true: an object is here exactly while the API server says so. A kind that the API server says
-it does not know keeps its objects for a while, since it says so of every CustomResourceDefinition
-for a moment after it was restarted. It knows nothing of HTTP, of versions of an API, and of graphs,
-and it waits for nothing.
+Invariant: an object is here exactly while it exists at the API server. A kind that the API server
+does not know keeps its objects for a while, since after a restart every CustomResourceDefinition is
+unknown for a moment. It knows nothing of HTTP, API versions and graphs, and never waits.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ from kube_sync.topology.raw_json import same
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-# An API server that starts serves its CustomResourceDefinitions within seconds.
+# A starting API server serves its CustomResourceDefinitions within seconds.
 _GONE_AFTER = 30.0
 
 
 @dataclass(slots=True)
 class _Followed:
-    """One kind: what is here of it."""
+    """The objects of one kind."""
 
     kind: Kind
-    store: Store | None = None  # the one that is listened to
+    store: Store | None = None  # the present one; others are ignored
     listed: bool = False  # or known to be absent
     absent_since: float | None = None  # though there are objects
     held: dict[Locator, ObjectKey] = field(default_factory=dict)
 
 
 class World:
-    """The one state that a topology is made of."""
+    """The state that a topology is made of."""
 
     def __init__(
         self,
@@ -55,13 +54,13 @@ class World:
         self._gone_after = gone_after
         self._followed: dict[GroupKind, _Followed] = {}
         self._objects: dict[Locator, Body] = {}
-        # What was taken last of the objects that have changed since.
+        # The state at the last `take` of objects that have changed since.
         self._before: dict[Locator, tuple[GroupKind, ObjectKey, Body | None]] = {}
 
     def store(self, kind: Kind) -> Store:
-        """Return where the objects of a kind go; one that was given out before is deaf now.
+        """Return a new Store for a kind; an earlier one is ignored from now on.
 
-        Its objects stay until the first LIST of the new one is in.
+        Its objects are kept until the first LIST of the new one is complete.
         """
         followed = self._followed.setdefault(kind.id, _Followed(kind))
         followed.kind = kind
@@ -70,14 +69,14 @@ class World:
         return store
 
     def forget(self, kind: GroupKind) -> None:
-        """Let go of the objects of a kind, which is not followed any more."""
+        """Drop the objects of a kind, which is not followed any more."""
         followed = self._followed.pop(kind, None)
         if followed is not None:
             self._let_go(followed)
             self._news()
 
     def objects(self) -> Iterator[Body]:
-        """Yield every object, all as they were when the first one was asked for."""
+        """Yield every object, from a snapshot at the first one."""
         yield from self.snapshot().values()
 
     def snapshot(self) -> dict[Locator, Body]:
@@ -85,11 +84,11 @@ class World:
         return dict(self._objects)
 
     def get(self, locator: Locator) -> Body | None:
-        """Return the newest state of an object, that is newer than what was taken perhaps."""
+        """Return the newest state of an object, which may be newer than the last `take`."""
         return self._objects.get(locator)
 
     def take(self) -> Sequence[ResourceEvent]:
-        """Return what differs from the last time, in the order of locators, each object once."""
+        """Return the changes since the last call, sorted by locator, one event per object."""
         for followed in self._followed.values():
             if followed.absent_since is not None and self._is_over(followed.absent_since):
                 log.info("kind_gone", kind=str(followed.kind.id), objects=len(followed.held))
@@ -100,12 +99,12 @@ class World:
 
     @property
     def waiting(self) -> frozenset[GroupKind]:
-        """The kinds of which it is not known yet what there is."""
+        """The kinds whose objects are not known yet."""
         return frozenset(id_ for id_, one in self._followed.items() if not one.listed)
 
     @property
     def due(self) -> float | None:
-        """When there is something to take without further news, on the clock; None: never."""
+        """When there is something to `take` without further news, on the clock; None: never."""
         found = [one.absent_since for one in self._followed.values()]
         absent = [since for since in found if since is not None]
         return min(absent) + self._gone_after if absent else None
@@ -113,7 +112,7 @@ class World:
     # For its stores
 
     def listens(self, store: Store, kind: GroupKind) -> bool:
-        """Tell whether a store is the one of its kind still."""
+        """Return whether a store is still that of its kind."""
         return kind in self._followed and self._followed[kind].store is store
 
     def replace(self, kind: GroupKind, objects: Mapping[Locator, tuple[ObjectKey, Body]]) -> None:
@@ -127,7 +126,7 @@ class World:
         self._news()
 
     def absent(self, kind: GroupKind) -> None:
-        """Take note that the API server does not know a kind."""
+        """Record that the API server does not know a kind."""
         followed = self._followed[kind]
         followed.listed = True
         if followed.held and followed.absent_since is None:
@@ -136,7 +135,7 @@ class World:
         self._news()
 
     def change(self, kind: GroupKind, name: Locator, key: ObjectKey, body: Body | None) -> None:
-        """Hold this state of an object, None: it is gone."""
+        """Set the state of an object, None: it is deleted."""
         if body is not None:
             self._put(self._followed[kind], name, key, body)
         else:

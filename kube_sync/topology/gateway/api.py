@@ -1,8 +1,8 @@
-"""The kinds and links of the Gateway API together, whole or without sections.
+"""The kinds and links of the Gateway API, with or without sections.
 
-Keeps true: with sections, a path is class, gateway, listener, route, rule, and the service or the
-port of it; without, class, gateway, route, service. Between a gateway and the listeners of one of
-its ListenerSets is that ListenerSet. Every protocol has the same links.
+Invariant: with sections, a path is class, gateway, listener, route, rule, and the service or its
+port; without, class, gateway, route, service. A ListenerSet is between its gateway and its
+listeners. Every protocol has the same links.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from kube_sync.topology.nodes import Kind
 
 @dataclass(frozen=True, slots=True)
 class GatewayApi:
-    """What to build a topology with: `Topology.of(objects, api.kinds, api.links)`."""
+    """The arguments of a topology: `Topology.of(objects, api.kinds, api.links)`."""
 
     kinds: tuple[Kind, ...]
     links: tuple[Link, ...]

@@ -1,8 +1,8 @@
 """The kinds of the Gateway API that policies attach to, and their sections.
 
-Keeps true: a rule without a name has one by its place, `rule-1` being the first (so inserting one
-before it moves what targets it); a listener and a port are their names. The listeners of a
-ListenerSet are Listeners too; by their locators they belong to it, not to its Gateway.
+Invariant: a rule without a name is named by its position, the first `rule-1` (so a rule inserted
+before it changes what targets it); listeners and ports have names of their own. The listeners of a
+ListenerSet are Listeners too; their locators are below it, not below its Gateway.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""ListenerSets: to which Gateway each is attached, and which of its listeners are accepted there.
+"""ListenerSets: the Gateway that each is attached to, and which of its listeners are accepted.
 
-Rules are those of the Gateway API reference (ListenerSet, AllowedListeners) and GEP-1713: a Gateway
-takes no ListenerSet unless it says so, and has one list of listeners: its own, then those of its
-ListenerSets, the oldest first, then by `namespace/name`. Of listeners that conflict the first in
-that list is accepted, and of listeners of one ListenerSet that conflict with each other, none.
+By the Gateway API reference (ListenerSet, AllowedListeners) and GEP-1713: a Gateway accepts no
+ListenerSet unless it says so, and has one list of listeners: its own, then those of its
+ListenerSets, the oldest first, then by `namespace/name`. Of conflicting listeners the first in that
+list is accepted; of listeners of one ListenerSet that conflict with each other, none.
 
-Keeps true: the Gateway's own listeners come first, and are not judged: whether they conflict with
-each other is said by the Gateway's controller.
+Invariant: the Gateway's own listeners come first and are always accepted here: the Gateway's
+controller reports conflicts between them.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _CONFLICTED = "Conflicted"
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """What a Gateway makes of the ListenerSets that name it."""
+    """The ListenerSets that a Gateway accepts, and the conflicts of their listeners."""
 
-    sets: frozenset[Locator] = frozenset()  # those that it takes
-    conflicts: Mapping[Locator, str] = field(default_factory=dict)  # listeners of these: the reason
-    problem: str = ""  # why nobody can tell which it takes, so that it takes none
+    sets: frozenset[Locator] = frozenset()  # accepted ones
+    conflicts: Mapping[Locator, str] = field(default_factory=dict)  # listener: the reason
+    problem: str = ""  # why it cannot be evaluated, so that none is accepted
 
 
 def parents_named(one: Node) -> Iterator[Locator]:
-    """Yield the Gateway that a ListenerSet names; parents of other kinds are not ours.
+    """Yield the Gateway that a ListenerSet names; parents of other kinds are ignored.
 
     Raises Malformed.
     """
@@ -47,7 +47,7 @@ def parents_named(one: Node) -> Iterator[Locator]:
 
 
 def gateway_of(one: Node, view: View, validity: Validity) -> Iterator[Locator]:
-    """Yield the Gateway that takes a ListenerSet. Raises Malformed."""
+    """Yield the Gateway that accepts a ListenerSet. Raises Malformed."""
     for gateway in parents_named(one):
         if view.get(gateway) is None:
             message = f"spec.parentRef: {gateway} is not there"
@@ -67,30 +67,30 @@ def gateway_of(one: Node, view: View, validity: Validity) -> Iterator[Locator]:
 
 
 def set_of(listener: Node, view: View, validity: Validity) -> Iterator[Locator]:
-    """Yield the ListenerSet of a listener, if it is of one, and tell of a conflict."""
+    """Yield the ListenerSet of a listener, if it is of one, and report a conflict."""
     owner = view.get(listener.owner) if listener.owner else None
     if owner is None or owner.kind != LISTENER_SET:
         return
     found = taking(owner, view, validity)
     if found is not None and (why := found.conflicts.get(listener.locator)):
-        # Not with which: that may lie in a namespace that its author may not look into.
+        # Without the other's name: its namespace may be hidden from the author.
         message = "it conflicts with another listener of its Gateway"
         view.complain(_CONFLICTED, why, message, status="True")
     yield owner.locator
 
 
 def taking(one: Node, view: View, validity: Validity) -> Attached | None:
-    """Return what the Gateway that takes a ListenerSet makes of all, None where none takes it."""
+    """Return the result for the Gateway that accepts a ListenerSet, None if none does."""
     try:
         gateways = list(parents_named(one))
-    except UNREADABLE:  # which is said of the ListenerSet itself
+    except UNREADABLE:  # the ListenerSet itself has a condition for it
         return None
     known = (attached(gateway, view, validity) for gateway in gateways)
     return next((found for found in known if one.locator in found.sets), None)
 
 
 def attached(gateway: Locator, view: View, validity: Validity) -> Attached:
-    """Return what a Gateway makes of the ListenerSets that name it."""
+    """Return which ListenerSets a Gateway accepts."""
     return view.shared((LISTENER_SET, "of", gateway), lambda: _attached(gateway, view, validity))
 
 
@@ -109,7 +109,7 @@ def _attached(name: Locator, view: View, validity: Validity) -> Attached:
 
 
 def _precedence(one: Node) -> tuple[bool, str, str]:
-    """Return what ListenerSets are ordered by; one without a time, as in a file, comes last."""
+    """Return the sort key of ListenerSets; one without a time, as in a file, is last."""
     try:
         created = text(one.body, "metadata", "creationTimestamp")
     except Malformed:

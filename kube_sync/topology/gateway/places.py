@@ -1,9 +1,9 @@
-"""Which listeners of one Gateway can tell requests apart: ports, protocols and hostnames.
+"""Conflicts between listeners of one Gateway: ports, protocols and hostnames.
 
-Rules are those of the Gateway API reference (GatewaySpec.listeners, "Distinct Listeners"), with the
-reasons that its conformance tests expect. HTTPS and TLS share a port, since both choose by the name
-of the TLS handshake; UDP has ports of its own. What a protocol of somebody's own can tell apart is
-not known, so that it conflicts with nothing; nor does a listener that cannot be read.
+By the Gateway API reference (GatewaySpec.listeners, "Distinct Listeners"), with the reasons that
+its conformance tests expect. HTTPS and TLS share a port, since both select by SNI; UDP ports are
+separate from TCP ports. A custom protocol conflicts with nothing, since its rules are not known;
+nor does a listener that cannot be decoded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROTOCOL_CONFLICT, HOSTNAME_CONFLICT = "ProtocolConflict", "HostnameConflict"
 class _Place(NamedTuple):
     port: int
     family: str  # protocols that share a port
-    hostname: str  # in lower case; "" for all, and where the protocol has none
+    hostname: str  # in lower case; "" for all, and if the protocol has none
 
     @property
     def is_stream(self) -> bool:
@@ -37,19 +37,19 @@ class Places:
 
     def __init__(self) -> None:
         self._taken: set[_Place] = set()
-        self._families: dict[int, set[str]] = {}  # by the port of TCP
+        self._families: dict[int, set[str]] = {}  # by TCP port
 
     def hold(self, listeners: Iterable[Node]) -> None:
-        """Give listeners their places, whether they conflict or not."""
+        """Register listeners, whether they conflict or not."""
         for listener in listeners:
             if (place := _place(listener)) is not None:
                 self._put(place)
 
     def take(self, listeners: Iterable[Node]) -> dict[Locator, str]:
-        """Give the listeners of one object the places that are free; return why others got none.
+        """Register the listeners of one object; return the reason for each that conflicts.
 
-        Of those that conflict with each other none is accepted, and their place is not free for
-        later ones either; one that conflicts with an earlier one keeps nobody away.
+        Of listeners that conflict with each other none is accepted, and their place is taken for
+        later ones; one that conflicts with an earlier one does not block others.
         """
         wanted = {one.locator: place for one in listeners if (place := _place(one)) is not None}
         refused = {name: why for name, place in wanted.items() if (why := self._conflict(place))}
@@ -71,7 +71,7 @@ class Places:
 
 
 def _among(places: Sequence[_Place]) -> dict[_Place, str]:
-    """Return why places that are wanted at the same time conflict with each other."""
+    """Return why places of one object conflict with each other."""
     families: dict[int, set[str]] = {}
     for place in places:
         if place.is_stream:

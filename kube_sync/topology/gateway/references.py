@@ -1,10 +1,9 @@
-"""What routes refer to: the listeners that they attach to, and the services that rules send to.
+"""References of routes: the listeners that they attach to, and the backends of their rules.
 
-Keeps true: a reference that comes to nothing is a condition of the route, with the reason that
-the Gateway API has for it, and hinders no other reference. A reference to a Gateway is one to its
-own listeners alone; those of its ListenerSets are reached through references to these. A backendRef
-with a port leads to that port and not to the service; one into another namespace leads there if a
-ReferenceGrant says so.
+Invariant: an unresolved reference is a condition of the route, with the reason of the Gateway API,
+and does not affect other references. A parentRef to a Gateway matches its own listeners only; those
+of its ListenerSets are reached through parentRefs to these. A backendRef with a port leads to that
+port and not to the service; one into another namespace needs a ReferenceGrant.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def gateways_of(route: Node, view: View, validity: Validity) -> Iterator[Locator
 
 
 def listeners_of(route: Node, view: View, validity: Validity) -> Iterator[Locator]:
-    """Yield the listeners that take a route. Raises Malformed."""
+    """Yield the listeners that accept a route. Raises Malformed."""
     for place, ref, parent in _references(route):
         if problem := _unusable(parent, view, validity):
             _complain(view, place, "NoMatchingParent", problem)
@@ -81,7 +80,7 @@ def _accepted(parent: Locator, listeners: list[Node], view: View, validity: Vali
 
 
 def _references(route: Node) -> Iterator[tuple[str, Body, Locator]]:
-    """Yield the place, the reference and the parent; other kinds of parents are not ours."""
+    """Yield the field path, the reference and the parent; other kinds are ignored."""
     for index, ref in enumerate(items(route.body, "spec", "parentRefs")):
         kind = GroupKind(text(ref, "group", default=GROUP), text(ref, "kind", default=GATEWAY.kind))
         if kind in _PARENTS:
@@ -102,7 +101,7 @@ def _complain(view: View, place: str, reason: str, message: str) -> None:
 
 
 def backends_of_rule(rule: Node, view: View, validity: Validity) -> Iterator[Locator]:
-    """Yield the services and ports that a rule sends to. Raises Malformed."""
+    """Yield the backend services and ports of a rule. Raises Malformed."""
     route = view.get(rule.owner) if rule.owner else None
     by = route.kind if route else rule.kind
     for service, ref in _permitted(rule, rule.body, by, view, validity):
@@ -114,7 +113,7 @@ def backends_of_rule(rule: Node, view: View, validity: Validity) -> Iterator[Loc
 
 
 def backends_of_route(route: Node, view: View, validity: Validity) -> Iterator[Locator]:
-    """Yield the services that any rule of a route sends to. Raises Malformed."""
+    """Yield the backend services of all rules of a route. Raises Malformed."""
     for rule in items(route.body, "spec", "rules"):
         for service, _ in _permitted(route, rule, route.kind, view, validity):
             yield from _found(service, view)

@@ -1,8 +1,8 @@
-"""Which listeners take a route, and which Gateways a ListenerSet, beyond the reference itself.
+"""Which listeners accept a route, and which Gateways a ListenerSet, beyond the reference itself.
 
-Keeps true: everything here can only take listeners away. Rules are those of the Gateway API
-reference: Listener.hostname, AllowedRoutes, RouteGroupKind, AllowedListeners; label selectors are
-those of Kubernetes (metav1.LabelSelector).
+Invariant: these rules can only exclude listeners. By the Gateway API reference: Listener.hostname,
+AllowedRoutes, RouteGroupKind, AllowedListeners; label selectors are those of Kubernetes
+(metav1.LabelSelector).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Validity:
     hostnames: bool = True
     allowed_routes: bool = True
     reference_grants: bool = True
-    allowed_listeners: bool = True  # which ListenerSets a Gateway takes
+    allowed_listeners: bool = True  # which ListenerSets a Gateway accepts
     listener_conflicts: bool = True  # between the listeners of a Gateway's ListenerSets
 
 
@@ -53,7 +53,7 @@ PLAIN = Validity(
 
 
 def allows(listener: Node, route: Node, view: View) -> bool:
-    """Tell whether a listener takes routes of that kind from that namespace. Raises Malformed."""
+    """Return whether a listener accepts that kind and namespace of a route. Raises Malformed."""
     kinds, spaces = _allowed(listener)
     if kinds is not None and route.kind not in kinds:
         return False
@@ -63,7 +63,7 @@ def allows(listener: Node, route: Node, view: View) -> bool:
 
 
 def takes(gateway: Node, listener_set: Node, view: View) -> bool:
-    """Tell whether a Gateway takes ListenerSets from that namespace. Raises Malformed."""
+    """Return whether a Gateway accepts ListenerSets from a namespace. Raises Malformed."""
     namespaces = mapping(gateway.body, "spec", "allowedListeners", "namespaces")
     spaces = text(namespaces, "from", default="None")
     if spaces == "Selector":
@@ -72,16 +72,16 @@ def takes(gateway: Node, listener_set: Node, view: View) -> bool:
 
 
 def _selected(namespaces: Body, node: Node, view: View) -> bool:
-    """Tell whether the namespace of a node is among those that a selector is for."""
+    """Return whether a selector matches the namespace of a node."""
     if namespaces.get("selector") is None:
-        return False  # it has to be there; `{}` is one, and selects all
+        return False  # it is required; `{}` is one, and matches all
     space = view.get(locator(NAMESPACE, "", node.namespace))
     labels = mapping(space.body, "metadata", "labels") if space else {}
     return selects(mapping(namespaces, "selector"), {**labels, _NAME: node.namespace})
 
 
 def hostnames_meet(listener: Node, route: Node) -> bool:
-    """Tell whether a listener and a route have a hostname in common. Raises Malformed."""
+    """Return whether a listener and a route have a hostname in common. Raises Malformed."""
     own = text(listener.body, "hostname").lower()
     if not own or route.kind not in WITH_HOSTNAMES:
         return True
@@ -90,13 +90,13 @@ def hostnames_meet(listener: Node, route: Node) -> bool:
 
 
 def shared_hostnames(own: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
-    """Return what hostnames in lower case have in common, the narrower one of each two.
+    """Return the intersection of hostnames in lower case, the narrower one of each pair.
 
-    Where one side says none it is what the other one says; `*` where nobody says any.
+    If one side has none it is that of the other; `*` if both have none.
     """
     if not own or not wanted:
         return tuple(dict.fromkeys(own or wanted)) or (ANY_HOSTNAME,)
-    # The longer one of two that meet is the narrower one: a wildcard stands for a label or more.
+    # Of two that overlap the longer one is narrower: a wildcard matches one or more labels.
     found = {
         max(one, other, key=_width): None for one in own for other in wanted if _meet(one, other)
     }
@@ -115,9 +115,9 @@ def _meet(one: str, other: str) -> bool:
     return other.startswith("*.") and one.endswith(other[1:])
 
 
-@lru_cache(maxsize=1024)  # asked again for every route
+@lru_cache(maxsize=1024)  # called for every route
 def _allowed(listener: Node) -> tuple[frozenset[GroupKind] | None, str]:
-    """Return the kinds of routes, None for all, and from which namespaces."""
+    """Return the allowed kinds of routes, None for all, and the mode for namespaces."""
     named = frozenset(
         GroupKind(text(kind, "group", default=GROUP), text(kind, "kind"))
         for kind in items(listener.body, "allowedRoutes", "kinds")
@@ -126,11 +126,11 @@ def _allowed(listener: Node) -> tuple[frozenset[GroupKind] | None, str]:
     possible = _OF_PROTOCOL.get(text(listener.body, "protocol"))
     if possible is None or not named:
         return named or possible, spaces
-    return named & possible, spaces  # they narrow what the protocol can carry
+    return named & possible, spaces  # named kinds narrow those of the protocol
 
 
 def selects(selector: Body, labels: Mapping[str, str]) -> bool:
-    """Tell whether a selector selects labels; an empty one selects all. Raises Malformed."""
+    """Return whether a selector matches labels; an empty one matches all. Raises Malformed."""
     wanted = mapping(selector, "matchLabels")
     return all(labels.get(key) == value for key, value in wanted.items()) and all(
         _holds(expression, labels) for expression in items(selector, "matchExpressions")

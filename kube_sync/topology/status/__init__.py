@@ -1,3 +1,3 @@
-"""Writes what a topology says to the API server: statuses, conditions on targets, a picture."""
+"""Writes a topology's results to the API server: statuses, conditions on targets, a picture."""
 
 from __future__ import annotations

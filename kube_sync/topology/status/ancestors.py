@@ -1,13 +1,13 @@
-"""What is said of each policy, with respect to each of its ancestors.
+"""Computes `status.ancestors` of policies: the conditions of a policy for each of its ancestors.
 
 An ancestor is a Gateway at or above a target (PolicyAncestorStatus: implementations should use the
-Gateway); where there is none, the target itself; where no target is there, what the policy names;
-where what it names cannot be read or said, the policy itself. Keeps true: what is said with respect
-to an ancestor is what is so on the paths through it, and of the targets that are at or below it. Of
-the Gateway API's own policies it is not said that they are in force: another controller carries
-them out, and it alone knows. Group and kind of a reference are always said, as the API server would
-put in those of a Gateway. What a policy names may be no reference that a status can have, since its
-own definition decides on what it may name: one that is refused is a whole status that is refused.
+Gateway); without a Gateway, the target itself; if no target exists, what the policy names; if that
+is invalid or not allowed in a status, the policy itself. Invariant: conditions for an ancestor are
+those on the paths through it, for the targets at or below it. Policies of the Gateway API itself
+get no condition that they are in force: another controller enforces them, and only it knows. Group
+and kind of a reference are always set, as the API server would default those of a Gateway. A policy
+may name what no reference in a status may contain, since its own definition decides that: one
+invalid reference makes the API server refuse the whole status.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def to_node(topology: Topology, locator: Locator) -> Json:
 
 
 def to_target(ref: TargetRef, known: Kind | None, namespace: str) -> Json:
-    """Return a reference to what a policy in a namespace names, whether or not it is there."""
+    """Return a reference to what a policy in a namespace names, whether or not it exists."""
     inside = "" if known is not None and not known.namespaced else ref.namespace or namespace
     return _reference(ref.kind, inside, ref.name, ref.section)
 
 
 def can_be_said(reference: Json) -> bool:
-    """Tell whether a status may have such a reference."""
+    """Return whether a reference is valid in a status."""
     return all(
         len(reference[field]) <= length and pattern.fullmatch(reference[field])
         for field, (pattern, length) in _SHAPES.items()
@@ -78,34 +78,34 @@ def _reference(kind: GroupKind, namespace: str, name: str, section: str) -> Json
 CONTROLLER: Final = f"{DOMAIN}topology"
 _STANDING: Final = frozenset({ACCEPTED, RESOLVED, *EFFECTS})
 _SLICE = 2000  # policies or paths
-# Groups of the Gateway API: who implements it enforces their policies.
+# Groups of the Gateway API: its implementations enforce their policies.
 _OTHERS = frozenset({"gateway.networking.k8s.io", "gateway.networking.x-k8s.io"})
 
 
 def stands(type_: object) -> bool:
-    """Tell whether a condition of this type says where a policy stands."""
-    said = str(type_)  # whatever it is, also what no set can be asked for
+    """Return whether a condition of this type is one of ours on a policy."""
+    said = str(type_)  # any JSON, also what is not hashable
     return said in _STANDING or said.startswith(DOMAIN)
 
 
 class Ancestors:
-    """The entries of all policies of a topology as it is now."""
+    """The ancestor entries of all policies, for the present topology."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
         self._spaces: dict[str, Locator] = {}
-        self._above: dict[Locator, tuple[Locator, ...]] = {}  # by the target: its ancestors
-        # By the policy: its ancestors, and of which targets each is.
+        self._above: dict[Locator, tuple[Locator, ...]] = {}  # by target: its ancestors
+        # By policy: its ancestors, and the targets of each.
         self._below: dict[Locator, dict[Locator, list[Locator]]] = {}
         self._any: set[Locator] = set()
-        # By the policy and the ancestor: what the policy is part of on paths through that.
+        # By policy and ancestor: the combinations with the policy on paths through the ancestor.
         self._parts: dict[tuple[Locator, Locator], dict[int, Combined]] = {}
         self._whole: dict[Locator, list[NodeCondition]] = {}
         self._near: dict[Locator, tuple[Locator, ...]] = {}
         self._looking = self._look_at_all()
 
     def slices(self) -> Iterator[None]:
-        """Look at all paths, slice by slice; who asks before the end has the rest looked at."""
+        """Compute all paths, slice by slice; reading a result before the end computes the rest."""
         return self._looking
 
     def of(self, policy: Locator) -> list[Entry]:
@@ -120,7 +120,7 @@ class Ancestors:
         ]
 
     def whole(self, policy: Locator) -> tuple[Condition, ...]:
-        """Return what is to be said of a policy with respect to all its ancestors together."""
+        """Return the conditions of a policy for all its ancestors together."""
         exhaust(self._looking)
         return self._said(policy, self._whole.get(policy, ()))
 
@@ -159,7 +159,7 @@ class Ancestors:
             if one.combined is None:
                 continue
             around = self._around(one)
-            if (id(one.combined), around) in seen:  # many paths differ below their ancestors alone
+            if (id(one.combined), around) in seen:  # many paths differ only below their ancestors
                 continue
             seen.add((id(one.combined), around))
             for policy in one.combined.policies:
@@ -169,7 +169,7 @@ class Ancestors:
                     parts[id(one.combined)] = one.combined
 
     def _around(self, one: EffectivePolicy) -> tuple[Locator, ...]:
-        """Return the ancestors on a path: nodes, what they are of, and what they lie in."""
+        """Return the ancestors on a path: nodes, their owners, and their namespaces."""
         found: dict[Locator, None] = {}
         for name in one.path:
             near = self._near.get(name)

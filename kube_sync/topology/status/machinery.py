@@ -1,9 +1,9 @@
-"""What is done whenever the graph has changed: statuses and the picture are brought up to date.
+"""Reconcile functions that write statuses and the picture whenever the graph has changed.
 
-Level-based: everything is looked at each time, and what is right is not written; so it makes no
-difference how often, after which events and after which failures it is called. It must be called by
-who holds the Lease, one call after the other. What may go well at once is asked for again by
-raising; what cannot before somebody changes something is told, and looked at again later.
+Level-based: each call computes everything and writes only what differs; so it does not matter how
+often, after which events and after which failures it is called. Only the holder of the Lease may
+call it, one call after the other. Retriable failures are raised for an early retry; others are
+reported, and retried at a later resync.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from kube_sync.topology.status.writer import Addresses, Trouble, Writer
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-_SLICE: Final = 200  # objects that are looked at before others may run
-_NAMED: Final = 3  # troubles
+_SLICE: Final = 200  # objects that are processed before the loop yields
+_NAMED: Final = 3  # failures in a message
 PATHS: Final = {"kube-sync.io/topology": "paths"}  # label of the ConfigMaps with maps of paths
 
 
 class Machinery:
-    """Writes what topologies say."""
+    """Writes the statuses of a topology's objects."""
 
     def __init__(
         self,
@@ -65,10 +65,10 @@ class Machinery:
     ) -> None:
         """`held` returns the newest state of an object; `fence`: for how many seconds we may write.
 
-        The picture is in `namespace`; `note` is told how statuses go, in words. `unseen` tells of
-        which kinds nobody knows the objects, `looks` is told when to look again,
-        on the same clock. `ours` are the kinds that were named as those whose conditions are ours
-        to say; `paths`: targets are told what applies on each path to them.
+        The picture is in `namespace`; `note` gets the state of statuses, in words. `unseen` returns
+        the kinds whose objects are unknown, `looks` schedules the next resync, on the same clock.
+        `ours` are the kinds that are configured as those whose conditions we own; `paths`: targets
+        get conditions with what applies on each path to them.
         """
         fenced = FencedWriter(fence, metrics.topology_writes, success="written")
         self._latest = Latest(held)
@@ -87,23 +87,23 @@ class Machinery:
 
     @property
     def workflow(self) -> Workflow:
-        """What to call whenever the graph has changed."""
+        """The workflow to call whenever the graph has changed."""
         return Workflow(tasks=(self.statuses, self.picture))
 
     def heeds(self, event: ResourceEvent) -> bool:
-        """Tell whether an event calls for another look: not one that tells of our own write."""
+        """Return whether an event needs a reconcile: not one of our own write."""
         if event.meaning or event.old is None or event.new is None:
             return True
-        # Several changes are one event, our own write among them: what it led to is what we know.
+        # One event may cover several changes and our write: compare with its response.
         known = self._latest.answer(event.locator) or event.old
         ours = stands if self._says_conditions(event.kind) else affects
         return matter(known, ours) != matter(event.new, ours)
 
     async def statuses(self, reconciliation: Reconciliation) -> None:
-        """Bring the statuses of all objects up to date. Raises Retriable where some may go well."""
-        # For people only: nothing goes by it.
+        """Write all statuses that differ. Raises Retriable if some may succeed on a retry."""
+        # For people only: no logic reads it.
         now = time_text(self._now())
-        # What was said of kinds of which nobody knows the objects now stands.
+        # Conditions of kinds whose objects are unknown now are kept.
         types = (condition_type, paths_type)
         keeps = frozenset(type_(kind) for kind in self._unseen() for type_ in types)
         topology = reconciliation.topology
@@ -122,7 +122,7 @@ class Machinery:
             raise unkept
 
     async def _keep(self, paths: PathMaps | None) -> SyncError | None:
-        """Keep the maps that are too long for a status, before a status names them."""
+        """Write the maps that are too long for a status, before a status names them."""
         if paths is None or self._path_store is None:
             return None
         try:
@@ -133,7 +133,7 @@ class Machinery:
         return None
 
     def _whereabouts(self, paths: PathMaps | None) -> str:
-        """Tell people where maps are that are too long for a status, "" where there are none."""
+        """Describe where the maps too long for a status are, "" if there are none."""
         number = sum(map(len, paths.layout().values())) if paths is not None else 0
         if not number:
             return ""
@@ -143,7 +143,7 @@ class Machinery:
         )
 
     async def picture(self, reconciliation: Reconciliation) -> None:
-        """Bring the picture up to date. Raises SyncError."""
+        """Write the picture if it differs. Raises SyncError."""
         await self._picture.keep(NAME, {KEY: dot(reconciliation.topology, LIMIT)})
 
     def _says_ancestors(self, kind: GroupKind) -> bool:
@@ -155,7 +155,7 @@ class Machinery:
         return address is not None and address.conditions
 
     def _untold(self, topology: Topology) -> dict[str, str]:
-        """Return why nothing can be said of policies, by their kinds."""
+        """Return why policies get no status, by their kinds."""
         addresses = {kind: self._addresses(kind) for kind in topology.policy_kinds}
         unknown = self._ours - {str(kind) for kind in addresses}
         why = "named in topology.statuses, and no kind of policies that is followed"
@@ -176,12 +176,12 @@ class Machinery:
         try:
             current = self._latest.get(node.locator)
             return None if current is None else planner.step(node, current)
-        except UNREADABLE as error:  # whatever is there, it is the trouble of one object
+        except UNREADABLE as error:  # whatever it contains, it concerns one object
             planner.complaints[node.locator] = f"its status is left as it is: {reason(error)}"
             return None
 
     def _complain(self, complaints: Mapping[str, str]) -> None:
-        """Say once what no write can help."""
+        """Log each complaint once that no write can resolve."""
         for name, complaint in sorted(complaints.items()):
             if self._complaints.get(name) != complaint:
                 log.warning("status_incomplete", locator=name, reason=complaint)

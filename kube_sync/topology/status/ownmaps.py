@@ -1,7 +1,7 @@
-"""ConfigMaps of ours, for people and tools: each is written when it differs from what is there.
+"""ConfigMaps of ours, for people and tools: each is written when it differs from what is stored.
 
-Keeps true: whoever changed or deleted one finds it put right at the next look; where it should be
-empty and is not there, none is made.
+Invariant: one that somebody changed or deleted is restored at the next reconcile; an empty one that
+does not exist is not created.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Operation = Literal["picture", "paths"]
 
 
 class OwnMaps:
-    """The ConfigMaps of one namespace; `operation` is how writes are counted."""
+    """The ConfigMaps of one namespace; `operation` is the label of writes in metrics."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class OwnMaps:
         self._written: dict[str, Data] = {}
 
     async def keep(self, name: str, data: Data) -> bool:
-        """Bring one up to date. Raises SyncError. Returns whether it was written."""
+        """Write one if it differs; return whether it was written. Raises SyncError."""
         if await self._is_there(name, data):
             return False
         await self._fenced.send(self._operation, lambda: self._write(name, data))
@@ -74,7 +74,7 @@ class OwnMaps:
             raise Retriable(msg) from error
         labels = there.metadata.labels or {}
         known = there.data or {}
-        # What is beside ours after we have written is somebody else's.
+        # Other keys that remain after our write belong to somebody else.
         whole = known.keys() == data.keys() or self._written.get(name) == data
         return whole and known.items() >= data.items() and labels.items() >= self._labels.items()
 
@@ -84,7 +84,7 @@ class OwnMaps:
         await self._client.request(
             "PATCH",
             CONFIGMAPS.path(self._namespace, name),
-            # Forced: what somebody else made of it is none of ours.
+            # Forced: our values replace those of other field managers.
             params={"fieldManager": MANAGER, "force": "true"},
             body=msgspec.json.encode(body | {"data": dict(data)}),
             content_type="application/apply-patch+yaml",
@@ -93,15 +93,15 @@ class OwnMaps:
 
 
 class PathStore:
-    """The ConfigMaps of maps of paths; one that is as it was is asked for now and then only."""
+    """The ConfigMaps of maps of paths; an unchanged one is checked only periodically."""
 
     def __init__(self, maps: OwnMaps, clock: Callable[[], float]) -> None:
         self._maps = maps
         self._clock = clock
-        self._right: dict[str, tuple[Data, float]] = {}  # and when it was seen to be
+        self._right: dict[str, tuple[Data, float]] = {}  # and when it was checked
 
     async def keep(self, layout: Mapping[str, Data]) -> None:
-        """Bring all up to date. Raises SyncError."""
+        """Write all that differ. Raises SyncError."""
         now = self._clock()
         for name, data in layout.items():
             known = self._right.get(name)

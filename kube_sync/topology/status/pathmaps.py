@@ -1,9 +1,9 @@
-"""What is said of each targetable: which effective policy applies on each path to it, if any.
+"""Conditions on targetables with the effective policy of each path, and the maps for long ones.
 
-Keeps true: as soon as there is a policy of a kind, every place where the kind takes effect has the
-map of all its paths, those without an effective policy among them (`null`). It is said where
-`targets.py` says what affects it. A map that is too long for a condition is in a ConfigMap
-(`layout`), and the condition names it; one that fits nowhere is counted and said to be missing.
+Invariant: as soon as there is a policy of a kind, every node where the kind takes effect has the
+map of all its paths, including those without an effective policy (`null`). The condition is where
+`targets.py` puts its own. A map that is too long for a condition is in a ConfigMap (`layout`), and
+the condition names it; one that fits nowhere is counted and reported as missing.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ _MESSAGE: Final = 1024  # characters of a map in a condition
 _KEY: Final = 253  # characters of a key of a ConfigMap
 _SLICE: Final = 2000  # paths
 
-Ids = dict[str, str | None]  # by the path; None: no effective policy
+Ids = dict[str, str | None]  # by path; None: no effective policy
 _ByKind = dict[GroupKind, Ids]
 
 
 @dataclass(frozen=True, slots=True)
 class MapLocation:
-    """Where the map of an object is kept."""
+    """The place of an object's map."""
 
     place: str
     key: str
 
 
 class PathMaps:
-    """The maps of a topology as it is now; `namespace` is that of the ConfigMaps."""
+    """The maps of the present topology; `namespace` is that of the ConfigMaps."""
 
     def __init__(self, topology: Topology, namespace: str, limit: int = LIMIT) -> None:
         self._topology = topology
         self._namespace = namespace
         self._limit = limit
         self._whole: dict[Locator, _ByKind] = {}
-        self._through: dict[Locator, dict[Locator, _ByKind]] = {}  # of routes: by what is before
+        self._through: dict[Locator, dict[Locator, _ByKind]] = {}  # of routes: by parent
         self._names: dict[Locator, str] = {}
         self._kept: dict[Locator, MapLocation] = {}
         self._texts: dict[str, dict[str, str]] = {place: {} for place in PLACES}
@@ -55,7 +55,7 @@ class PathMaps:
         self._looking = self._look()
 
     def slices(self) -> Iterator[None]:
-        """Look at all paths, slice by slice; who asks before the end has the rest looked at."""
+        """Compute all paths, slice by slice; reading a result before the end computes the rest."""
         return self._looking
 
     def layout(self) -> Mapping[str, Mapping[str, str]]:
@@ -64,12 +64,12 @@ class PathMaps:
         return self._texts
 
     def of(self, place: Locator) -> tuple[Condition, ...]:
-        """Return what is to be said of an object or a listener."""
+        """Return the conditions of an object or a listener."""
         exhaust(self._looking)
         return self._said(place, self._whole.get(place, {}))
 
     def entries(self, route: Node) -> list[Entry]:
-        """Return what is to be said of a route, by parentRef. Raises Malformed."""
+        """Return the entries of a route, by parentRef. Raises Malformed."""
         exhaust(self._looking)
         through = self._through.get(route.locator, {})
         found = []
@@ -110,7 +110,7 @@ class PathMaps:
         return name
 
     def _keep(self, place: Locator, by_kind: _ByKind) -> None:
-        """Find a place for the maps of an object: always the same one, unless it is full."""
+        """Assign the maps of an object to a ConfigMap: always the same one, unless it is full."""
         key = place.translate(_PLAIN)
         if len(key) > _KEY:
             key = digest("paths", place)

@@ -1,9 +1,9 @@
-"""What has to be written of one object so that its status says what the topology says.
+"""Computes the write of one object that makes its status agree with the topology.
 
-Keeps true: an object that says so already, or that is on its way out, is not written. What is said
-was found out of the object that the topology has; what is there already is read of the newest one.
-Nothing of others is changed: a list that is one value to the API server is written whole at the
-resourceVersion that was read, a list that is a map has our conditions alone applied.
+Invariant: an object whose status agrees, or that is being deleted, is not written. Conditions are
+computed from the object in the topology, and merged into the status of the newest one. Nothing of
+others is changed: an atomic list is written whole at the resourceVersion that was read; in a list
+of type map our conditions alone are applied.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from kube_sync.topology.statuslists import (
     merged,
 )
 
-# Of conditions, in the Gateway API: what comes above is refused, ours and that of others alike. So
-# that no other controller finds the list full, two places are never taken.
+# The Gateway API's limit on conditions: one more is refused, ours or those of others. Two places
+# are never taken, so that no other controller finds the list full.
 _MOST: Final = 8
 _LEFT_TO_OTHERS: Final = 2
 _LIMITED = frozenset({GATEWAY_CLASS, GATEWAY, LISTENER_SET})
@@ -43,24 +43,24 @@ _WITH_LISTENERS = frozenset({GATEWAY, LISTENER_SET})
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Conditions of ours in lists that are maps: which to take away, and what is to be there then.
+    """Our conditions in lists of type map: those to remove, and then those to apply.
 
-    An apply that leaves conditions out would not do for the first: what other field managers own
-    too would stay, and of a list that gets empty nothing would, though some have to be there.
+    An apply that leaves conditions out would not remove them: those that other field managers own
+    too would stay, and an empty list would be dropped, though some have to be there.
     """
 
     node: Locator
     kind: GroupKind
     key: ObjectKey
     uid: str
-    version: str  # the resourceVersion of what it was made for
+    version: str  # the resourceVersion that it was computed from
     removals: tuple[str, ...]  # JSON pointers; the last one of a list comes first
-    status: Json  # all there is to say; {}: what is there is right
+    status: Json  # all our conditions; {}: nothing to apply
 
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """A list that is one value, with the entries of others as they were read."""
+    """An atomic list, with the entries of others as they were read."""
 
     node: Locator
     kind: GroupKind
@@ -74,12 +74,12 @@ Step = Apply | Replace
 
 @dataclass(slots=True)
 class Planner:
-    """What is to be said of the objects of a topology as it is now; `now` as in RFC 3339.
+    """Computes the steps for the objects of the present topology; `now` as in RFC 3339.
 
-    `tells` tells of which kinds of policies the status has ancestors, `tells_plainly` of which the
-    conditions of the status are ours; conditions of targets whose types are in `keeps` stay as they
-    are. `paths` has what applies on each path to targets, None: it is not to be said. What does not
-    fit is said in `complaints`, by the object.
+    `tells` returns whether the status of a kind of policies has ancestors, `tells_plainly` whether
+    we own its conditions; conditions of targets whose types are in `keeps` are kept. `paths` has
+    what applies on each path to targets, None: no such conditions. `complaints` has what does not
+    fit, by object.
     """
 
     topology: Topology
@@ -97,21 +97,21 @@ class Planner:
         self._affected = Affected(self.topology)
 
     async def look(self) -> None:
-        """Look at the whole topology while others run, who may not change it."""
+        """Compute the results of the whole topology in slices; it must not change meanwhile."""
         paths = self.paths.slices() if self.paths is not None else ()
         for slices in (self._affected.slices(), self._ancestors.slices(), paths):
             for _ in slices:
                 await asyncio.sleep(0)
 
     def has_place(self, node: Node) -> bool:
-        """Tell whether the status of such an object is ours to say something in."""
+        """Return whether we write to the status of such an object."""
         if node.role is Role.POLICY:
             known = node.kind in self.topology.policy_kinds
             return known and (self.tells(node.kind) or self.tells_plainly(node.kind))
         return node.kind in _PLACES
 
     def step(self, node: Node, current: Body) -> Step | None:
-        """Return what to write of an object, None: nothing. Raises Malformed."""
+        """Return the write for an object, None if nothing differs. Raises Malformed."""
         if text(current, "metadata", "deletionTimestamp") or _uid(current) != _uid(node.body):
             return None
         if node.role is Role.POLICY and self.tells_plainly(node.kind):
@@ -142,7 +142,7 @@ class Planner:
         return Replace(node.locator, node.kind, key, version, {listed.field: entries})
 
     def _plainly(self, node: Node, current: Body) -> Step | None:
-        """Return how the conditions of a policy are to be, as one value with those of others."""
+        """Return the write of a policy's conditions, as one list with those of others."""
         found = _list(current, "conditions")
         said = self._ancestors.whole(node.locator)
         conditions = merged(found, said, self._about(node), self._stands)
@@ -158,7 +158,7 @@ class Planner:
         return stands(type_) and str(type_) not in self.keeps
 
     def _kept(self, current: Body) -> Iterable[Entry]:
-        """Yield entries without anything to say, where something that is there is to stay."""
+        """Yield empty entries, so that kept conditions stay in place."""
         for one in items(current, "status", PARENTS.field) if self.keeps else ():
             said = {str(condition.get("type")) for condition in items(one, "conditions")}
             reference = one.get(PARENTS.reference)
@@ -200,7 +200,7 @@ class Planner:
         return merged(ours, wanted, self._about(node), self._affects)
 
     def _removals(self, found: Sequence[Json], wanted: Iterable[Json], where: str) -> list[str]:
-        """Return where conditions of ours are that are not to be, from the last to the first."""
+        """Return JSON pointers of our unwanted conditions, from the last to the first."""
         types = {condition.get("type") for condition in wanted}
         return [
             f"{where}/{index}"
@@ -217,7 +217,7 @@ def _holds(found: Sequence[Json], wanted: Iterable[Json]) -> bool:
 
 
 def _list(body: Body, name: str) -> list[Any]:
-    """Return a list of the status, with whatever is in it. Raises Malformed."""
+    """Return a list of the status, unchanged. Raises Malformed."""
     found = mapping(body, "status").get(name)
     list(items(body, "status", name))
     return list(found or ())

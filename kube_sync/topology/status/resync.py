@@ -1,7 +1,7 @@
-"""When everything is looked at although nothing has happened.
+"""Periodic resync of the statuses, also without an event.
 
-Keeps true: something that is to be tried again is, and whatever else was spoiled or missed, such as
-a picture that somebody deleted, is put right within `every` seconds. It ends by cancellation alone.
+Invariant: what has to be retried is, and any other change or loss, such as a deleted picture, is
+repaired within `every` seconds. It runs until cancelled.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LEAST: Final = 1.0  # seconds
 
 
 class ResyncLoop:
-    """One look after the other."""
+    """Schedules one resync after the other."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class ResyncLoop:
         least: float = _LEAST,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`every` and `least` are the seconds between two looks, at most and at least."""
+        """`every` and `least` are the most and the fewest seconds between two resyncs."""
         self._every = every
         self._least = least
         self._clock = clock
@@ -34,24 +34,24 @@ class ResyncLoop:
 
     @property
     def due(self) -> float:
-        """When the next look is, on the clock that it was given."""
+        """The time of the next resync, on the given clock."""
         return self._due
 
     def looked(self, again: float | None) -> None:
-        """Take note of a look; `again` is when something is to be tried again, None: nothing is."""
+        """Schedule the next resync; `again` is the time of the next retry, None: there is none."""
         now = self._clock()
         latest = now + self._every
         self._due = latest if again is None else min(latest, max(again, now + self._least))
         self._changed.set()
 
     async def run(self, wake: Callable[[], None]) -> NoReturn:
-        """Call `wake` whenever a look is due."""
+        """Call `wake` whenever a resync is due."""
         while True:
             self._changed.clear()
             try:
                 async with asyncio.timeout(max(0.0, self._due - self._clock())):
                     await self._changed.wait()
             except TimeoutError:
-                # Who is woken may not be who writes, and then tells of no look.
+                # A replica that is not the leader reconciles nothing, and so never calls `looked`.
                 self.looked(None)
                 wake()

@@ -1,9 +1,9 @@
-"""What is said of each target: that policies of a kind affect it.
+"""Conditions on targets: which policies of a kind affect them.
 
-Keeps true: it is said where there is a place for it: of a Gateway, a GatewayClass, a Service and a
-Namespace in `status.conditions`, of a ListenerSet likewise, of a listener in its own entry of the
-status of what it is of, of a route in an entry for each parentRef that it is affected through. A
-rule and a port have no status: what affects them is said of the route and the Service.
+Invariant: each is where the status has a place for it: of a Gateway, a GatewayClass, a Service and
+a Namespace in `status.conditions`, of a ListenerSet likewise, of a listener in its own entry of its
+owner's status, of a route in an entry for each parentRef through which it is affected. Rules and
+ports have no status: their conditions are on the route and the Service.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kube_sync.topology.gateway import GATEWAY, LISTENER, LISTENER_SET, ROUTES
 from kube_sync.topology.raw_json import items, number, text
 from kube_sync.topology.statuslists import Entry
 
-_By = dict[Locator, dict[GroupKind, set[Locator]]]  # by the target and the kind: policies
+_By = dict[Locator, dict[GroupKind, set[Locator]]]  # by target and kind: policies
 _SLICE = 2000  # effects
 _PARENTS = frozenset({GATEWAY, LISTENER_SET})
 DOMAIN: Final = "kube-sync.io/"
@@ -26,26 +26,26 @@ _REFERENCE = ("group", "kind", "namespace", "name", "sectionName", "port")
 
 
 class Affected:
-    """What affects the targets of a topology as it is now."""
+    """The policies that affect each target, for the present topology."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
         self._whole: _By = {}
-        self._through: dict[Locator, _By] = {}  # of routes: by the listener or gateway before
+        self._through: dict[Locator, _By] = {}  # of routes: by the listener or gateway on the path
         self._told: dict[Locator, tuple[Locator, bool]] = {}
         self._looking = self._look()
 
     def slices(self) -> Iterator[None]:
-        """Look at all paths, slice by slice; who asks before the end has the rest looked at."""
+        """Compute all paths, slice by slice; reading a result before the end computes the rest."""
         return self._looking
 
     def of(self, node: Locator) -> tuple[Condition, ...]:
-        """Return what is to be said of an object or a listener."""
+        """Return the conditions of an object or a listener."""
         exhaust(self._looking)
         return _said(self._whole.get(node, {}))
 
     def entries(self, route: Node) -> list[Entry]:
-        """Return what is to be said of a route, by parentRef. Raises Malformed."""
+        """Return the entries of a route, by parentRef. Raises Malformed."""
         exhaust(self._looking)
         found = []
         for reference, parents in parents_of(self._topology, route):
@@ -80,13 +80,13 @@ class Affected:
 
 
 def affects(type_: object) -> bool:
-    """Tell whether a condition of this type says which policies affect a target, on which path."""
+    """Return whether a condition of this type is one of ours on a target."""
     said = str(type_)
     return said.startswith(DOMAIN) and said.endswith(("Affected", "Paths"))
 
 
 def told_at(topology: Topology, name: Locator) -> tuple[Locator, bool]:
-    """Return where it is said what affects a node, and whether that is a route."""
+    """Return the node that gets the conditions of a node, and whether that is a route."""
     node = topology[name]
     told = name if node.owner is None or node.kind == LISTENER else node.owner
     return told, topology[told].kind in ROUTES
@@ -105,7 +105,7 @@ def parents_of(topology: Topology, route: Node) -> Iterator[tuple[Json, list[Loc
 
 
 def _reference(said: Json) -> Json:
-    """Return a parentRef with what the API server puts where nothing is said."""
+    """Return a parentRef with the API server's defaults."""
     known = {"group": GATEWAY.group, "kind": GATEWAY.kind}
     return known | {name: said[name] for name in _REFERENCE if said.get(name) is not None}
 
@@ -148,6 +148,6 @@ def _united(
 
 
 def exhaust(slices: Iterator[None]) -> None:
-    """Do the rest of it at once."""
+    """Compute the rest at once."""
     for _ in slices:
         pass

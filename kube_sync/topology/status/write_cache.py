@@ -1,8 +1,8 @@
-"""What is known of our own writes: the newest state of an object, and what of it is of our making.
+"""Cache of the responses to our status writes, ahead of the watch.
 
-Keeps true: between a write and the watch event that tells of it, the answer counts, so that nothing
-is written twice; as soon as something else is told than what was written on, that counts. What
-others write into a status changes nothing for us, but where it is about the places for our part.
+Invariant: between a write and its watch event the response is used, so that nothing is written
+twice; as soon as the watch delivers another version than the one written on, that is used. What
+others write into a status is ignored, unless it concerns the number of places left to us.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Latest:
     """The newest states of objects."""
 
     def __init__(self, held: Callable[[Locator], Body | None]) -> None:
-        """`held` returns an object as it was told last, None where it is gone."""
+        """`held` returns an object from the watch cache, None if deleted."""
         self._held = held
-        self._answers: dict[Locator, tuple[str, Body]] = {}  # and what each was written on
+        self._answers: dict[Locator, tuple[str, Body]] = {}  # and the resourceVersion written on
 
     def get(self, name: Locator) -> Body | None:
-        """Return an object, None where it is gone."""
+        """Return an object, None if deleted."""
         body = self._held(name)
         if name in self._answers:
             written_on, answer = self._answers[name]
@@ -38,24 +38,24 @@ class Latest:
         return body
 
     def answered(self, name: Locator, written_on: str, answer: Body) -> None:
-        """Take in what a write at a resourceVersion was answered with."""
+        """Cache the response to a write at a resourceVersion."""
         self._answers[name] = written_on, answer
 
     def answer(self, name: Locator) -> Body | None:
-        """Return what the last write of an object was answered with, as long as that is known."""
+        """Return the response to the last write of an object, while it is cached."""
         known = self._answers.get(name)
         return None if known is None else known[1]
 
     def tidy(self) -> None:
-        """Let go of answers that do not count any more."""
+        """Drop responses that the watch has overtaken."""
         for name in list(self._answers):
             self.get(name)
 
 
 def matter(body: Body, ours: Callable[[object], bool] = affects) -> object:
-    """Return what matters of a status, to be compared with that of another state.
+    """Return the part of a status that concerns us, for comparison with another state.
 
-    `ours` tells by the type which conditions of the object are ours to say.
+    `ours` returns by the type whether we own a condition of the object.
     """
     try:
         listeners = items(body, "status", "listeners")
@@ -77,7 +77,7 @@ def _entries(found: Iterable[Json]) -> list[Json | None]:
 
 
 def saying(step: Step) -> object:
-    """Return what a step says."""
+    """Return what a step writes, without times."""
     if isinstance(step, Replace):
         plain = [one for one in _untimed(step.status) if stands(one.get("type"))]
         return plain + [

@@ -1,9 +1,9 @@
-"""Writes steps, several at once, and tells which could not be written and why.
+"""Writes status steps concurrently, and returns which could not be written and why.
 
-Keeps true: one object's trouble holds up no other. What the API server refused is not sent again
-for a while as long as the object is the same, nor what it twice did not find; where it forbids a
-kind in a namespace, the other objects there wait too. What somebody else undoes each time is left
-to them for a while. Whatever was not written is trouble, so that who asked comes back.
+Invariant: one object's failure delays no other. What the API server refused is not sent again for a
+while unless the object changes, nor what it twice did not find; if it forbids a kind in a
+namespace, other objects there wait too. What another writer keeps reverting is left to it for a
+while. Every step that was not written is returned, so that the caller retries.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 MANAGER: Final = "kube-sync-topology"
 _AT_ONCE: Final = 8
-_SLOWLY: Final = 60.0  # seconds until something that was refused is tried again
+_SLOWLY: Final = 60.0  # seconds until a retry of what was refused
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where objects of a kind are written, and what of policies is said where in their status."""
+    """The resource of a kind, and which lists of its status are for policies."""
 
     gvr: GroupVersionResource
     ancestors: bool = False  # there are `ancestors`
     conditions: bool = False  # there are none, and `conditions` are ours by the configuration
-    lacking: str = ""  # why nothing is said of policies, in words
+    lacking: str = ""  # why policies get no status, in words
 
     @property
     def tells(self) -> bool:
-        """Whether policies hear anything."""
+        """Whether policies get any conditions."""
         return self.ancestors or self.conditions
 
 
-# Where objects of a kind are written, None where they cannot be.
+# The address of a kind, None if it cannot be written.
 Addresses = Callable[[GroupKind], Address | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why something was not written; `until`: when it is tried again, None: as soon as may be.
+    """Why something was not written; `until`: when to retry, None: as soon as possible.
 
-    `after` is what the server asked for, in seconds. Times are those of the Writer's clock.
+    `after` is the server's Retry-After, in seconds. Times are those of the Writer's clock.
     """
 
     reason: str
@@ -75,7 +75,7 @@ class _Refusal:
 
 
 class Writer:
-    """Brings statuses to the API server."""
+    """Writes statuses to the API server."""
 
     def __init__(
         self,
@@ -95,16 +95,16 @@ class Writer:
         self._clock = clock
         self._refused: dict[Locator, _Refusal] = {}
         self._forbidden: dict[tuple[GroupKind, str], _Refusal] = {}
-        self._missing: dict[Locator, str] = {}  # what was not found last, and its version
+        self._missing: dict[Locator, str] = {}  # last not found, and its version
         self._rivals = Rivals()
         self._left: set[Locator] = set()  # to rivals
 
     async def write(self, steps: AsyncIterator[Step]) -> dict[Locator, Trouble]:
-        """Make all steps; returns what went wrong, by the object."""
+        """Send all steps; return the failures, by object."""
         troubles: dict[Locator, Trouble] = {}
         self._forget()
         async with asyncio.TaskGroup() as group:
-            taking = asyncio.Lock()  # a generator is asked by one at a time
+            taking = asyncio.Lock()  # an async generator must not be advanced concurrently
             for _ in range(self._at_once):
                 group.create_task(self._work(steps, taking, troubles))
         self._missing = {n: v for n, v in self._missing.items() if n in troubles}
@@ -126,7 +126,7 @@ class Writer:
     async def _one(self, step: Step) -> Trouble | None:
         address = self._addresses(step.kind)
         if address is None:
-            return None  # it went meanwhile, or cannot be written at all
+            return None  # its kind is gone, or cannot be written at all
         said = saying(step)
         if (known := self._known(step) or self._truce(step, said)) is not None:
             return known
@@ -161,7 +161,7 @@ class Writer:
         return answer
 
     def _known(self, step: Step) -> Trouble | None:
-        """Return why a step need not be tried now."""
+        """Return why a step must not be tried now."""
         refused = self._refused.get(step.node)
         if refused is not None and refused.version == step.version:
             return refused.trouble
@@ -169,7 +169,7 @@ class Writer:
         return forbidden.trouble if forbidden is not None else None
 
     def _truce(self, step: Step, said: object) -> Trouble | None:
-        """Return why a step is left out that somebody undoes whenever it is made."""
+        """Return why a step that another writer keeps reverting is left out."""
         until = self._rivals.truce(step.node, said, self._clock())
         if until is None:
             return None
@@ -194,7 +194,7 @@ class Writer:
         return Trouble(str(error), after=after)
 
     def _is_missing_again(self, step: Step, error: SyncError) -> bool:
-        """Tell whether what is there by the watch was not found twice: its status is not there."""
+        """Return whether the write got 404 twice for an existing object: it has no status."""
         if not isinstance(error, NotFound):
             return False
         before = self._missing.get(step.node)
@@ -202,7 +202,7 @@ class Writer:
         return before == step.version
 
     def _forget(self) -> None:
-        """Let go of refusals that are old."""
+        """Drop expired refusals."""
         now = self._clock()
         self._rivals.tidy(now)
         old: list[dict[Any, _Refusal]] = [self._refused, self._forbidden]
