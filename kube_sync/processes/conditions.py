@@ -1,11 +1,13 @@
-"""What the replicator says of the policies of built-in systems, in their status."""
+"""What the replicator does for the built-in policy systems: conditions, and default objects."""
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
-from typing import Final
+from typing import Final, NoReturn, Protocol
 
 from kube_sync.admission.exemptions import left_out_of_systems
+from kube_sync.admission.scheduling.bootstrap import Bootstrap
 from kube_sync.admission.scheduling.daemonset_checker import DaemonSetChecker
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.lease import Lease
@@ -15,12 +17,21 @@ from kube_sync.policykinds.condition_writer import ConditionKeeper, PolicyChecke
 from kube_sync.policykinds.exempt import exemption
 from kube_sync.policykinds.kinds import METADATA, SCHEDULING, PolicyKind
 from kube_sync.policykinds.opa_checker import OpaPolicyChecker
-from kube_sync.policykinds.resync import resync
 from kube_sync.processes.context import Context
 from kube_sync.runtime.services import Service
 
 LEASE: Final = "kube-sync-conditions"  # one for all kinds
 _WAITING: Final = "not done yet"
+_DEFAULTS: Final = "scheduling bootstrap"
+_RESYNC: Final = 30.0  # seconds
+
+
+class Keeper(Protocol):
+    """Reconciles the conditions of policies."""
+
+    def wake(self) -> None:
+        """Enqueue every policy."""
+        ...
 
 
 def keep_conditions(context: Context, opa: OpaClient) -> list[Service]:
@@ -74,3 +85,27 @@ def _reflector(context: Context, kind: PolicyKind, keeper: ConditionKeeper) -> R
             keeper.listed()
 
     return Reflector(name, KubeCollection(context.kube, kind.gvr), keeper.store, report)
+
+
+async def resync(keeper: Keeper, seconds: float = _RESYNC) -> NoReturn:
+    """Enqueue all policies every so many seconds until cancelled.
+
+    The report on a policy may depend on objects that no watch enqueues it for: DaemonSets,
+    PriorityClasses. Only what differs is written.
+    """
+    while True:
+        await asyncio.sleep(seconds)
+        keeper.wake()
+
+
+def install_defaults(context: Context, opa: OpaClient) -> Service:
+    """Return the service that creates missing default objects once `opa` has the rights."""
+    root = context.settings.replicate.root
+
+    async def known(path: tuple[str, ...]) -> bool:
+        return await opa.get_data((root, *path)) is not None
+
+    # A note: it delays no decision, so the process is ready without it.
+    context.readiness.noted(_DEFAULTS, _WAITING)
+    note = partial(context.readiness.noted, _DEFAULTS)
+    return Bootstrap(context.kube, known, note).run

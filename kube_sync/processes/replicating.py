@@ -20,12 +20,11 @@ from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.policies.trial_run import Trial
 from kube_sync.processes.board import serve_board
-from kube_sync.processes.conditions import keep_conditions
+from kube_sync.processes.conditions import install_defaults, keep_conditions
 from kube_sync.processes.context import Context
 from kube_sync.processes.ledger import Opened, open_ledger
 from kube_sync.processes.opa_auth_check import watch_door
 from kube_sync.processes.policyevents import CONTROLLER, PolicyEvents
-from kube_sync.processes.scheduling import install_defaults
 from kube_sync.replicator.replicator import Listeners, Replicator
 from kube_sync.runtime.configfile import ConfigFile
 from kube_sync.runtime.httpserver import serving

@@ -13,9 +13,8 @@ from kube_sync.config import Settings
 from kube_sync.kube.lease import LEASES
 from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
-from kube_sync.processes.conditions import LEASE, keep_conditions
+from kube_sync.processes.conditions import LEASE, install_defaults, keep_conditions
 from kube_sync.processes.context import Context
-from kube_sync.processes.scheduling import install_defaults
 from kube_sync.runtime.draining import Drain
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import kube_of, opa_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kube_sync.policykinds.resync import resync
+from kube_sync.processes.conditions import resync
 
 
 class Keeper:
