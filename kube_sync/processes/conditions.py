@@ -1,4 +1,4 @@
-"""What the replicator says of the policies of built-in systems, in their status."""
+"""Wires the status conditions that the replicator writes to policies of built-in systems."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WAITING: Final = "not done yet"
 
 
 def keep_conditions(context: Context, opa: OpaClient) -> list[Service]:
-    """Return what keeps the conditions of all kinds that are built in; nothing without any."""
+    """Return the services for the conditions of all built-in kinds; none without any."""
     kinds = [kind for kind in (SCHEDULING, METADATA) if kind.system in context.settings.builtin]
     keepers: list[ConditionKeeper] = []
 
@@ -45,7 +45,7 @@ def keep_conditions(context: Context, opa: OpaClient) -> list[Service]:
 
 def _keeper(context: Context, opa: OpaClient, kind: PolicyKind, lease: Lease) -> ConditionKeeper:
     readiness, condition = context.readiness, f"{kind.system} conditions"
-    # A note: it delays no decision, so the process is ready without it.
+    # Noted only: it delays no decision, so the process is ready without it.
     readiness.noted(condition, _WAITING)
     return ConditionKeeper(
         kind,

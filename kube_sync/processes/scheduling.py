@@ -1,4 +1,4 @@
-"""What the replicator does for SchedulingPolicies besides replicating: the default objects."""
+"""Wires the installation of the default objects for SchedulingPolicies."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _CONDITION: Final = "scheduling bootstrap"
 
 
 def install_defaults(context: Context, opa: OpaClient) -> Service:
-    """Return what installs what is missing of the default objects, once `opa` knows the rights."""
+    """Return the service that creates missing default objects, once `opa` knows the rights."""
     root = context.settings.replicate.root
 
     async def known(path: tuple[str, ...]) -> bool:
         return await opa.get_data((root, *path)) is not None
 
-    # A note: it delays no decision, so the process is ready without it.
+    # Noted only: it delays no decision, so the process is ready without it.
     context.readiness.noted(_CONDITION, "not done yet")
     note = partial(context.readiness.noted, _CONDITION)
     return Bootstrap(context.kube, known, note).run
