@@ -1,4 +1,4 @@
-"""kube-sync: the sidecar pair that makes Open Policy Agent a fleet's placement brain."""
+"""kube-sync: replicates clusters into Open Policy Agent, and applies its placement decisions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A certificate authority of one's own, for laptops, tests and first installs.
+"""A self-made certificate authority, for laptops, tests and first installs.
 
-Keeps true: every certificate names the hosts it serves, private keys are written readable by
+Invariant: every certificate names the hosts it serves, private keys are written readable by
 their owner only, and an existing pair is never overwritten. It knows nothing of Kubernetes.
 Production clusters let cert-manager or their own authority make these files instead.
 """
@@ -40,7 +40,7 @@ class Authority(KeyPair):
 def make_authority(
     common_name: str, lifetime: timedelta = LIFETIME, now: datetime | None = None
 ) -> Authority:
-    """Make a self-signed certificate authority (P-256), good from `now` on."""
+    """Make a self-signed certificate authority (P-256), valid from `now` on."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(common_name)
     usage = x509.KeyUsage(
@@ -94,14 +94,14 @@ def issue(
 
 
 def expiry(cert_pem: bytes) -> datetime:
-    """Return until when a certificate is good (RFC 5280, 4.1.2.5), the first of a chain."""
+    """Return the expiry of a certificate (RFC 5280, 4.1.2.5), the first of a chain."""
     return x509.load_pem_x509_certificate(cert_pem).not_valid_after_utc
 
 
 def write_certificates(folder: Path, hosts: Sequence[str]) -> list[Path]:
-    """Write ca.crt, ca.key, tls.crt and tls.key for `hosts`; an existing authority signs again.
+    """Write ca.crt, ca.key, tls.crt and tls.key for `hosts`; an existing authority is reused.
 
-    Returns the files written. Raises FileExistsError when tls.crt is there already.
+    Returns the files written. Raises FileExistsError when tls.crt exists already.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / "tls.crt").exists():
@@ -119,7 +119,7 @@ def write_certificates(folder: Path, hosts: Sequence[str]) -> list[Path]:
 
 def _write_pair(folder: Path, stem: str, pair: KeyPair) -> list[Path]:
     key, cert = folder / f"{stem}.key", folder / f"{stem}.crt"
-    # Opened with its final mode, so that the key is never readable by others, not even briefly.
+    # Created with its final mode, so that the key is never readable by others, not even briefly.
     with os.fdopen(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(pair.key_pem)
     cert.write_bytes(pair.cert_pem)

@@ -3,16 +3,16 @@
 SyncError
 ├── Retriable       the same call may succeed later: time-outs, 5xx, 429, a refused connection
 │   ├── Expired     410 Gone: the resourceVersion is too old, list again
-│   ├── Unconfirmed 404 for a kind that may be there: what was seen of it stands
-│   └── TooExpensive  a process exceeded its limits; what it was given needs another version
-├── Refused         401 or 403: somebody has to grant something; tried again, slowly
-├── NotFound        404: the thing is not there, forget it
-├── Conflict        409: somebody else was first, read again
+│   ├── Unconfirmed 404 for a kind that may exist: cached objects stay
+│   └── TooExpensive  a process exceeded its limits; retry only with another input
+├── Refused         401 or 403: a permission is missing; retried slowly
+├── NotFound        404: the object does not exist, drop it
+├── Conflict        409: another writer was first, read again
 ├── EpochLost       OPA no longer holds what was written: load everything again
-├── Undecided       the engine gave no usable decision, and asking again gives none either
-└── Terminal        retrying cannot help until somebody changes something
-    ├── Misconfigured   the configuration: say which field, exit with status 2
-    └── Broken      what a command was asked with: say all that is wrong with it, line by line
+├── Undecided       OPA gave no usable decision, and a retry gives none either
+└── Terminal        a retry cannot help until somebody changes something
+    ├── Misconfigured   the configuration: name the field, exit with status 2
+    └── Broken      the input of a command: list all errors, line by line
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from typing import Final
 
 import msgspec
 
-# What msgspec raises for what is no JSON, or none that is meant: a text that is no UTF-8 and what
-# is nested too deeply are no DecodeError. Foreign, it stops where it is decoded.
+# What msgspec raises for invalid JSON: text that is not UTF-8, and too deep nesting, raise no
+# DecodeError. These errors are caught where the JSON is decoded.
 NO_JSON: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
 class SyncError(Exception):
-    """Base of every error kube_sync raises on purpose."""
+    """Base of every error that kube_sync raises on purpose."""
 
 
 class Retriable(SyncError):
-    """The same call may succeed later; `retry_after` is what the server asked for, in seconds."""
+    """The same call may succeed later; `retry_after` is the server's delay, in seconds."""
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -60,11 +60,11 @@ class Refused(SyncError):
 
 
 class NotFound(SyncError):
-    """The thing asked for does not exist."""
+    """The requested object does not exist."""
 
 
 class Conflict(SyncError):
-    """The thing changed since it was read."""
+    """The object changed since it was read."""
 
 
 class EpochLost(SyncError):
@@ -72,7 +72,7 @@ class EpochLost(SyncError):
 
 
 class Undecided(SyncError):
-    """The engine gave no usable decision: undefined, malformed, or an evaluation error."""
+    """OPA gave no usable decision: undefined, malformed, or an evaluation error."""
 
 
 class Terminal(SyncError):
@@ -84,14 +84,14 @@ class Misconfigured(Terminal):
 
 
 class Broken(Terminal):
-    """There is no answer; each line names a file with its row, or an object."""
+    """The input of a command is invalid; each line names a file with its row, or an object."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         super().__init__("\n".join(lines))
 
 
 def json_type(value: object) -> str:
-    """Return which type of JSON a value is, as messages say it: `an object`."""
+    """Return the JSON type of a value for messages: `an object`."""
     match value:
         case None:
             return "null"
@@ -108,7 +108,7 @@ def json_type(value: object) -> str:
 
 
 def first_of(group: BaseException) -> BaseException:
-    """Return the first error that is not a group, out of groups within groups."""
+    """Return the first error in a group, or in groups within groups."""
     while isinstance(group, BaseExceptionGroup):
         group = group.exceptions[0]
     return group

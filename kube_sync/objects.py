@@ -1,4 +1,4 @@
-"""Names of things, shared by every layer: a kind of resource, and one object of it."""
+"""Identifiers for every layer: a resource (GVR), and one object's namespace and name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class GroupVersionResource:
 
     @property
     def api_version(self) -> str:
-        """As objects of it say it: `apps/v1`, or `v1` of the core group."""
+        """The `apiVersion` of its objects: `apps/v1`, or `v1` for the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None) -> str:
@@ -34,7 +34,7 @@ class GroupVersionResource:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ObjectKey:
-    """Where one object lives within its collection."""
+    """The namespace and name of one object within its collection."""
 
     namespace: str  # "" for cluster-scoped objects
     name: str

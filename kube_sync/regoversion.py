@@ -1,12 +1,12 @@
-"""The version of Rego that a module is written in, as a comment line of the module itself.
+"""The Rego version of a module, as a comment line of the module itself.
 
 OPA's formats disagree on where a version is written: a bundle's manifest lists files, a command has
-a flag, and `PUT /v1/policies` and `GET /v1/policies` have neither. A line of the text goes wherever
-the text goes: into digests, records of last good versions, the ledger, lanes, and back out of OPA.
+a flag, and `PUT /v1/policies` and `GET /v1/policies` have neither. A line of the text stays with
+the text: in digests, records of last good versions, the ledger, lanes, and in OPA's answers.
 
-Keeps true: a module without such a line is Rego v1; of several lines the last one counts, so that
-a label, which is written below everything else, wins over what the author wrote. Rows of the text
-stay as they are. Pure.
+Invariant: a module without such a line is Rego v1; of several lines the last one counts, so that
+a label, which is appended as the last line, overrides the author's. Rows of the text do not
+change. Pure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LINE: Final = re.compile(rf"^#[ \t]*{re.escape(NAME)}:[ \t]*([01])[ \t\r]*$", r
 
 
 def stated_version(source: str) -> int | None:
-    """Return the version that the module states, None where it states none."""
+    """Return the version that the module states, None if it states none."""
     if NAME not in source:
         return None
     found = _LINE.findall(source)
@@ -31,31 +31,31 @@ def stated_version(source: str) -> int | None:
 
 
 def version_of(source: str) -> int:
-    """Return the version that the module is written in."""
+    """Return the module's version of Rego."""
     stated = stated_version(source)
     return V1 if stated is None else stated
 
 
 def in_version(source: str, version: int) -> str:
-    """Return the module as one of this version, whatever it states."""
+    """Return the module with this version, whatever it states."""
     if version_of(source) == version:
         return source
-    # Behind an empty line: a comment that follows METADATA at once would be part of it.
+    # After an empty line: a comment directly below METADATA would be part of it.
     return f"{source.rstrip()}\n\n# {NAME}: {version}\n"
 
 
 def by_default(source: str, version: int) -> str:
-    """Return the module as one of this version unless it states one."""
+    """Return the module with this version unless it states one."""
     return source if stated_version(source) is not None else in_version(source, version)
 
 
 def labelled_version(labels: Mapping[str, str]) -> int | None:
-    """Return the version that labels state, None where they state none. Raises ValueError."""
+    """Return the version that labels state, None if they state none. Raises ValueError."""
     return None if (text := labels.get(NAME)) is None else parsed_version(text, f"label {NAME}")
 
 
 def parsed_version(text: object, where: str) -> int:
-    """Return the version that a text states. Raises ValueError, which names the place."""
+    """Parse a version. Raises ValueError, which names the place."""
     version = _LABELS.get(text) if isinstance(text, str) else None
     if version is None:
         msg = f'{where}: {text!r:.40} is no version of Rego ("0" or "1")'
@@ -64,9 +64,9 @@ def parsed_version(text: object, where: str) -> int:
 
 
 def with_versions(sources: Mapping[str, str], labelled: int | None, default: int) -> dict[str, str]:
-    """Return sources, by whatever name, in the version that the label of their object states.
+    """Return sources with the version that the label of their object states.
 
-    Without a label a source that states no version is of the `default` one.
+    Without a label a source that states no version gets the `default` one.
     """
     if labelled is not None:
         return {name: in_version(source, labelled) for name, source in sources.items()}

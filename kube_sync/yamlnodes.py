@@ -1,10 +1,10 @@
-"""YAML as JSON would have it, in which every value knows its row and its key.
+"""Parses YAML as JSON values, each with its row and its key.
 
-Keeps true: a key is text and stands once in its mapping; what only YAML can say is refused. What
-looks like a date is text, as it is to kubectl. Anchors and merge keys (`<<`) work: an alias is the
-value that it names and no copy, so aliases of aliases cost nothing. Nothing calls itself more than
-200 levels deep, whatever the text: PyYAML's own composer in C ends the process then. An error says
-no text of a value, which may be a password.
+Invariant: a key is text and unique in its mapping; YAML that JSON cannot represent is refused. A
+date is text, as in kubectl. Anchors and merge keys (`<<`) work: an alias is the
+value that it names and no copy, so aliases of aliases cost nothing. Recursion is limited to
+200 levels, whatever the text: PyYAML's own composer in C crashes the process then. An error
+quotes no text of a value, which may be a password.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import yaml
 from kube_sync.errors import Terminal
 
 _DEEPEST: Final = 200  # levels; CustomResourceDefinitions have about 40
-_LARGEST: Final = 2**63  # what a number in JSON may be to OPA and to us
+_LARGEST: Final = 2**63  # limit of a number in JSON, for OPA and for us
 _TAG: Final = "tag:yaml.org,2002:"
 _SCALARS: Final = ("null", "bool", "int", "float")
 
-# The same in C, where PyYAML was built with it.
+# The implementation in C, if PyYAML was built with it.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Event = Any  # that of any event
 
@@ -50,7 +50,7 @@ _Words.add_implicit_resolver(f"{_TAG}bool", re.compile("^(?:true|false)$"), list
 class Node:
     """One value; in a mapping its row is that of its key, counted from 1.
 
-    What is there by alias has the row and the key of where it is written.
+    An aliased value has the row and the key of its anchor.
     """
 
     value: bool | int | float | str | list[Node] | dict[str, Node] | None
@@ -60,17 +60,17 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """In what one kind of files differs from the others."""
+    """The differences between kinds of files."""
 
     keys_become_text: bool = False  # as kubectl makes them (`yes: 1` is `"true": 1`), not refused
     words: bool = False  # only true and false are booleans
-    any_number: bool = False  # also .inf and .nan, and what is too large for 64 bits
-    aliases: bool = True  # they may be there
+    any_number: bool = False  # also .inf and .nan, and numbers beyond 64 bits
+    aliases: bool = True  # aliases are permitted
     most: float = math.inf  # values in one file, aliases followed
 
 
 class NotYaml(Terminal):
-    """Text that is no YAML, or YAML that is not of JSON.
+    """Text that is no YAML, or YAML without a JSON equivalent.
 
     `row` and `document` count from 1, 0 is an unknown row.
     """
@@ -83,7 +83,7 @@ class NotYaml(Terminal):
 
 
 def documents(text: str, rules: Rules) -> list[Node]:
-    """Return all documents of a text, also those that are empty. Raises NotYaml."""
+    """Parse all documents of a text, also empty ones. Raises NotYaml."""
     found = list[Node]()
     try:
         for node in _Builder(text, rules).documents():
@@ -99,9 +99,9 @@ def documents(text: str, rules: Rules) -> list[Node]:
 
 
 def single(text: str, rules: Rules, what: str) -> Node | None:
-    """Return the one document of a text, None where it is empty. Raises NotYaml.
+    """Parse the one document of a text, None if it is empty. Raises NotYaml.
 
-    `what` is what such a text is, for whoever wrote two.
+    `what` names the kind of text in the error about a second document.
     """
     found = [node for node in documents(text, rules) if node.value is not None]
     if len(found) > 1:
@@ -111,7 +111,7 @@ def single(text: str, rules: Rules, what: str) -> Node | None:
 
 
 def plain(node: Node) -> Any:  # noqa: ANN401 - any JSON
-    """Return what a node says, as JSON; what aliases share is shared here, too."""
+    """Return the JSON value of a node; aliases share it as well."""
     return _plain(node, {})
 
 
@@ -128,7 +128,7 @@ def _plain(node: Node, done: dict[int, Any]) -> Any:  # noqa: ANN401 - any JSON
 
 
 def _explained(error: Exception) -> NotYaml:
-    """Return in one line what is wrong, and where, but nothing of the text."""
+    """Return an error with the problem and its place in one line, but no text of the value."""
     if not isinstance(error, yaml.MarkedYAMLError):
         return NotYaml(f"not YAML: {' '.join(str(error).split())}")
     what = ", ".join(part for part in (error.context, error.problem) if part)
@@ -138,13 +138,13 @@ def _explained(error: Exception) -> NotYaml:
 
 
 class _Builder:
-    """Makes values of the events of one text."""
+    """Builds values from the parser events of one text."""
 
     def __init__(self, text: str, rules: Rules) -> None:
         self._events = (_Words if rules.words else _Texts)(text)
         self._scalars = yaml.constructor.SafeConstructor()
         self._rules = rules
-        self._anchors: dict[str, tuple[Node, int] | None] = {}  # None: it is not at its end
+        self._anchors: dict[str, tuple[Node, int] | None] = {}  # None: its anchor is not complete
         self._number = self._depth = 0
 
     def documents(self) -> Iterator[Node]:

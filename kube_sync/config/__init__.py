@@ -1,9 +1,9 @@
 """The configuration file and the environment, as frozen Settings.
 
-Keeps true: this package is the only reader of either; what it returns was checked whole, so no
-other module checks it again. Every mistake is one `Misconfigured` line that begins with the path
+Invariant: this package is the only reader of either; the Settings that it returns are validated, so
+no other module checks them again. Every error is one `Misconfigured` line that begins with the path
 of the field. Every field has an environment variable: `KUBE_SYNC_` and its path in capitals,
-joined by `_` (`opa.token_file` is `KUBE_SYNC_OPA_TOKEN_FILE`); it wins over the file.
+joined by `_` (`opa.token_file` is `KUBE_SYNC_OPA_TOKEN_FILE`); it overrides the file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Addresses and URLs of the configuration: read, checked, and shown without passwords."""
+"""Parses and validates addresses and URLs of the configuration, and masks their passwords."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kube_sync.errors import Misconfigured
 
 
 def parse_listen(path: str, text: str) -> tuple[str, int]:
-    """Split `host:port` (`[::1]:8443` for IPv6). Raises Misconfigured, naming `path`."""
+    """Split `host:port` (`[::1]:8443` for IPv6). Raises Misconfigured with `path`."""
     match = re.fullmatch(
         r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[^:\[\]\s]*)):(?P<port>[0-9]{1,5})", text
     )
@@ -23,9 +23,9 @@ def parse_listen(path: str, text: str) -> tuple[str, int]:
 
 
 def check_stream(decisions: Decisions) -> None:
-    """Let nobody beyond this machine read the decisions in the clear, or without a token.
+    """Check that the decision stream needs TLS and a token beyond this machine.
 
-    For whoever serves the stream; the others may share its configuration without its files.
+    For the process that serves the stream; others may share its configuration without its files.
     Raises Misconfigured.
     """
     host, _ = parse_listen("decisions.listen", decisions.listen)
@@ -41,7 +41,7 @@ def check_stream(decisions: Decisions) -> None:
 
 
 def check_status(remediate: Remediate) -> None:
-    """Let nobody beyond this machine see the status, or let changes through, without a token.
+    """Check that the status page needs a token beyond this machine.
 
     Raises Misconfigured.
     """
@@ -70,12 +70,12 @@ def masked(url: str) -> str:
 
 
 def check_url(path: str, url: str) -> None:
-    """Let nothing through but http and https URLs. Raises Misconfigured, naming `path`."""
+    """Check that a URL is http or https. Raises Misconfigured with `path`."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError as error:
-        # Neither the URL nor the error is repeated: where the password ends cannot be told.
+        # Neither the URL nor the error is quoted: the end of the password is unknown.
         msg = f"{path}: not a URL: its address or its port is malformed"
         raise Misconfigured(msg) from error
     if not usable:

@@ -1,6 +1,6 @@
-"""What types cannot say of a configuration, checked once so that no other module does it again.
+"""Validates what types cannot express, once, so that no other module does it again.
 
-Every mistake is one Misconfigured line that begins with the path of the field.
+Every error is one Misconfigured line that begins with the path of the field.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kube_sync.objects import SECRET_VALUES, GroupVersionResource
 
 
 def check(settings: Settings) -> None:
-    """Check what types cannot say. Raises Misconfigured."""
+    """Validate what types cannot express. Raises Misconfigured."""
     _check_selection(settings.replicate)
     _check_labelled(settings.policies.labelled)
     names: dict[str, GroupVersionResource] = {}
@@ -50,7 +50,7 @@ def check(settings: Settings) -> None:
                 ", ".join(sorted(names)) or "none"
             )
             raise Misconfigured(msg)
-        # Decisions are about objects, and have no name of a collection in OPA in them.
+        # Decisions are about objects, and do not contain the name of a collection in OPA.
         if (same := targets.setdefault(names[name], name)) != name:
             msg = f'placement.resources[{index}]: "{name}" is {names[name]}, as "{same}" is'
             raise Misconfigured(msg)
@@ -90,7 +90,7 @@ def _check_engine(engine: Engine, own: EnforceSchedulingPolicy) -> None:
     elif own.token is not None:
         msg = "EnforceSchedulingPolicy.url: needed, since the token is set"
         raise Misconfigured(msg)
-    # What a header cannot carry; never said, since it is a secret.
+    # A header cannot carry it; never quoted, since it is a secret.
     if own.token is not None and not re.fullmatch(r"[!-~]+", own.token):
         msg = "EnforceSchedulingPolicy.token: not one word of ASCII (are its quotes curly ones?)"
         raise Misconfigured(msg)

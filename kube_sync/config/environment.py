@@ -66,7 +66,7 @@ def _put(document: dict[str, Any], path: str, value: object) -> None:
     *parents, leaf = path.split(".")
     for parent in parents:
         below = document.get(parent)
-        if not isinstance(below, dict):  # absent, null, or wrong: then the check names it
+        if not isinstance(below, dict):  # absent, null, or invalid: then the validation names it
             if below is not None:
                 return
             below = document[parent] = {}
@@ -88,7 +88,7 @@ def _from_text(field: Field, text: str) -> object:
 
 
 def _is_text(kind: object) -> bool:
-    """Tell whether all of a kind but null is text, whatever is asked of that."""
+    """Return whether all values of a kind but null are text, whatever their constraints."""
     parts = get_args(kind)
     if get_origin(kind) is Annotated:
         return parts[0] is str

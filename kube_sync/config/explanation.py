@@ -1,6 +1,6 @@
-"""Every key of the configuration in words: what it may be, its default, and what it does.
+"""Documents every key of the configuration: its values, its default, and what it does.
 
-Keeps true: the words are those beside the field in the code, so they cannot be of another version.
+Invariant: the text is the one beside the field in the code, so it is always of this version.
 A field's text is the string below it, a section's its docstring; both are read from the source.
 """
 
@@ -24,33 +24,33 @@ from kube_sync.config.model import LIVE, Section, Settings
 from kube_sync.errors import Misconfigured
 
 ITEM = "[]"  # in a path: each item of a list
-_NEAR = 3  # names that are offered for a wrong one
+_NEAR = 3  # similar names that are offered for a wrong one
 _WORDS: Mapping[object, str] = {bool: "true or false", str: "text", NoneType: "null"}
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of the file in words; `variable` and `default` are None where there is none."""
+    """One key of the file; `variable` and `default` are None if there is none."""
 
     path: str  # as in `opa.url`, or `replicate.resources[].group`
     section: type[Section]
     name: str  # of the field, in the section
-    words: str  # what it may be
+    words: str  # its possible values
     text: str  # what it does, in one line
-    default: str | None = None  # as YAML; None: it has to be said
+    default: str | None = None  # as YAML; None: it is required
     variable: str | None = None
     is_section: bool = False
 
     @property
     def live(self) -> bool:
-        """Whether a process that follows its file puts it in force at once."""
+        """Whether a process that reloads its file applies it at once."""
         return self.path.partition(ITEM)[0] in LIVE
 
 
 def keys(
     section: type[Section] = Settings, prefix: str = "", *, variables: bool = True
 ) -> Iterator[Key]:
-    """Yield every key in the order of the file, each section before what is in it."""
+    """Yield every key in the order of the file, each section before its keys."""
     kinds = get_type_hints(section, include_extras=True)
     texts = texts_of(section)
     for found in msgspec.structs.fields(section):
@@ -68,7 +68,7 @@ def keys(
 
 
 def about(section: type[Section]) -> str:
-    """Return what a section is, as its docstring says, one line for each paragraph."""
+    """Return the description of a section from its docstring, one line for each paragraph."""
     paragraphs = (inspect.getdoc(section) or "").split("\n\n")
     return "\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
@@ -90,7 +90,7 @@ def texts_of(section: type[Section]) -> Mapping[str, str]:
 
 
 def worded(kind: object) -> str:
-    """Say what a field of this type may be. Raises TypeError for one that has no words yet."""
+    """Describe the values of a type. Raises TypeError for a type without a description."""
     arguments = get_args(kind)
     match get_origin(kind):
         case None if words := _WORDS.get(kind, "mapping" if _is_section(kind) else ""):
@@ -110,7 +110,7 @@ def worded(kind: object) -> str:
 
 
 def explained(name: str | None = None) -> str:
-    """Return all that is said of a key, of what is in it, or of all keys. Raises Misconfigured."""
+    """Return the text of a key, of the keys in it, or of all keys. Raises Misconfigured."""
     return "\n\n".join(map(_told, keys() if name is None else _found(name)))
 
 

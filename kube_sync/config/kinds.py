@@ -1,4 +1,4 @@
-"""The kinds of values that fields have: what each may be, and how it is called for people."""
+"""The types of fields: their constraints, and their descriptions for people."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AnyNamespace = Annotated[
 Label = Annotated[
     str, msgspec.Meta(pattern=r"^[^=!,\s]+=[^=!,\s]+$", description="label as `name=value`")
 ]
-# With what is behind it a label again; "" is the same namespace on a spoke as on the hub.
+# With the rest of the name a label again; "" is the same namespace on a spoke as on the hub.
 NamespacePrefix = Annotated[
     str,
     msgspec.Meta(
@@ -60,14 +60,14 @@ FieldPath = Annotated[
         description="names of fields with dots between",
     ),
 ]
-# What these are beyond text is checked in `addresses`, and by whoever opens the file.
+# Constraints beyond text are checked in `addresses`, and when the file is opened.
 File = Annotated[str, msgspec.Meta(description="path of a file")]
 Url = Annotated[str, msgspec.Meta(description="http or https URL")]
 Listen = Annotated[str, msgspec.Meta(description="`host:port`")]
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, description="seconds, more than 0")]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1, description="share, 0 to 1")]
-# Bounded, since YAML knows .inf: nothing waits for ever by a slip.
+# Bounded, since YAML knows .inf: no typing error may cause an endless wait.
 NotNegative = Annotated[
     float, msgspec.Meta(ge=0, le=1_000_000_000, description="number, 0 to 1000000000")
 ]
@@ -87,7 +87,7 @@ LedgerName = Annotated[
 ProcessMemory = Annotated[
     int, msgspec.Meta(ge=1 << 28, description="whole number of bytes, 268435456 (256 MiB) or more")
 ]
-# Beneath it what stands and the texts of the newest rows alone would not fit.
+# Below it the current states and the texts of the newest rows alone would not fit.
 LedgerSize = Annotated[
     int, msgspec.Meta(ge=1 << 26, description="whole number of bytes, 67108864 (64 MiB) or more")
 ]

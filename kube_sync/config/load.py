@@ -1,7 +1,7 @@
-"""File and environment into Settings that were checked whole, and back into YAML.
+"""Loads file and environment into validated Settings, and formats Settings as YAML.
 
-Every mistake is one Misconfigured line that begins with the path of the field and names where the
-value came from.
+Every error is one Misconfigured line that begins with the path of the field and names the source
+of the value.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Source:
     environment: Mapping[str, str]
 
     def read(self) -> bytes:
-        """Return what the file holds, nothing without one. Raises Misconfigured."""
+        """Return the content of the file, nothing without one. Raises Misconfigured."""
         if not self.file:
             return b""
         try:
@@ -41,7 +41,7 @@ class Source:
             raise Misconfigured(msg) from error
 
     def load(self, content: bytes) -> Settings:
-        """Read the file's content, apply the environment, check all. Raises Misconfigured."""
+        """Parse the file's content, apply the environment, validate. Raises Misconfigured."""
         document = _parsed(content, self.file or "")
         override(document, self.environment)
         try:
@@ -96,7 +96,7 @@ def _without_nulls(value: object) -> object:
 
 
 def _explain(message: str, source: str | None, environment: Mapping[str, str]) -> str:
-    """Turn msgspec's `what - at `$.a.b`` into `a.b: what`."""
+    """Convert msgspec's `what - at `$.a.b`` into `a.b: what`."""
     what, _, where = message.partition(" - at ")
     path = where.strip("`").removeprefix("$").removeprefix(".")
     if unknown := re.search(r"unknown field `(?P<name>[^`]*)`", what):
@@ -113,7 +113,7 @@ def _explain(message: str, source: str | None, environment: Mapping[str, str]) -
 
 
 def _choices(path: str) -> list[str]:
-    """Return what the field at `path` may be, where that is a list of words."""
+    """Return the values of the field at `path`, if it is an enumeration."""
     if path.endswith("].fields"):
         return ["all", "auto", "a list of paths"]
     if path == "remediate.namespaces[...]":

@@ -1,6 +1,6 @@
 """The configuration as frozen values: every section, every field, its type and its default.
 
-Keeps true: a Settings never changes; two that are equal mean the same. What types cannot say is
+Invariant: a Settings never changes; two that are equal mean the same. What types cannot say is
 checked in `checks`; where the values come from is nothing to this module. Each larger part has a
 module of its own beside this one. The text below a field says what it does: it is what
 `kube-sync config --explain` prints and `docs/configure.md` has.

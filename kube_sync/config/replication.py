@@ -109,7 +109,7 @@ class Replicate(Section, frozen=True):
     """Replicates what policies of the Gateway API come to, as `data.<root>.topology`."""
 
     def is_auto(self, resource: Resource) -> bool:
-        """Tell whether the policies say which fields of a resource to replicate."""
+        """Return whether the policies say which fields of a resource to replicate."""
         return (self.fields if resource.fields is None else resource.fields) == "auto"
 
     def namespaces_of(self, resource: Resource) -> tuple[str, ...]:

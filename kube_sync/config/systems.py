@@ -1,6 +1,6 @@
 """The policy systems that can be built in (`builtin`), as a table: what each of them stands on.
 
-Keeps true: a system's own resources are replicated whole, at the place where its rules read them;
+Invariant: a system's own resources are replicated whole, at the place where its rules read them;
 whoever names one of them as well gets the fields of both, from one watch. Pure.
 """
 

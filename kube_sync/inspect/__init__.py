@@ -1,1 +1,1 @@
-"""Commands that look at policies, decisions and objects, and write nothing."""
+"""Read-only commands that inspect policies, decisions and objects."""

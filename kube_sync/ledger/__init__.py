@@ -1,3 +1,3 @@
-"""The memory of decisions: what was decided, what was written, by whom and why; hash-chained."""
+"""The audit ledger: every decision and write, by whom and why, in a hash-chained SQLite file."""
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The data that decisions were made on, as texts: one for each state, of parts that states share.
+"""Encodes the OPA data behind decisions as texts: one per state, with parts that states share.
 
-Keeps true: what is read back is what OPA held, byte by byte; equal data has one digest. A state
-names parts of a few objects each, so that one object that changes costs one part and the list of
-them. Pure.
+Invariant: decoding returns the data of OPA byte by byte; equal data has one digest. A state
+names parts of a few objects each, so that one changed object costs one part and the list of
+parts. Pure.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import msgspec
 from kube_sync.decisions.input_reader import Basis, Kept
 from kube_sync.ledger.entries import Text, text, text_of
 
-_PARTS: Final = 32  # of a collection
+_PARTS: Final = 32  # of one collection
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class State(msgspec.Struct, frozen=True):
-    """What the text of a row's `data` says; the fields are those of a Basis.
+    """The content of a row's `data` text; the fields are those of a Basis.
 
-    `collections` are digests of parts: lists of where in the collection, and what.
+    `collections` are digests of parts: lists of keys in the collection, and the objects there.
     """
 
     root: str
@@ -37,7 +37,7 @@ class State(msgspec.Struct, frozen=True):
     v: Literal[1] = 1
 
 
-# Not kube.meta: only the name tells an object from a map of objects by name.
+# Not kube.meta: only the name distinguishes an object from a map of objects by name.
 class _Metadata(msgspec.Struct):
     name: str
 
@@ -53,7 +53,7 @@ _parts = msgspec.json.Decoder(_Part)
 
 
 def text_of_basis(basis: Basis) -> Text:
-    """Return a state as a text with its parts. Raises msgspec.DecodeError."""
+    """Encode a state as a text with its parts. Raises msgspec.DecodeError."""
     parts = {name: _divided(body) for name, body in basis.collections.items()}
     state = State(
         basis.root,
@@ -71,12 +71,12 @@ def text_of_basis(basis: Basis) -> Text:
 
 
 def state_of(body: bytes) -> State:
-    """Read the text of a state. Raises msgspec.DecodeError."""
+    """Decode the text of a state. Raises msgspec.DecodeError."""
     return _states.decode(body)
 
 
 def parts_of(body: bytes) -> list[str]:
-    """Return the digests of all parts that a state names, none where it is no state."""
+    """Return the digests of all parts that a state names, none if the text is no state."""
     try:
         return [part for parts in state_of(body).collections.values() for part in parts]
     except msgspec.DecodeError:
@@ -84,7 +84,7 @@ def parts_of(body: bytes) -> list[str]:
 
 
 def collection_of(parts: Iterable[bytes]) -> bytes:
-    """Return a collection as it lay in OPA. Raises msgspec.DecodeError."""
+    """Join parts to a collection as OPA holds it. Raises msgspec.DecodeError."""
     found: dict[str, msgspec.Raw] = {}
     inside: dict[str, dict[str, msgspec.Raw]] = {}
     for part in parts:
@@ -105,7 +105,7 @@ def _divided(body: bytes) -> tuple[Text, ...]:
 
 
 def _spread(body: bytes) -> Iterator[tuple[tuple[str, ...], msgspec.Raw]]:
-    """Yield each object of a collection with the keys that lead to it."""
+    """Yield each object of a collection with the keys of its place."""
     for top, found in _members.decode(body).items():
         inside = {} if _is_object(found) else _inside(found)
         if not inside:

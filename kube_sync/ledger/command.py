@@ -1,4 +1,4 @@
-"""`kube-sync history` and `kube-sync verify`: what the ledger says, and whether it is whole."""
+"""`kube-sync history` and `kube-sync verify`: print the ledger, and check its integrity."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Say = Callable[[str], None]
 
 
 def history(request: Request, say: Say, complain: Say) -> None:
-    """Print what is asked for by `say`. Raises NotFound, Terminal."""
+    """Print the requested rows by `say`. Raises NotFound, Terminal."""
     with reading(Path(request.file)) as ledger:
         if request.at is not None:
             _at(ledger, request, request.at, say)
@@ -35,9 +35,9 @@ def history(request: Request, say: Say, complain: Say) -> None:
 
 
 def check(file: str, noted: Compared, say: Say, complain: Say, *, required: bool = False) -> bool:
-    """Print whether a ledger is whole; returns whether it is. Raises NotFound, Terminal.
+    """Verify a ledger, print the result and return whether it is intact. Raises NotFound, Terminal.
 
-    Where it is `required` it is not without a head to compare with.
+    If `required`, a ledger without a head to compare with fails.
     """
     with reading(Path(file)) as ledger:
         found = verify(ledger.db, noted.heads)

@@ -1,8 +1,8 @@
-"""The SQLite database of a ledger: who may read its files, its tables, and what does not belong.
+"""The SQLite database of a ledger: file modes, schema, and foreign definitions in it.
 
-Keeps true: the files are readable by their owner alone, whatever the umask is and whoever created
-them; the tables are the ones written below, and no trigger or index but our own changes what is
-written to them.
+Invariant: only their owner can read the files, whatever the umask is and whoever created them; the
+tables have the schema below, and only our own triggers and indexes affect what is written to
+them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 SCHEMA: Final = 2
 BUSY_SECONDS: Final = 5.0
 _AGAIN_SECONDS: Final = 0.01
-_AT_ONCE: Final = (64, 16, 4, 1)  # rows in one statement
+_AT_ONCE: Final = (64, 16, 4, 1)  # rows in one INSERT
 
 _OWNER: Final = 0o600
 _WRITABLE_BY_ALL = 0o002
@@ -61,15 +61,15 @@ CREATE TABLE IF NOT EXISTS ahead (
 
 
 class Torn(Exception):
-    """The file is no ledger, or torn: it is of no use to write to."""
+    """The file is no ledger, or corrupt: it cannot be written to."""
 
 
 def opened(path: Path) -> sqlite3.Connection:
-    """Return a ledger that is open for writing. Raises Torn, or sqlite3.Error, OSError."""
+    """Open a ledger for writing, and create its schema. Raises Torn, or sqlite3.Error, OSError."""
     keep_private(path)
     db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
-        # Before there is any table: later it would take a file written anew.
+        # Before any table exists: afterwards it would take a rewrite of the file (VACUUM).
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         _write_ahead(db)
         db.execute("PRAGMA synchronous = NORMAL")
@@ -87,9 +87,9 @@ def opened(path: Path) -> sqlite3.Connection:
 
 
 def _write_ahead(db: sqlite3.Connection) -> None:
-    """Switch to WAL mode. Raises sqlite3.OperationalError where another keeps it locked.
+    """Switch to WAL mode. Raises sqlite3.OperationalError if another connection keeps it locked.
 
-    Where two open a new file at once SQLite answers "locked" at once, whatever its timeout says:
+    When two open a new file at once SQLite fails with "locked" at once, whatever its timeout is:
     each of them would wait for the other.
     """
     latest = time.monotonic() + BUSY_SECONDS
@@ -106,11 +106,11 @@ def _write_ahead(db: sqlite3.Connection) -> None:
 
 
 def keep_private(path: Path) -> None:
-    """Make the database and its companions files of their owner alone. Raises OSError.
+    """Set the modes of the database and its companion files to owner only. Raises OSError.
 
-    A file of another account stays as it is, which is logged.
+    A file of another account keeps its mode, which is logged.
 
-    SQLite gives `-wal` and `-shm` the mode of the database. The folder is left as it is: it may be
+    SQLite gives `-wal` and `-shm` the mode of the database. The folder keeps its mode: it may be
     a volume, or hold files of others.
     """
     with suppress(FileExistsError):
@@ -118,12 +118,12 @@ def keep_private(path: Path) -> None:
     for suffix in ("", "-wal", "-shm"):
         file = path.with_name(path.name + suffix)
         try:
-            # Not through a descriptor: to close one would drop SQLite's locks on the file.
+            # Not through a descriptor: closing one would drop SQLite's locks on the file.
             if file.stat().st_mode & 0o777 != _OWNER:
                 file.chmod(_OWNER)
         except FileNotFoundError:
             pass
-        except PermissionError:  # the file of another account: recording goes on
+        except PermissionError:  # the file of another account: recording continues
             log.warning("ledger_file_readable_by_others", path=str(file))
     folder = path.absolute().parent
     mode = folder.stat().st_mode
@@ -132,7 +132,7 @@ def keep_private(path: Path) -> None:
 
 
 class Transaction:
-    """One that holds the file from its beginning, so that the head stays where it was read."""
+    """A transaction that locks the file from its beginning, so that the head cannot move."""
 
     def __init__(self, db: sqlite3.Connection, undone: Callable[[], None]) -> None:
         self._db, self._undone = db, undone
@@ -152,9 +152,9 @@ class Transaction:
 def insert(
     db: sqlite3.Connection, into: str, rows: Sequence[Sequence[object]], end: str = ""
 ) -> None:
-    """Add rows by few statements, each of which is one step.
+    """Insert rows by few statements.
 
-    Around each step Python's lock is given up, and whoever decides meanwhile may keep it for
+    Each statement releases Python's interpreter lock, and the event loop may then hold it for
     milliseconds.
     """
     done = 0
@@ -168,10 +168,10 @@ def insert(
 
 
 def strange(db: sqlite3.Connection) -> Iterator[tuple[str, str, str]]:
-    """Yield type, name and table of what is not as we create it.
+    """Yield type, name and table of each definition that differs from our schema.
 
-    These are tables, indexes and triggers that change what is written: a trigger can drop a row in
-    silence. Tables of others change nothing here.
+    These are tables, and indexes and triggers on our tables: a trigger can drop rows silently.
+    Foreign tables have no effect here.
     """
     with closing(sqlite3.connect(":memory:")) as fresh:
         fresh.executescript(_TABLES)
@@ -184,9 +184,9 @@ def strange(db: sqlite3.Connection) -> Iterator[tuple[str, str, str]]:
 
 
 def restore(db: sqlite3.Connection) -> list[str]:
-    """Take away what is not ours and create what is missing; return what differed.
+    """Drop foreign definitions and create missing ones; return the differences.
 
-    Raises Torn where a table differs: then nothing is changed.
+    Raises Torn if a table differs: then nothing is changed.
     """
     differences = [*strange(db)]
     if changed := [name for kind, name, _ in differences if kind == "table"]:
@@ -201,13 +201,13 @@ def restore(db: sqlite3.Connection) -> list[str]:
 
 
 def described(kind: str, name: str, table: str) -> str:
-    """Return a definition that differs, for people."""
+    """Format a differing definition, for people."""
     return f"{kind} {name} on {table}: it is not as it was created"
 
 
 def _definitions(db: sqlite3.Connection) -> dict[tuple[str, str], tuple[str, str]]:
-    """Return table and text of each definition, by type and name."""
-    # Without a text: what SQLite makes by itself, for a primary key.
+    """Return table and SQL of each definition, by type and name."""
+    # Definitions without SQL are SQLite's own, for a primary key.
     asked = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL"
     return {(kind, name): (table, sql) for kind, name, table, sql in db.execute(asked)}
 

@@ -1,7 +1,7 @@
-"""What the ledger says, as values: an entry, its place in the chain, and texts by their digest.
+"""The values of the ledger: entries, their rows in the chain, and texts by their digest.
 
-Keeps true: the hash of a row covers every column of it and the hash of the row before it, so that
-no column of any row can differ unnoticed; equal texts have one digest and are stored once. Pure.
+Invariant: the hash of a row covers all its columns and the hash of the row before it, so that
+a change of any column of any row is detected; equal texts are stored once, by digest. Pure.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 
 Kind = Literal[
-    "start",  # a replicator began to record
-    "decision",  # what is decided of an object from here on
-    "gone",  # the object is no more
-    "policy",  # other policies are in force: `policy`, whose modules are in the text `new`
-    "held",  # a write that is wanted and waits
-    "intent",  # a write that is about to be sent
-    "outcome",  # what became of it
-    "gap",  # what happened here was not recorded
-    "summary",  # what happened in a namespace that has more than its share, in `note`
-    "checkpoint",  # the rows up to one in `note` were taken away, and with which hash
+    "start",  # a replicator started to record
+    "decision",  # the decision on an object changed
+    "gone",  # the object was deleted
+    "policy",  # other policies are in force: `policy`, whose modules are listed in the text `new`
+    "held",  # the remediator holds a write back
+    "intent",  # a write is about to be sent
+    "outcome",  # the result of a write
+    "gap",  # entries are missing here
+    "summary",  # changes of a namespace over its share were summarised, in `note`
+    "checkpoint",  # the rows up to one in `note` were pruned, with the hash of that row
 ]
 KINDS: Final[tuple[str, ...]] = get_args(Kind)
 START: Final = bytes(32)  # the hash before the first row
@@ -31,15 +31,15 @@ _sorted = msgspec.json.Encoder(order="sorted")
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One thing that happened; every field is text, "" where it has none.
+    """One recorded event; every field is text, "" if it does not apply.
 
-    `old`, `new`, `data` and `input` are digests of texts: what was decided (or had), what is
-    decided (or written), the replicated data as far as decisions read it (a state of `bases`) and
-    the object that was decided on, as it was asked about.
-    `policy` is the digest of the policies as the decision stream has it. `status` is `decided`,
-    `refused`, `failed` or `undefined` of a decision, what became of a write or what holds it.
-    `approved` says who or what let a write through, `ref` ties an outcome to its intent, and is
-    recorded once of each kind; `note` is for people, or JSON where a kind says so.
+    `old`, `new`, `data` and `input` are digests of texts: the previous decision (or values), the
+    new decision (or values), the replicated data as far as decisions read it (a state of `bases`)
+    and the object that was the decision's input.
+    `policy` is the digest of the policies as in the decision stream. `status` is `decided`,
+    `refused`, `failed` or `undefined` for a decision, the result of a write or why it is held.
+    `approved` is who or what approved a write; `ref` joins an outcome to its intent, recorded
+    once of each kind; `note` is for people, or JSON for some kinds.
     """
 
     kind: Kind
@@ -60,7 +60,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """An entry in the chain: `time` is Unix microseconds and never less than the row before it."""
+    """An entry in the chain: `time` is Unix microseconds and never decreases."""
 
     seq: int
     time: int
@@ -69,12 +69,12 @@ class Row(msgspec.Struct, frozen=True):
 
     @property
     def seconds(self) -> float:
-        """When it was recorded, in Unix seconds."""
+        """The time of recording, in Unix seconds."""
         return self.time / 1e6
 
 
 class Text(msgspec.Struct, frozen=True, gc=False):
-    """A text, named by its digest, with the texts that it names."""
+    """A text, identified by its digest, with the texts that it refers to."""
 
     digest: str
     body: bytes
@@ -82,7 +82,7 @@ class Text(msgspec.Struct, frozen=True, gc=False):
 
 
 class GapNote(msgspec.Struct, frozen=True):
-    """The note of a gap or a summary: how many entries, from when to when (Unix seconds), why."""
+    """The note of a gap or a summary: the number of entries, their period (Unix seconds), why."""
 
     entries: int
     begin: float
@@ -91,7 +91,7 @@ class GapNote(msgspec.Struct, frozen=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """The note of a checkpoint: the chain goes on after the row `upto`, which had this hash."""
+    """The note of a checkpoint: the chain continues after the row `upto`, which had this hash."""
 
     upto: int
     hash: str
@@ -99,21 +99,21 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 COLUMNS: Final = Entry.__struct_fields__
 ROW: Final = ", ".join(("seq", "time", *COLUMNS, "hash"))  # in the order of `row_of`
-STANDING: Final = "standing since "  # and Unix seconds: the cause of what is said again
+STANDING: Final = "standing since "  # and Unix seconds: the cause of entries that pruning repeats
 
 
 def standing_since(entry: Entry) -> float | None:
-    """Return since when (Unix seconds) what is said again stands, None: it is said for once."""
+    """Return since when (Unix seconds) a repeated entry holds, None: the entry is no repetition."""
     if not entry.cause.startswith(STANDING):
         return None
     try:
         return float(entry.cause.removeprefix(STANDING))
-    except ValueError:  # nobody but a forger writes that
+    except ValueError:  # only a forger writes that
         return None
 
 
 def modules_of(body: bytes) -> list[str]:
-    """Return the digests of the modules that the list of a policy names, none where it is none."""
+    """Return the digests of the modules in the list of a policy, none if it is no such list."""
     try:
         return [*msgspec.json.decode(body, type=dict[str, str]).values()]
     except (msgspec.DecodeError, UnicodeError):
@@ -121,7 +121,7 @@ def modules_of(body: bytes) -> list[str]:
 
 
 def link(before: bytes, seq: int, time: int, entry: Entry) -> bytes:
-    """Return the hash of a row that comes after one with the hash `before`."""
+    """Return the hash of a row that follows a row with the hash `before`."""
     content = msgspec.json.encode((seq, time, *msgspec.structs.astuple(entry)))
     return hashlib.sha256(before + content).digest()
 
@@ -137,7 +137,7 @@ def text_of(value: Any) -> Text:  # noqa: ANN401 - any JSON
 
 
 def row_of(values: Sequence[object]) -> Row:
-    """Return a row as the file has it. Raises msgspec.ValidationError."""
+    """Parse a row of the file. Raises msgspec.ValidationError."""
     seq, time, *columns, found = values
     entry = msgspec.convert(dict(zip(COLUMNS, columns, strict=True)), Entry)
     return Row(

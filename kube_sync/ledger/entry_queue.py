@@ -1,8 +1,8 @@
-"""What was said to the ledger and is not in its file yet, in the order in which it came.
+"""The queue of entries that are not in the ledger's file yet, in the order of their arrival.
 
-Keeps true: it is bounded. What is more than that, or comes while the file cannot be written and
-too much waits already, is counted, and becomes a gap where it would have been once all before it is
-in the file. Any thread may add to it.
+Invariant: it is bounded. An entry over the bound, or one that arrives while the file cannot be
+written and too many wait already, is counted as lost; a gap takes its place once all entries
+before it are in the file. Any thread may add to it.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from kube_sync.ledger.entries import Entry, GapNote, Text
 from kube_sync.ledger.store import Store
 from kube_sync.observability import metrics
 
-BURST: Final = 1_000_000  # a class of all objects is said in less than a second
+BURST: Final = 1_000_000  # a decision class of all objects arrives in less than a second
 
 Said = tuple[Entry, Sequence[Text]]
-# What gives entries when they are written, and not before: to spare whoever says it the time.
+# Returns entries when they are written, not when queued: it spares the caller the encoding.
 Late = Callable[[Store], Sequence[Said]]
-Queued = tuple[Late, int]  # with its number in what was written ahead, 0: it was not
+Queued = tuple[Late, int]  # with its number in the write-ahead file, 0: it is not there
 
 
 class EntryQueue:
-    """Entries to be written, and the count of those that were lost after them."""
+    """The entries to be written, and the count of entries lost after them."""
 
     def __init__(self, kept: int, clock: Callable[[], float]) -> None:
         """Keep `kept` entries while the file cannot be written; `clock` is Unix seconds."""
         self.failing: str | None = None  # why the file cannot be written, None: it can
-        self.said = 0  # entries that were taken in
-        self.settled = 0  # of these, that are in the file
-        self.alone = 0  # the last entry that was taken in and is not written ahead
+        self.said = 0  # entries that were accepted
+        self.settled = 0  # of these, the entries in the file
+        self.alone = 0  # the number of the last accepted entry that is not in the write-ahead file
         self._kept = kept
         self._clock = clock
         self._entries: deque[Queued] = deque()
@@ -44,18 +44,18 @@ class EntryQueue:
 
     @property
     def losing(self) -> bool:
-        """Whether what is put in now is lost: it becomes a part of a gap."""
+        """Whether the queue drops new entries, which become part of a gap."""
         return self._lost is not None
 
     @property
     def is_empty(self) -> bool:
-        """Whether no entry waits."""
+        """Whether the queue has no entries."""
         return not self._entries
 
     def put(self, late: Late, number: Callable[[], int] = int) -> bool:
-        """Put one in, unless there is no room; returns whether it is in.
+        """Add an entry unless the queue is full; return whether it was added.
 
-        `number` writes it ahead, and returns its number there, 0: it is not written.
+        `number` writes it ahead and returns its number there, 0: it is not written ahead.
         """
         now = self._clock()
         with self._lock:
@@ -67,7 +67,7 @@ class EntryQueue:
         return True
 
     def put_first(self, note: GapNote) -> None:
-        """Put a gap before all that is to be written."""
+        """Insert a gap before all queued entries."""
         metrics.ledger_gaps.inc()
         with self._lock:
             self.said += 1
@@ -75,12 +75,12 @@ class EntryQueue:
             self.alone = max(self.alone, self.settled) + 1
 
     def group(self, most: int) -> list[Queued]:
-        """Return the first ones, which stay where they are."""
+        """Return the first entries without removing them."""
         with self._lock:
             return [*islice(self._entries, most)]
 
     def settle(self, count: int) -> GapNote | None:
-        """Take so many out, which are in the file; returns the gap that is put in behind them."""
+        """Remove the first `count` entries, now in the file; return the gap queued behind them."""
         with self._lock:
             for _ in range(count):
                 self._entries.popleft()
@@ -92,7 +92,7 @@ class EntryQueue:
             return lost
 
     def if_settled(self, action: Callable[[], None]) -> None:
-        """Do this if nothing is to be written, while nothing can be put in."""
+        """Run this if the queue is empty, while nothing can be added."""
         with self._lock:
             if not self._entries and self._lost is None:
                 action()
@@ -113,6 +113,6 @@ class EntryQueue:
 
 
 def gap(note: GapNote) -> Late:
-    """Return what says that something is missing."""
+    """Return the entry source of a gap."""
     said: Sequence[Said] = ((Entry(kind="gap", note=msgspec.json.encode(note).decode()), ()),)
     return lambda _store: said

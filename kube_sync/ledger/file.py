@@ -1,8 +1,8 @@
-"""The file of the ledger, for as long as a process lives: opened, repaired, replaced, pruned.
+"""The ledger's file during the life of a process: opens, repairs, replaces and prunes it.
 
-Keeps true: a file is compared with its rows once before anything is added to it. A file that is no
-ledger, or torn, is put aside under another name, and another one is begun. What was repaired, or
-put aside, is a gap that comes before all that is to be written. It belongs to one thread.
+Invariant: the derived tables are compared with the rows once before any entry is added. A file
+that is no ledger, or corrupt, is renamed, and a new one begun. A repair or a replacement is
+recorded as a gap before all other entries. It belongs to one thread.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from kube_sync.observability import metrics
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _PRUNE_SECONDS = 10.0
-_NAMED = 5  # of what was not as the rows say, in the log
+_NAMED = 5  # repaired objects that the log names
 
 
 class LedgerFile:
-    """A path, and the Store that is open there, if it can be."""
+    """The path of a ledger, and the Store that is open there, if any."""
 
     def __init__(
         self,
@@ -40,12 +40,12 @@ class LedgerFile:
         clock: Callable[[], float],
         begin_with: Callable[[GapNote], None],
     ) -> None:
-        """Rows are kept for `max_age` seconds, in `max_size` bytes; `clock` is Unix seconds.
+        """Keep rows for `max_age` seconds, in `max_size` bytes; `clock` is Unix seconds.
 
         `begin_with` takes a gap that is to be written before all else.
         """
         self.store: Store | None = None
-        self.head: tuple[int, str] | None = None  # number and hash of the last row, None: not known
+        self.head: tuple[int, str] | None = None  # number and hash of the last row, None: unknown
         self._path = path
         self._max_age = max_age
         self._max_size = max_size
@@ -56,9 +56,9 @@ class LedgerFile:
         self._pruned_at = -_PRUNE_SECONDS
 
     def open(self) -> tuple[Store, IngestPosition]:
-        """Open the file, and tell how far it has what was written ahead of it.
+        """Open the file; return it with its position in the write-ahead file.
 
-        Raises sqlite3.Error, OSError, or Torn where another file cannot be begun either.
+        Raises sqlite3.Error, OSError, or Torn if no new file can be begun either.
         """
         try:
             store = self._mended(Store(self._path, self._shares))
@@ -81,7 +81,7 @@ class LedgerFile:
             _count(store.summarise(now))
 
     def prune(self, store: Store, may_go_on: Callable[[], bool]) -> None:
-        """Now and then take away the rows that are too old or too many. Raises sqlite3.Error."""
+        """Remove rows that are too old or too many, from time to time. Raises sqlite3.Error."""
         now = self._clock()
         if now - self._pruned_at < _PRUNE_SECONDS:
             return
@@ -89,38 +89,38 @@ class LedgerFile:
         try:
             while store.prune(now, self._max_age, self._max_size) and may_go_on():
                 pass
-        except Torn as error:  # what is added is none the worse for it
+        except Torn as error:  # appended entries are unaffected
             log.warning("ledger_not_pruned", path=str(self._path), error=str(error))
         self.head = store.head
         metrics.ledger_bytes.set(store.used())
 
     def tidy(self) -> None:
-        """Do what nobody waits for."""
+        """Do deferred work that no caller waits for."""
         if self.store is not None:
-            # What cannot be written now is said by the next group that cannot.
+            # The next group that cannot be written reports the failure.
             with suppress(sqlite3.Error):
                 self.store.tidy()
 
     def close(self) -> None:
-        """Close the file: another one may lie there when it is opened again."""
+        """Close the file: another file may be at the path when it is opened again."""
         if self.store is not None:
             self.store.close()
             self.store = None
 
     def end(self) -> None:
-        """Add all summaries, and close the file."""
+        """Write all summaries, and close the file."""
         if self.store is not None:
             with suppress(sqlite3.Error):
                 _count(self.store.summarise(self._clock(), every=0.0))
         self.close()
 
     def put_aside(self, reason: str) -> None:
-        """Keep what is no ledger under another name, and say so in the new one. Raises OSError."""
+        """Rename a file that is no ledger, and record that in a new one. Raises OSError."""
         now = self._clock()
         aside = self._path.with_name(f"{self._path.name}.unreadable-{now:.0f}")
         if self._path.exists():
             self._path.rename(aside)
-        self._is_mended = False  # nor is what namespaces hold known
+        self._is_mended = False  # the shares of namespaces are unknown too
         for suffix in ("-wal", "-shm"):
             self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
         log.error("ledger_put_aside", path=str(aside), reason=reason)
@@ -128,7 +128,7 @@ class LedgerFile:
         self._begin_with(GapNote(0, 0, now, reason))
 
     def _mended(self, store: Store) -> Store:
-        """Compare what is derived from the rows with them, once for a process."""
+        """Compare the derived tables with the rows, once in a process."""
         if self._is_mended:
             return store
         try:

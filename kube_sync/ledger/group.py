@@ -1,7 +1,7 @@
-"""Rows that are added to the ledger at once, and what stands when they are.
+"""A group of rows that is added at once, and the current state of objects after it.
 
-Keeps true: within a group as after it, what stands of an object is what the last row about it says.
-It reads the file where it must, and writes to it in few statements.
+Invariant: within a group as after it, the state of an object is that of the last row about it. A
+group reads the file only where it must, and writes to it in few statements.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ _INSERT = f"INSERT INTO records ({ROW})"
 
 Where = tuple[str, str, str]  # collection, namespace, name
 Stands = tuple[str, str, str, str]  # uid, digest of the decision, status, note
-Known = dict[Where, Stands | None]  # None: nothing stands
+Known = dict[Where, Stands | None]  # None: the object has no state
 
 
 class Group:
-    """Rows that are added at once, and what stands when they are."""
+    """Rows that are added at once, and the states of objects after them."""
 
     def __init__(
         self, db: sqlite3.Connection, seq: int, time: int, before: bytes, known: Known
     ) -> None:
-        """Begin after row `seq`, whose hash is `before`; `known` is of the file, and added to."""
+        """Begin after row `seq`, whose hash is `before`; `known` caches states of the file."""
         self.seq, self.before = seq, before
         self._db, self._time, self._known = db, time, known
         self._rows: list[tuple[object, ...]] = []
-        self._standing: dict[Where, tuple[Stands, int] | None] = {}  # and which row says so
+        self._standing: dict[Where, tuple[Stands, int] | None] = {}  # with the number of the row
         self._refs: set[tuple[str, str]] = set()
         self._policy: tuple[str, str] | None = None
 
     @property
     def head(self) -> tuple[int, str] | None:
-        """Number and hash of the last row, None where there is none."""
+        """Number and hash of the last row, None if there is none."""
         return (self.seq, self.before.hex()) if self.seq else None
 
     def add(self, entry: Entry) -> None:
-        """Add an entry after all others."""
+        """Append an entry to the group."""
         self.seq += 1
         self.before = link(self.before, self.seq, self._time, entry)
         columns = msgspec.structs.astuple(entry)
@@ -58,7 +58,7 @@ class Group:
             self._standing[_where(entry)] = said, self.seq
 
     def news(self, entry: Entry) -> Entry | None:
-        """Return an entry as it is to be recorded, None where the ledger says so already."""
+        """Return an entry in the form to record, None if the ledger has this state already."""
         if entry.ref:
             return None if self._has(entry.ref, entry.kind) else entry
         if entry.kind == "policy":
@@ -69,24 +69,24 @@ class Group:
             return entry
         if (known := self._stands(_where(entry))) is None:
             return None if entry.kind == "gone" or entry.status == "undefined" else entry
-        # A failure may not know of which object it is.
+        # A failure may not know the object's uid.
         uid, decided = entry.uid or known[0], known[1]
         if entry.kind == "decision" and known == (uid, entry.new, entry.status, entry.note):
             return None
         return msgspec.structs.replace(entry, uid=uid, old=decided)
 
     def _has(self, ref: str, kind: str) -> bool:
-        """Tell whether something was recorded already."""
+        """Return whether an entry of this ref and kind is recorded."""
         asked = "SELECT 1 FROM records WHERE ref = ? AND kind = ? AND ref != ''"
         known = (ref, kind) in self._refs
         return known or self._db.execute(asked, (ref, kind)).fetchone() is not None
 
     def _in_force(self) -> tuple[str, str]:
-        """Return the digest of the policies in force, and that of their list, "" of none."""
+        """Return the digest of the policies in force, and that of their list, "" if none."""
         return self._policy or policy_in_force(self._db)
 
     def _stands(self, where: Where) -> Stands | None:
-        """Return what stands of an object, None where nothing does."""
+        """Return the state of an object, None if it has none."""
         if where in self._standing:
             found = self._standing[where]
             return None if found is None else found[0]
@@ -99,12 +99,12 @@ class Group:
         return self._known[where]
 
     def stood(self) -> Iterator[tuple[Where, Stands | None]]:
-        """Yield what stands once it is written, of objects that it is about."""
+        """Yield the states of the group's objects after it is written."""
         for where, found in self._standing.items():
             yield where, None if found is None else found[0]
 
     def flush(self) -> None:
-        """Write all of it."""
+        """Write the whole group."""
         insert(self._db, _INSERT, self._rows)
         gone = [where for where, found in self._standing.items() if found is None]
         asked = "DELETE FROM objects WHERE collection = ? AND namespace = ? AND name = ?"
@@ -114,9 +114,9 @@ class Group:
 
 
 def policy_in_force(db: sqlite3.Connection) -> tuple[str, str]:
-    """Return the digest of the policies in force, and that of their list, "" of none.
+    """Return the digest of the policies in force, and that of their list, "" if none.
 
-    Those that are only said again are older than any that is not, and tell since when they are.
+    Rows that pruning repeated are older than any other, and carry the time since when they hold.
     """
     asked = (
         "SELECT policy, new, cause FROM records INDEXED BY policies"

@@ -1,8 +1,8 @@
-"""The head of the ledger, noted where it takes another right to write: on the replicator's Lease.
+"""Anchors the ledger's head where another right is needed to write: on the replicator's Lease.
 
-Keeps true: a head is replaced on the Lease only by a ledger that has its row, with its hash. So a
-chain that was cut off or made anew is found within a minute, or as a replicator starts, by the
-replicator itself: it keeps the head that its ledger does not have beside its own, and leaves a gap.
+Invariant: a head on the Lease is replaced only by a ledger that has its row, with its hash. So the
+replicator itself detects a truncated or recreated chain, within a minute or at its start: it keeps
+the missing head on the Lease beside its own, and records a gap.
 `kube-sync verify` compares with both, and with the heads in the Events about canaries.
 """
 
@@ -31,7 +31,7 @@ from kube_sync.observability import metrics
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-HALTED: Final = "CanaryHalted"  # the reason of the Events that have a head
+HALTED: Final = "CanaryHalted"  # the reason of the Events that carry a head
 _HEAD = "kube-sync.io/ledger-head"
 _LOST = "kube-sync.io/lost-ledger-head"
 _EVERY_SECONDS = 60.0
@@ -40,70 +40,70 @@ _SHOWN = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
 
 
 class Head(NamedTuple):
-    """The number of a row and its hash, as they were noted somewhere."""
+    """The number of a row and its hash, as noted outside of the ledger."""
 
     row: int
     hash: str  # hexadecimal
-    where: str = ""  # it was noted, "" by whoever asks
+    where: str = ""  # the place of the note, "" for a head from the command line
 
     def __str__(self) -> str:
-        """Return it as `verify` prints it."""
+        """Format as `verify` prints it."""
         return f"{self.row}:{self.hash}"
 
 
 class Compared(NamedTuple):
-    """The heads that were noted elsewhere, and what could not be asked for them."""
+    """The heads that were noted elsewhere, and the places that could not be read."""
 
     heads: tuple[Head, ...]
     unknown: tuple[str, ...] = ()
 
 
 def head_of(text: str, where: str = "") -> Head | None:
-    """Return a head as `verify` prints it, None where it is none."""
+    """Parse a head as `verify` prints it, None if it is none."""
     found = _SHOWN.fullmatch(text)
     return None if found is None else Head(int(found[1]), found[2], where)
 
 
 class HeadNotes:
-    """The annotations of the Lease that this ledger keeps there."""
+    """The annotations of the Lease with this ledger's heads."""
 
     def __init__(
         self, journal: Journal, name: str = "", clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`name` tells this ledger from those of other replicators that take the same Lease."""
+        """Use `name` to distinguish this ledger from those of other replicators with this Lease."""
         self._journal = journal
         self._head, self._lost = _names(name)
         self._clock = clock
         self._due = clock()
-        # What was on the Lease when it was compared, and what is to be there since.
+        # The head on the Lease when it was compared, and the annotations to write since.
         self._noted: tuple[str | None, dict[str, str]] = (None, {})
         self._reported = ""
 
     @property
     def shown(self) -> str:
-        """The last row that is in the file, as an Event has it, "" where it is not known yet."""
+        """The last row in the file, as written to an Event, "" while unknown."""
         head = self._journal.head
         return "" if head is None else f"{self._head}={Head(*head)}"
 
     def notes(self, seen: Mapping[str, str]) -> Mapping[str, str]:
-        """Return what is to be on the Lease, whose annotations are now `seen`."""
+        """Return the annotations to write to the Lease, whose annotations are now `seen`."""
         before, found = seen.get(self._head, ""), self._noted
         if (now := self._clock()) >= self._due:
             self._due = now + _EVERY_SECONDS
             lost = seen.get(self._lost, "")
             self._journal.say_late(partial(self._compare, before, lost))
-        # Another one was noted since: it is compared first.
+        # The Lease has another head since: it is compared first.
         return found[1] if before in (found[0], found[1].get(self._head)) else {}
 
     def _compare(self, noted: str, lost: str, store: Store) -> Sequence[Said]:
-        """Compare what is on the Lease with the ledger, in the thread that writes it."""
+        """Compare the head on the Lease with the ledger, in the thread of the file."""
         if store.head is None:
             return ()
         notes = {self._head: str(Head(*store.head))}
         if not noted or store.has(head_of(noted)):
             self._noted = noted, notes
             return ()
-        # The first one that was lost is kept until a person takes it away.
+        # The first lost head stays until a person removes it.
         self._noted = noted, {**notes, self._lost: lost or noted}
         reason = f"row {noted}, noted on the Lease, is not in the ledger: it was cut or replaced"
         if self._reported != noted:
@@ -118,7 +118,7 @@ async def noted_heads(
 ) -> Compared:
     """Return the heads on a Lease (namespace, name), and in Events in the namespaces of policies.
 
-    An API server that does not answer is no error: it is in `unknown`.
+    An API server that does not answer is no error: it is listed in `unknown`.
     """
     heads: list[Head] = []
     unknown: list[str] = []
@@ -153,7 +153,7 @@ async def _on_lease(kube: KubeClient, namespace: str, lease: str, name: str) -> 
     except NO_JSON as error:
         msg = f"{where}: what answers is no Lease: {error}"
         raise _NoHead(msg) from error
-    # What is no head there cannot be in the ledger either.
+    # A note that is no head cannot be in the ledger either.
     found = [
         head_of(annotations[key], f"{where}, {key}") or Head(0, "", f"{where}, {key}")
         for key in _names(name)
@@ -183,6 +183,6 @@ async def _in_events(kube: KubeClient, namespace: str, name: str) -> list[Head]:
 
 
 def _names(name: str) -> tuple[str, str]:
-    """Return the annotations of the head, and of one that was lost."""
+    """Return the annotation keys of the head, and of a lost head."""
     suffix = f"-{name}" if name else ""
     return _HEAD + suffix, _LOST + suffix

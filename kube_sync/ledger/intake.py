@@ -1,7 +1,7 @@
-"""The route by which the remediator reports its writes; on the port of the decision stream.
+"""The HTTP route to which the remediator reports its writes, on the decision stream's port.
 
-Keeps true: what is answered with 200 is in the file, or will be in a summary (`shares`).
-While the file cannot be written nothing is taken in: whoever reports keeps it.
+Invariant: a report answered with 200 is in the file, or will be in a summary (`shares`).
+While the file cannot be written the route accepts nothing: the sender keeps its reports.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _reports = msgspec.json.Decoder(Reports)
 
 
 def report_routes(journal: Journal | None) -> list[web.RouteDef]:
-    """Return the route; without a journal it says that there is no ledger."""
+    """Return the route; without a journal it answers that there is no ledger."""
 
     async def take(request: web.Request) -> web.Response:
         body = await request.read()

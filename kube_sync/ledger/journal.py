@@ -1,17 +1,16 @@
-"""The one writer of the ledger: entries go in at any moment, a thread writes them in groups.
+"""The only writer of the ledger: entries are queued at any time, a thread writes them in groups.
 
-Keeps true: nobody who decides ever waits for the file; whoever publishes may wait for what was said
-so far to be in it, for a bounded time. Entries are written in the order in which they came. They
-are kept until they are written, while the file cannot be up to a number; what is more than that is
-counted, and told by a gap where it would have been, as soon as the file can be written again, or by
-one of the next process if this one ends before (`outage`). A
-file that is no ledger is put aside under another name, and that is a gap too. It ends with all that
-was said written, if the file takes it.
+Invariant: the evaluation of decisions never waits for the file; the publisher may wait until the
+entries so far are recorded, for a bounded time. Entries are written in their order of arrival. A
+bounded number is queued while the file cannot be written; entries over it are counted, and a gap
+takes their place as soon as the file can be written again, or in the next process if this one
+ends before (`outage`). A file that is no ledger is renamed, which is recorded as a gap too. At its
+end the journal writes all queued entries, if the file takes them.
 
-What can be said as bytes is written to a file beside it first (`ahead`), by whoever says it, and
-counts as recorded from then on: the thread takes its time then, so that it does not take Python's
-lock from those who decide. A process that is killed leaves it to the next one, which begins with
-it.
+An entry that can be encoded is first written to a file beside the ledger (`write_ahead`), by the
+caller, and counts as recorded from then on: the thread may then take its time, and does not take
+the interpreter lock from the event loop. A killed process leaves that file to the next one, which
+reads it first.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from kube_sync.observability import metrics
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-KEPT: Final = 10_000  # entries that wait for a file that cannot be written
+KEPT: Final = 10_000  # entries that are queued while the file cannot be written
 
 _GROUP = 500  # entries in one transaction
 _AGAIN_SECONDS = 1.0
@@ -50,7 +49,7 @@ _ENDING_SECONDS = 5.0
 
 
 class Journal:
-    """What the replicator says to the ledger."""
+    """The replicator's and the remediator's interface to the ledger."""
 
     def __init__(
         self,
@@ -65,11 +64,11 @@ class Journal:
         again: float = _AGAIN_SECONDS,
         patience: float = _PATIENCE_SECONDS,
     ) -> None:
-        """Rows are kept for `max_age` seconds, in `max_size` bytes; `clock` is Unix seconds.
+        """Keep rows for `max_age` seconds, in `max_size` bytes; `clock` is Unix seconds.
 
-        After `again` seconds a file that could not be written is tried once more; `told` hears why
-        it cannot be, None: it can. Nobody waits for the file longer than `patience` (seconds).
-        Without `recall` nothing is written ahead.
+        A failed write is retried after `again` seconds; `told` is called with the error of the
+        file, None: it can be written. No caller waits longer than `patience` (seconds).
+        Without `recall` there is no write-ahead file.
         """
         self._path = path
         self._clock = clock
@@ -82,7 +81,7 @@ class Journal:
             path, max_age=max_age, max_size=max_size, clock=clock, begin_with=queue.put_first
         )
         self._ahead = Ahead(recall and path.with_name(f"{path.name}.ahead"))
-        # Of what is in the queue, and the last of it that is in the file.
+        # The file of the queued entries, and the last of them in the ledger.
         self._generation, self._taken = self._ahead.generation, 0
         self._recovery = Recovery(self._ahead, recall, clock)
         self._outage = Outage(path.with_name(f"{path.name}.outage"))
@@ -93,7 +92,7 @@ class Journal:
         metrics.ledger_unwritable.set(0)
 
     def _take_over(self) -> None:
-        """Begin with what an earlier process left, and with what is missing of it."""
+        """Queue the entries that an earlier process left, and a gap for those that it lost."""
         for late, number in self._recovery.entries():
             self._queue.put(late, partial(int, number))
         if not self._ahead.is_whole:
@@ -114,24 +113,24 @@ class Journal:
 
     @property
     def head(self) -> tuple[int, str] | None:
-        """Number and hash of the last row that is in the file, None: not known yet."""
+        """Number and hash of the last row in the file, None: unknown yet."""
         return self._file.head
 
     @property
     def losing(self) -> bool:
-        """Whether what is said now is lost: it becomes a part of a gap."""
+        """Whether new entries are dropped and become part of a gap."""
         return self._queue.losing
 
     def say(self, entry: Entry, texts: Sequence[Text] = ()) -> bool:
-        """Take one entry in; returns whether it was taken."""
+        """Queue one entry; return whether it was accepted."""
         said = ((entry, texts),)
         return self.say_late(lambda _store: said)
 
     def say_late(self, late: Late, ahead: object = None) -> bool:
-        """Take in what `late` returns when it is written, in the thread of the file.
+        """Queue the entries that `late` returns when they are written, in the thread of the file.
 
-        It is asked again where the file did not take it. `ahead` is what `recall` makes the same
-        of, to be written ahead; None: it cannot be. Returns whether it was taken, and is not lost.
+        It is called again if the write failed. `ahead` is their form in the write-ahead file, from
+        which `recall` makes them; None: there is none. Returns whether they were accepted.
         """
         number = int if ahead is None else partial(self._ahead.add, ahead)
         if taken := self._queue.put(late, number):
@@ -140,23 +139,23 @@ class Journal:
 
     @property
     def generation(self) -> int:
-        """Of the file that is written ahead now, 0: none is."""
+        """The generation of the write-ahead file, 0: there is none."""
         return self._ahead.generation if self._waker.is_here else 0
 
     def precede(self, ahead: object) -> bool:
-        """Write ahead what later ones name, and is no entry; returns whether it is taken."""
+        """Write ahead an item that later ones refer to, no entry; return whether it is accepted."""
         return self._ahead.add(ahead) != 0
 
     def _is_ahead(self) -> bool:
-        """Tell whether all that was said is written, ahead or in the file."""
+        """Return whether all entries are written, ahead or in the ledger."""
         if self._queue.settled < self._queue.alone:
             return False
         return self._ahead.flush() and self._generation == self._ahead.generation
 
     async def recorded(self) -> bool:
-        """Wait until all that was said is on disk, in the file or ahead of it; tell whether it is.
+        """Wait until all entries so far are on disk, ahead or in the ledger; return if they are.
 
-        It is not where neither can be written, or the file takes too long.
+        They are not if neither file can be written, or the ledger takes too long.
         """
         wanted = self._queue.said
 
@@ -179,7 +178,7 @@ class Journal:
         return is_recorded()
 
     async def run(self) -> None:
-        """Write until cancelled; what the thread did not expect ends it."""
+        """Write until cancelled; an unexpected error of the thread ends it."""
         loop = asyncio.get_running_loop()
         self._waker.start(loop)
         ended = loop.create_future()
@@ -200,14 +199,14 @@ class Journal:
         try:
             self._work(loop)
         except BaseException as error:
-            # A ledger that nobody writes any more must not look like one.
+            # A ledger without a writer must not look like a working one.
             loop.call_soon_threadsafe(_failed, ended, error)
             raise
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
         ended = False
         while not ended:
-            ended = self._ending.is_set()  # what was said before is written once more
+            ended = self._ending.is_set()  # then one last turn writes the entries before it
             self._wake.clear()
             while self._turn(loop):
                 pass
@@ -218,17 +217,17 @@ class Journal:
         self._file.end()
 
     def _turn(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Write one group; tell whether there may be more to write now."""
+        """Write one group; return whether more may be written now."""
         try:
             store = self._opened()
             group = self._queue.group(_GROUP)
             self._write(store, group)
-            self._succeed(len(group))  # before rows are pruned: that may fail, and these are there
+            self._succeed(len(group))  # before pruning, which may fail after the write
             self._file.prune(store, lambda: self._queue.is_empty)
         except (sqlite3.Error, OSError, Torn) as error:
             self._fail(str(error))
-            if type(error) is sqlite3.DatabaseError:  # torn since it was opened
-                with suppress(OSError):  # then it is tried again where it is
+            if type(error) is sqlite3.DatabaseError:  # corrupted since it was opened
+                with suppress(OSError):  # then the same file is tried again
                     self._file.put_aside(str(error))
         try:
             loop.call_soon_threadsafe(self._tell)
@@ -242,7 +241,7 @@ class Journal:
             return self._file.store
         store, had = self._file.open()
         self._recovery.opened(had)
-        if had.generation == self._generation:  # it never goes back
+        if had.generation == self._generation:  # the position never goes back
             self._taken = max(self._taken, had.number)
         return store
 
@@ -284,7 +283,7 @@ class Journal:
         self._queue.if_settled(self._begin_anew)
 
     def _begin_anew(self) -> None:
-        """Let go of what was written ahead, where the file has all of it."""
+        """Begin the write-ahead file anew if the ledger has all of it."""
         self._ahead.begin_anew()
         if self._ahead.generation != self._generation:
             self._generation, self._taken = self._ahead.generation, 0

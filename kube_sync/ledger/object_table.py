@@ -1,9 +1,9 @@
-"""The table of objects, which says what stands now of each, compared with the rows it follows from.
+"""The table of current object states, rebuilt from the rows and compared with them.
 
-Keeps true: the rows are right, since they are in the chain. The table is what the next decision is
-compared with, so one that differs would let a change go unrecorded. It is rebuilt by SQLite alone,
-in one statement, which holds no lock of Python: a million rows take seconds, and whoever decides
-meanwhile goes on. What that takes of memory depends on the number of objects.
+Invariant: the rows are right, since they are in the chain. New decisions are compared with the
+table, so a wrong state in it would let a change go unrecorded. SQLite alone rebuilds it, in one
+statement without Python's interpreter lock: a million rows take seconds, while the event loop
+continues. The memory that it takes depends on the number of objects.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SAYS: Final = ("uid", "decided", "status", "note", "seq")
 _REBUILT = f"""
 CREATE TEMP TABLE rebuilt ({_KEY}, {", ".join(_SAYS)}, PRIMARY KEY ({_KEY})) WITHOUT ROWID
 """
-# The newest row of each object remains: a gone one, and one of which nothing is decided, go after.
+# The newest row of each object counts; deleted objects and those without a decision are dropped.
 _FILL = f"""
 INSERT OR REPLACE INTO temp.rebuilt
     SELECT {_KEY}, uid, new, CASE kind WHEN 'gone' THEN 'undefined' ELSE status END, note, seq
@@ -38,23 +38,23 @@ SELECT {_KEY} FROM main.objects o
 
 
 class Difference(NamedTuple):
-    """An object of which the table does not say what the rows say."""
+    """An object whose state in the table differs from its rows."""
 
-    row: int | None  # that says what stands, None: none does
+    row: int | None  # the row with its state, None: it has no state
     text: str
 
 
 class Mended(NamedTuple):
-    """What was not as the rows say, and since when (Unix seconds) changes may have been missed."""
+    """What was repaired, and since when (Unix seconds) changes may be missing."""
 
     differences: tuple[str, ...] = ()
     since: float | None = None
 
 
 def mend(db: sqlite3.Connection) -> Mended:
-    """Make what is derived from the rows what they say, within a transaction."""
+    """Repair the derived tables and indexes by the rows, within a transaction."""
     found = [*unindexed(db)]
-    # Rows that are in neither index would be found by nobody.
+    # Rows that are in neither index would never be found.
     db.execute("UPDATE records SET filed = 1 WHERE filed = 0")
     if found:
         db.execute("UPDATE records SET filed = 1 WHERE filed != 1")
@@ -69,12 +69,12 @@ def mend(db: sqlite3.Connection) -> Mended:
 
 
 def unindexed(db: sqlite3.Connection) -> Iterator[str]:
-    """Yield that rows are in neither index of objects, if any is."""
+    """Yield a fault if rows are in neither index of objects."""
     indexed = (
         "(SELECT count(*) FROM records INDEXED BY by_object WHERE filed = 1)"
         " + (SELECT count(*) FROM records INDEXED BY unfiled WHERE filed = 0)"
     )
-    # Where no number is missing either, it is known without looking at each row.
+    # If no number is missing either, the counts alone prove it, without a scan of the rows.
     for counted in ("coalesce(max(seq) - min(seq) + 1, 0)", "count(*)"):
         asked = f"SELECT {counted} - ({indexed}) FROM records NOT INDEXED"  # noqa: S608 - our own
         if (lacking := db.execute(asked).fetchone()[0]) == 0:
@@ -83,13 +83,13 @@ def unindexed(db: sqlite3.Connection) -> Iterator[str]:
 
 
 def prepare(db: sqlite3.Connection) -> None:
-    """Let a connection compare, before it is in a transaction."""
-    db.execute("PRAGMA temp_store = MEMORY")  # there may be no folder to write to
+    """Prepare a connection to compare, before its transaction."""
+    db.execute("PRAGMA temp_store = MEMORY")  # a temporary folder may not be writable
 
 
 @contextmanager
 def rebuilt(db: sqlite3.Connection) -> Iterator[None]:
-    """Have the table rebuilt from the rows, as `temp.rebuilt`; within a transaction."""
+    """Rebuild the table from the rows, as `temp.rebuilt`; within a transaction."""
     db.execute(_REBUILT)
     try:
         db.execute(_FILL)
@@ -100,7 +100,7 @@ def rebuilt(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def differences(db: sqlite3.Connection) -> Iterator[Difference]:
-    """Yield where the table differs from what was rebuilt."""
+    """Yield the differences between the table and the rebuilt one."""
     for collection, namespace, name, seq, *differs, absent in db.execute(_DIFFERS):
         where = _called(collection, namespace, name)
         if absent:
@@ -115,7 +115,7 @@ def differences(db: sqlite3.Connection) -> Iterator[Difference]:
 
 
 def repair(db: sqlite3.Connection) -> None:
-    """Replace the table by what was rebuilt."""
+    """Replace the table by the rebuilt one."""
     db.execute("DELETE FROM main.objects")
     db.execute(f"INSERT INTO main.objects SELECT {_KEY}, {', '.join(_SAYS)} FROM temp.rebuilt")  # noqa: S608 - our own names
 

@@ -1,8 +1,8 @@
-"""A byte beside the ledger that says whether something may be missing in it.
+"""A flag file beside the ledger: entries may be missing in it.
 
-What a process keeps for a file that it cannot write ends with the process, and so does the count of
-what it lost. The byte is there before and written in place, which a full disk allows, so that the
-next process knows: it is on from the first failure until all that was kept is in the file.
+The queue of a process whose file cannot be written ends with the process, and so does its count of
+lost entries. The file exists beforehand and its one byte is overwritten in place, which a full disk
+allows, so that the next process sees it: it is set from the first failure until all is written.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ _OFF: Final = b"0"
 
 
 class Outage:
-    """The byte; it belongs to one thread."""
+    """The flag file; it belongs to one thread."""
 
     def __init__(self, path: Path) -> None:
-        """Read what an earlier process left there."""
+        """Read the flag of an earlier process."""
         self._path = path
-        self.since: float | None = None  # of an earlier process: Unix seconds, None: nothing is
-        self._on: bool | None = None  # as the file says, None: nobody knows
+        self.since: float | None = None  # an earlier process set it: Unix seconds, None: not set
+        self._on: bool | None = None  # the state in the file, None: unknown
         with suppress(OSError):
             if path.read_bytes()[:1] == _ON:
                 self.since, self._on = path.stat().st_mtime, True
-            path.chmod(0o600)  # one that an older version left
+            path.chmod(0o600)  # an older version may have left another mode
 
     @property
     def on(self) -> bool:
-        """Whether something may be missing."""
+        """Whether entries may be missing."""
         return self._on is True
 
     def note(self, *, on: bool) -> None:
-        """Say so, or that nothing is; where that cannot be said it is said by the next call."""
+        """Set or clear the flag; a failed write is retried by the next call."""
         if self._on is on:
             return
         with suppress(OSError):

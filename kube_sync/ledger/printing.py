@@ -1,4 +1,4 @@
-"""Rows of the ledger for people and for programs. Pure, but for the texts that rows name."""
+"""Formats rows of the ledger for people and programs. Pure, but for the texts of rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def line(row: Row, texts: Texts) -> str:
 
 
 def document(row: Row, texts: Texts) -> dict[str, Any]:
-    """Return one row as JSON can hold it, with the decisions in place of their digests."""
+    """Return one row as JSON values, with the decisions in place of their digests."""
     found = {name: value for name, value in msgspec.structs.asdict(row.entry).items() if value}
     for name in ("old", "new"):
         body = texts(found[name]) if name in found else None
@@ -34,7 +34,7 @@ def document(row: Row, texts: Texts) -> dict[str, Any]:
 
 
 def standing(of: Object, time: float, found: DecisionAt, texts: Texts) -> Iterator[str]:
-    """Yield what stood of an object at a time, line by line."""
+    """Yield the state of an object at a time, line by line."""
     where = f"{of.namespace}/{of.name}" if of.namespace else of.name
     yield f"{of.collection} {printable(where)} at {moment(time)}"
     pairs = list(_stood(found, found.told(time), texts))
@@ -44,7 +44,7 @@ def standing(of: Object, time: float, found: DecisionAt, texts: Texts) -> Iterat
 
 
 def moment(seconds: float) -> str:
-    """Return a time in UTC."""
+    """Format a time, in UTC."""
     found = datetime.fromtimestamp(seconds, UTC)
     return found.strftime("%Y-%m-%dT%H:%M:%S.") + f"{found.microsecond // 1000:03}Z"
 
@@ -52,7 +52,7 @@ def moment(seconds: float) -> str:
 def _stood(found: DecisionAt, row: Row | None, texts: Texts) -> Iterator[tuple[str, str]]:
     if row is None:
         after = found.after
-        # What is said again has itself as `old`, and was not there yet.
+        # A repeated entry has its own decision as `old`, which was not the one before.
         if after is not None and after.entry.old and standing_since(after.entry) is None:
             until = f"until {moment(after.seconds)}"
             yield "decided", f"{_decision(after.entry.old, texts)} ({until}; by what is not known)"
@@ -123,5 +123,5 @@ def _decision(digest: str, texts: Texts) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text without anything that moves a cursor."""
+    """Return a text without control characters."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

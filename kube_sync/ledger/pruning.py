@@ -1,7 +1,7 @@
-"""Which rows of a ledger go at its old end, and what is said again so that nothing is missing.
+"""Which old rows of a ledger to prune, and which entries to repeat so that no state is lost.
 
-Keeps true: what is taken away is stood for by a checkpoint in the chain, and of objects that did
-not change since, and of policies that rows name, what stands is said anew. It only reads.
+Invariant: a checkpoint in the chain replaces the pruned rows, and the states of objects that did
+not change since, and the policies that rows name, are recorded again. It only reads.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from kube_sync.ledger.entries import (
 )
 from kube_sync.ledger.group import policy_in_force
 
-_FEW = 16  # rows: with what stands and a checkpoint fewer would not become less
+_FEW = 16  # rows: with repeated states and a checkpoint, pruning fewer would gain nothing
 
 
 def prunable(db: sqlite3.Connection, oldest: int, most: int, *, full: bool) -> int | None:
-    """Return up to which row to prune, `most` at once; None where nothing is due.
+    """Return up to which row to prune, `most` at once; None if nothing is due.
 
-    Rows before `oldest` (Unix microseconds) are due, and in a file that is too `full` the first.
+    Rows before `oldest` (Unix microseconds) are due, and the first rows of a file that is `full`.
     """
     first, last = ends(db)
-    # Of one row a checkpoint would be made, and of that another one, for ever.
+    # One row would become a checkpoint, that one another checkpoint, and so on for ever.
     if last == first:
         return None
     upto = min(last, first + most - 1)
     if full:
         if last > upto:
             return upto
-        # Few rows with large texts: half of them.
+        # Few rows with large texts: prune half of them.
         return (first + last) // 2 if last - first >= _FEW else None
     asked = "SELECT max(seq) FROM records WHERE seq <= ? AND time < ?"
     aged: int | None = db.execute(asked, (upto, oldest)).fetchone()[0]
@@ -47,20 +47,20 @@ def prunable(db: sqlite3.Connection, oldest: int, most: int, *, full: bool) -> i
 
 
 def ends(db: sqlite3.Connection) -> tuple[int, int]:
-    """Return the numbers of the first and the last row, the same where there is none."""
+    """Return the numbers of the first and the last row, equal if there is none."""
     asked = "SELECT coalesce(min(seq), 0), coalesce(max(seq), 0) FROM records"
     first, last = db.execute(asked).fetchone()
     return first, last
 
 
 def still_standing(db: sqlite3.Connection, upto: int, *, full: bool) -> list[Entry]:
-    """Return what the rows that go say of what is as it was, to be said again.
+    """Return the current states in the rows to prune, as entries to repeat.
 
-    Of a file that is too large no more than half of them, the newest: it would never get
-    smaller.
+    For a file that is too large at most half as many, the newest: otherwise it would never
+    shrink.
     """
     first, _ = ends(db)
-    most = (upto - first + 1) // 2 if full else -1  # none is too many
+    most = (upto - first + 1) // 2 if full else -1  # a negative number: no limit
     asked = (
         f"SELECT {ROW} FROM records WHERE seq IN"  # noqa: S608 - our own names
         " (SELECT seq FROM objects WHERE seq <= ? ORDER BY seq DESC LIMIT ?) ORDER BY seq"
@@ -71,7 +71,7 @@ def still_standing(db: sqlite3.Connection, upto: int, *, full: bool) -> list[Ent
 
 
 def _policies_of(db: sqlite3.Connection, standing: Iterable[Row], upto: int) -> list[Row]:
-    """Return the rows up to there of policies that these or later rows name, or in force."""
+    """Return the rows up to `upto` of policies in force, or that these or later rows name."""
     named = {row.entry.policy for row in standing} | {policy_in_force(db)[0]}
     asked = (
         f"SELECT {ROW}, EXISTS (SELECT 1 FROM records later"  # noqa: S608 - our own names
@@ -83,12 +83,12 @@ def _policies_of(db: sqlite3.Connection, standing: Iterable[Row], upto: int) -> 
         row = row_of(values)
         known = found.get(row.entry.policy)
         if (later or row.entry.policy in named) and (known is None or _at(known) <= _at(row)):
-            found[row.entry.policy] = row  # of each when it came into force last
+            found[row.entry.policy] = row  # the last one of each
     return [*found.values()]
 
 
 def _at(row: Row) -> float:
-    """Return when it was said first, in Unix seconds."""
+    """Return when it was recorded first, in Unix seconds."""
     since = standing_since(row.entry)
     return row.seconds if since is None else since
 
@@ -102,7 +102,7 @@ def _again(row: Row) -> Entry:
 
 
 def checkpoint(db: sqlite3.Connection, upto: int) -> Entry:
-    """Return what stands for the rows up to one. Raises Torn where that is missing."""
+    """Return the checkpoint for the rows up to one. Raises Torn if that row is missing."""
     found = db.execute("SELECT hash FROM records WHERE seq = ?", (upto,)).fetchone()
     if found is None:
         msg = f"row {upto} is missing"

@@ -1,7 +1,7 @@
-"""What the ledger knows, for whoever asks: it is opened for reading only, beside its writer.
+"""Read-only queries of the ledger, while its writer has it open.
 
-Keeps true: what stood at a time is found by an index, however many rows there are. Nothing is
-invented: before the first row that is left, and where nothing was recorded, the answer says so.
+Invariant: an index finds the state at a time, however many rows there are. Nothing is guessed:
+a query of a time before the first row, or within a gap, says so.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OF = "namespace = ? AND name = ? AND collection = ?"
 _DECIDED = "kind IN ('decision', 'gone')"
 _WRITES = "kind IN ('intent', 'outcome', 'held')"
 _NO_ROW = 1 << 62  # greater than any number
-_LATER = 100  # gaps after a time that may have begun before it
+_LATER = 100  # gaps recorded after a time that may have begun before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +38,21 @@ class Object:
 
 @dataclass(frozen=True, slots=True)
 class DecisionAt:
-    """What stood of an object at a time: `row` said it, or `after`, the first that came later.
+    """The state of an object at a time, by `row`, or by `after`, the first row that came later.
 
-    Of what was said before the ledger begins only the decision is known, as `old` of `after`; with
-    neither nothing is known. `gaps` came between `row` and that time, or cover it.
+    Of the time before the first row only the decision is known, as `old` of `after`; without both
+    rows nothing is known. `gaps` came between `row` and that time, or cover it.
     """
 
     row: Row | None
     after: Row | None
-    written: Row | None  # the last write of it before that time
+    written: Row | None  # the last write of the object before that time
     gaps: tuple[Row, ...]
 
     def told(self, time: float) -> Row | None:
-        """Return the row that says what stood at `time`: `row`, or `after` where it says it again.
+        """Return the row with the state at `time`: `row`, or `after` if it is a repetition.
 
-        What stands since before the oldest row that is left was said again as the older ones went.
+        Pruning repeats states that are older than the oldest row.
         """
         if self.row is not None or self.after is None:
             return self.row
@@ -65,21 +65,21 @@ class _Begin(msgspec.Struct):
 
 
 class Reading:
-    """One ledger that is open for reading."""
+    """A ledger that is open for reading."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db
 
     def bounds(self) -> tuple[float, float] | None:
-        """Return when the first row that is left and the last were recorded, in Unix seconds."""
-        asked = "SELECT time FROM records ORDER BY seq"  # with which time grows, and has no index
+        """Return the times of the first and the last row, in Unix seconds."""
+        asked = "SELECT time FROM records ORDER BY seq"  # time grows with it, and has no index
         first, last = (
             self.db.execute(f"{asked} {order} LIMIT 1").fetchone() for order in ("", "DESC")
         )
         return None if first is None or last is None else (first[0] / 1e6, last[0] / 1e6)
 
     def find(self, kind: str, namespace: str, name: str) -> Object:
-        """Return the object that is meant by `kind`, as people spell it. Raises NotFound."""
+        """Return the object for `kind` as people spell it. Raises NotFound."""
         found = [*self._collections(namespace, name)]
         meant = [one for one in found if _is(kind, one)]
         if len(meant) == 1:
@@ -94,19 +94,19 @@ class Reading:
     ) -> list[Row]:
         """Return the newest rows since then (Unix seconds), of one object or of all, in order.
 
-        Among those of an object is what says that changes in its namespace were summarised.
+        The rows of an object include the summaries of its namespace.
         """
         if of is not None:
             rows = self._newest(of, "time >= ?", (_micros(since),), limit)
             rows += self._summaries(of.namespace, since, limit)
             return sorted(rows, key=lambda row: row.seq)[-limit:]
-        # Time grows with the number.
+        # The time grows with the number.
         asked = f"SELECT {ROW} FROM records WHERE seq >= ? ORDER BY seq DESC LIMIT ?"  # noqa: S608 - our own names
         found = self.db.execute(asked, (self._first_since(_micros(since)), limit))
         return [row_of(one) for one in found][::-1]
 
     def decisions(self, since: float, limit: int) -> list[Row]:
-        """Return the newest decisions of policies since then (Unix seconds), in order."""
+        """Return the newest policy decisions since then (Unix seconds), in order."""
         asked = (
             f"SELECT {ROW} FROM records WHERE seq >= ? AND kind = 'decision' AND policy != ''"  # noqa: S608 - our own names
             " ORDER BY seq DESC LIMIT ?"
@@ -115,7 +115,7 @@ class Reading:
         return [row_of(one) for one in found][::-1]
 
     def at(self, of: Object, time: float) -> DecisionAt:
-        """Return what stood of an object at `time` (Unix seconds)."""
+        """Return the state of an object at `time` (Unix seconds)."""
         row = self._one(of, _DECIDED, time)
         after = None if row is not None else self._next(of, time)
         written = self._one(of, _WRITES, time)
@@ -123,7 +123,7 @@ class Reading:
         return DecisionAt(row, after, written, tuple(gaps))
 
     def following(self, of: Object, time: float) -> Row | None:
-        """Return what was decided next of an object after `time` (Unix seconds)."""
+        """Return the next decision on an object after `time` (Unix seconds)."""
         return self._next(of, time)
 
     def writes(self, of: Object, since: Row | None, time: float, limit: int) -> list[Row]:
@@ -133,19 +133,19 @@ class Reading:
         return self._newest(of, f"time BETWEEN ? AND ? AND seq > ? AND {_WRITES}", values, limit)
 
     def outcome(self, ref: str) -> Row | None:
-        """Return what became of the write of that name, None where it is not known."""
+        """Return the outcome of a write, None if it is unknown."""
         asked = f"SELECT {ROW} FROM records WHERE ref = ? AND ref != '' AND kind = 'outcome'"  # noqa: S608 - our own names
         found = self.db.execute(asked, (ref,)).fetchone()
         return None if found is None else row_of(found)
 
     def text(self, digest: str) -> bytes | None:
-        """Return a text, None where it is not there (any more)."""
+        """Return a text by its digest, None if it is not stored (any more)."""
         asked = "SELECT body FROM texts WHERE digest = ?"
         found = self.db.execute(asked, (digest,)).fetchone()
         return None if found is None else found[0]
 
     def modules(self, policy: str) -> dict[str, str] | None:
-        """Return the policy modules of a digest by id, None where not all of them are known."""
+        """Return the policy modules of a digest by id, None if not all of them are known."""
         asked = "SELECT new FROM records WHERE kind = 'policy' AND policy = ? ORDER BY seq DESC"
         row = self.db.execute(f"{asked} LIMIT 1", (policy,)).fetchone()
         listed = None if row is None else self.text(row[0])
@@ -154,15 +154,15 @@ class Reading:
         found: dict[str, str] = {}
         for module, digest in msgspec.json.decode(listed, type=dict[str, str]).items():
             if (body := self.text(digest)) is None:
-                return None  # the others are another policy
+                return None  # of another set of policies
             found[module] = body.decode()
         return found
 
     def _gaps(self, namespace: str, since: int, time: float) -> Iterator[Row]:
-        """Yield what is missing after row `since` that was told until `time`, or began until then.
+        """Yield the gaps after row `since` that are recorded until `time`, or began until then.
 
-        A gap is recorded once the file can be written again, and a summary at its end, so one that
-        covers a time is told after it. A summary is about one namespace.
+        A gap is recorded once the file can be written again, and a summary at its end, so the row
+        comes after the times that it covers. A summary is about one namespace.
         """
         asked = (
             f"SELECT {ROW} FROM records WHERE kind IN ('gap', 'summary')"  # noqa: S608 - our own names
@@ -181,7 +181,7 @@ class Reading:
         return map(row_of, self.db.execute(asked, (namespace, _micros(since), limit)))
 
     def _first_since(self, time: int) -> int:
-        """Return the number of the first row that is not before a time, by halves."""
+        """Return the number of the first row that is not before a time, by binary search."""
         low, high = self.db.execute("SELECT min(seq), max(seq) + 1 FROM records").fetchone()
         if low is None:
             return 0
@@ -196,7 +196,7 @@ class Reading:
         return int(low)
 
     def _collections(self, namespace: str, name: str) -> list[str]:
-        """Return where there is an object of that name, however many rows are about it."""
+        """Return the collections with an object of that name, however many rows are about it."""
         of = "namespace = ? AND name = ?"
         asked = f"SELECT collection FROM records WHERE filed = 0 AND {of}"  # noqa: S608 - our own names
         known = {one for (one,) in self.db.execute(asked, (namespace, name))}
@@ -227,8 +227,8 @@ class Reading:
     def _newest(self, of: Object, where: str, values: Sequence[Any], limit: int) -> list[Row]:
         """Return the newest rows about an object, in order.
 
-        Those that are not in the index yet are the newest of all, and asked for first: meanwhile
-        they may come to be in it.
+        Rows that are not indexed yet are the newest of all, and queried first: meanwhile
+        they may be indexed.
         """
         found: list[Row] = []
         for filed in (0, 1):
@@ -244,7 +244,7 @@ class Reading:
 
 @contextmanager
 def reading(path: Path) -> Generator[Reading]:
-    """Yield what reads the ledger at `path`. Raises NotFound, or Terminal for what is none."""
+    """Open the ledger at `path` for reading. Raises NotFound, or Terminal if it is none."""
     if not path.is_file():
         msg = f"{path}: there is no ledger"
         raise NotFound(msg)
@@ -266,7 +266,7 @@ def reading(path: Path) -> Generator[Reading]:
 
 
 def _is(kind: str, collection: str) -> bool:
-    """Tell whether people mean a collection by `kind`: its plural, its singular, or all of it."""
+    """Return whether `kind` names a collection: by its plural, its singular, or in full."""
     said, plural = kind.lower(), collection.partition(".")[0]
     return said in (collection, plural) or plural in (f"{said}s", f"{said}es")
 
@@ -274,7 +274,7 @@ def _is(kind: str, collection: str) -> bool:
 def _began(gap: Row) -> float:
     try:
         return msgspec.json.decode(gap.entry.note, type=_Begin).begin
-    except msgspec.DecodeError:  # that of a remediator, which does not know
+    except msgspec.DecodeError:  # the row of a remediator, which does not know the kind
         return gap.seconds
 
 

@@ -1,8 +1,8 @@
-"""What the replicator says to the ledger: changes of decisions, of objects and of policies.
+"""Records the replicator's changes of decisions, of objects and of policies in the ledger.
 
-Keeps true: whatever the hub tells its readers of an object is said here before they are told, and
-not only the latest of it; what is the same as before a restart is no change. It costs whoever
-decides no more than a place in a queue.
+Invariant: each line of the decision log is recorded before it is published to readers, and not
+only the latest of an object; a decision equal to that before a restart is no change. Recording
+costs the caller no more than an append to a queue.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from kube_sync.ledger.journal import Journal
 from kube_sync.ledger.store import Store
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
-_ALIKE = 1_000  # decisions whose text is remembered
+_ALIKE = 1_000  # decisions whose text is cached
 
 
 class Recorder:
-    """Records what one replicator process decides."""
+    """Records the decisions of one replicator process."""
 
     def __init__(self, journal: Journal, instance: str) -> None:
-        """`instance` is the replicator's, as its stream has it."""
+        """Keep the journal; `instance` identifies the replicator, as in its stream."""
         self._journal = journal
         self._lines = _Lines()
         self._named: tuple[int, Basis | None] = (0, None)  # the last data that was written ahead
         journal.say(Entry(kind="start", note=f"kube-sync {__version__} {instance}"))
 
     def said(self, line: Line, evidence: RecordedInput | None = None) -> None:
-        """Record what is said of an object from now on, and what that was decided on."""
+        """Record a new decision on an object, and the input and data it was made on."""
         body, basis = None, None
-        # What waits for a file that cannot be written must not keep each state of the data.
+        # Entries queued for a file that cannot be written must not keep each state of the data.
         if evidence is not None and self._journal.failing is None:
-            body, basis = evidence.input, evidence.basis  # the input may be let go of meanwhile
+            body, basis = evidence.input, evidence.basis  # the input may be dropped meanwhile
         late = partial(self._lines.late, line, body, basis)
         self._journal.say_late(late, self._written_ahead(line, body, basis))
 
@@ -54,38 +54,38 @@ class Recorder:
         keys: Collection[ObjectKey],
         decided: Collection[ObjectKey],
     ) -> None:
-        """Record of all objects of a collection but `keys` that they are gone.
+        """Record the deletion of all objects of a collection but `keys`.
 
-        Of those that are not `decided` nothing is decided any more.
+        Objects that are not `decided` have no decision any more.
         """
         self._journal.say_late(partial(_ended, gvr, keys, decided))
 
     def policies(self, digest: str, modules: Mapping[str, str]) -> None:
-        """Record that these modules are in force, by their ids."""
+        """Record that these modules, by their ids, are in force."""
         self._journal.say_late(partial(_policies, digest, dict(modules)))
 
     def _written_ahead(self, line: Line, body: bytes | None, basis: Basis | None) -> object:
-        """Return what `Recall` reads; None: it cannot be written ahead."""
+        """Return the item that `Recall` reads; None: it cannot be written ahead."""
         if (generation := self._journal.generation) == 0:
             return None
         if basis is not None and self._named != (generation, basis):
             if not self._journal.precede(_data_of(basis)):
                 return None
             self._named = generation, basis
-        head, tail = line.parts()  # as the stream has it: it is encoded once for both
-        return (1, head, tail, body, basis is not None)  # a _Said, which takes longer to make
+        head, tail = line.parts()  # encoded once, for the stream and for this
+        return (1, head, tail, body, basis is not None)  # a _Said, which takes longer to construct
 
 
 class Recall:
-    """Reads what a Recorder of an earlier process wrote ahead."""
+    """Reads the items that a Recorder of an earlier process wrote ahead."""
 
     def __init__(self) -> None:
-        """Begin before all of it."""
+        """Begin before the first item."""
         self._lines = _Lines()
         self._basis: Basis | None = None
 
     def __call__(self, ahead: msgspec.Raw) -> Sequence[Said]:
-        """Return the entries of what comes next. Raises msgspec.DecodeError."""
+        """Return the entries of the next item. Raises msgspec.DecodeError."""
         found = _ahead.decode(ahead)
         if isinstance(found, _Data):
             self._basis = _basis_of(found)
@@ -104,7 +104,7 @@ class Recall:
 
 
 class _Data(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """A state of the data, on which the lines after it stand; the fields are those of a Basis."""
+    """A state of the data, for the lines after it; the fields are those of a Basis."""
 
     root: str
     path: str
@@ -116,7 +116,7 @@ class _Data(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class _Said(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """What is said of an object: a line of the stream, the input, and whether data is known."""
+    """A decision on an object: a line of the stream, the input, and whether its data is known."""
 
     head: bytes
     tail: bytes
@@ -136,11 +136,11 @@ def _basis_of(data: _Data) -> Basis:
 
 
 class _Lines:
-    """Makes entries of what is said of objects; used in the thread of the file alone."""
+    """Converts decisions on objects to entries; used in the thread of the file alone."""
 
     def __init__(self) -> None:
         self._texts: dict[int, tuple[Decision, Text]] = {}
-        self._collections: dict[tuple[str, str, str], str] = {}  # as they are recorded
+        self._collections: dict[tuple[str, str, str], str] = {}  # in the ledger's spelling
         self._stood: tuple[Basis, Text | None] | None = None
 
     def late(
@@ -157,7 +157,7 @@ class _Lines:
         verdict = line.told.verdict
         found = self._text(verdict.decision)
         stood, asked = self._basis(basis), None if body is None else text(body)
-        if stood is None or asked is None:  # one without the other says nothing
+        if stood is None or asked is None:  # one is useless without the other
             stood = asked = None
         entry = Entry(
             kind="decision",
@@ -182,7 +182,7 @@ class _Lines:
         return known
 
     def _basis(self, basis: Basis | None) -> Text | None:
-        """Return one state of the data as a text, made once while decisions stand on it."""
+        """Encode a state of the data, once while decisions depend on it."""
         if basis is None:
             return None
         if self._stood is None or self._stood[0] is not basis:
@@ -192,7 +192,7 @@ class _Lines:
     def _text(self, decision: Decision | None) -> Text | None:
         if decision is None:
             return None
-        # By identity: what is remembered is alive, so nothing else has its id.
+        # By identity: the cache keeps its objects alive, so no other has its id.
         if (known := self._texts.get(id(decision))) is not None:
             return known[1]
         if len(self._texts) >= _ALIKE:
@@ -205,7 +205,7 @@ class _Lines:
 def _text_of_basis(basis: Basis) -> Text | None:
     try:
         return text_of_basis(basis)
-    except NO_JSON:  # what answers is not OPA: nothing is known of it
+    except NO_JSON:  # the answer is not that of OPA: nothing is known
         return None
 
 

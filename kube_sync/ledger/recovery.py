@@ -1,8 +1,8 @@
-"""What an earlier process wrote ahead of the ledger and did not get into it any more.
+"""Recovers the entries that an earlier process wrote ahead and did not get into the ledger.
 
-Keeps true: it comes first and in its order, and nothing of it twice: what the file has already is
-left out. Where another process has written since, it may not be so any more: then a gap says how
-much was left out, and until then the file is not said to have what this process writes ahead.
+Invariant: they come first and in their order, none of them twice: those in the file already are
+left out. If another process has written since, they may be outdated: then a gap has the number
+left out, and until it is recorded the file's position in the write-ahead file is not advanced.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from kube_sync.observability import metrics
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-# What reads what an earlier process wrote ahead (MessagePack): all of it in order, from the first.
+# Returns the entries of an item written ahead (MessagePack); called in order, from the first.
 Recall = Callable[[msgspec.Raw], Sequence[Said]]
 
 
 class Recovery:
-    """The records of an earlier process, until they are in the file."""
+    """The items of an earlier process, until they are in the ledger."""
 
     def __init__(self, ahead: Ahead, recall: Recall | None, now: Callable[[], float]) -> None:
-        """Take over what is left in `ahead`; without `recall` there is nothing to be read."""
+        """Take over the items left in `ahead`; without `recall` there are none."""
         self._generation = ahead.generation
         self._left, ahead.left = ahead.left, ()
         self._recall = recall
         self._now = now
-        self._had: IngestPosition | None = None  # how far the file had it when it was opened first
-        self._stale: set[int] = set()  # what came too late, by number
-        self._read: dict[int, Sequence[Said]] = {}  # of the group that is tried, by number
-        self._is_over = recall is None  # all that was left is in the file
+        self._had: IngestPosition | None = None  # the ledger's position when it was first opened
+        self._stale: set[int] = set()  # the numbers of items that came too late
+        self._read: dict[int, Sequence[Said]] = {}  # the entries of the current group, by number
+        self._is_over = recall is None  # all items are in the ledger
 
     def entries(self) -> Iterator[Queued]:
-        """Yield what was left, and at its end what is said of what is not believed."""
+        """Yield the items, and at their end a gap for those that were left out."""
         if self._recall is not None:
             for number, body in self._left:
                 yield partial(self._recalled, self._recall, number, body), number
@@ -49,18 +49,18 @@ class Recovery:
         self._left = ()
 
     def opened(self, had: IngestPosition) -> None:
-        """Take note of how far a file has what was written ahead of it; the first one counts."""
+        """Set the ledger's position in the write-ahead file; only the first call counts."""
         self._had = self._had or had
 
     def is_doubtful(self, group: Iterable[Queued]) -> bool:
-        """Tell whether, with this group in the file, it is not told what is not believed.
+        """Return whether items left out are still without a recorded gap after this group.
 
-        Until it is told how many these are, nobody may take them for our own.
+        Until their gap is recorded, the position must not cover them.
         """
         return self._had is not None and self._had.others and not self._is_over_with(group)
 
     def settle(self, group: Iterable[Queued]) -> None:
-        """Take note that this group is in the file."""
+        """Mark this group as recorded in the file."""
         self._is_over = self._is_over_with(group)
         self._read.clear()
 
@@ -70,21 +70,21 @@ class Recovery:
     def _recalled(
         self, recall: Recall, number: int, body: msgspec.Raw, _store: Store
     ) -> Sequence[Said]:
-        """Return what was written under a number, as far as the file does not have it.
+        """Return the entries of an item that the file does not have.
 
-        Read once, in order, also where the file did not take the group and it is tried again.
+        Each is read once, in order, also if the write of the group failed and is retried.
         """
         if number not in self._read:
             try:
                 self._read[number] = recall(body)
-            except NO_JSON:  # of another version: what it says is not known
+            except NO_JSON:  # an item of another version: unreadable
                 self._stale.add(number)
                 self._read[number] = ()
         said, had = self._read[number], self._had
         if had is None or not said or (had.generation == self._generation and number <= had.number):
             return ()
         if had.others:
-            self._stale.add(number)  # what it says may not be so any more
+            self._stale.add(number)  # the entries may be outdated
             return ()
         return said
 

@@ -1,11 +1,11 @@
-"""How the remediator reports to the ledger: in batches, again and again until they are in it.
+"""The remediator's client of the ledger: sends reports in batches, with retries.
 
-Keeps true: reports arrive in their order, each at least once; whoever is about to write waits for
-its intent to be in the ledger, through a restart of the replicator too, but for a bounded time, and
-not at all once nobody has taken reports for so long.
-Where the replicator has no ledger it is asked once a minute.
-What is not taken yet is kept, up to a number; what is more than that is counted, and reported as a
-gap once there is room.
+Invariant: reports arrive in order, each at least once; before a write the remediator waits until
+its intent is in the ledger, also through a restart of the replicator, but for a bounded time, and
+not at all after an outage of that length.
+If the replicator has no ledger, the client retries once a minute.
+A bounded number of reports is queued; those over it are counted, and reported as a gap once there
+is room.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from kube_sync.runtime.tokenfile import TokenFile
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-KEPT: Final = 10_000  # reports that were not taken yet
+KEPT: Final = 10_000  # queued reports
 
-# A replicator that was killed is back in that time, and until then it decides nothing.
+# A killed replicator restarts within that time, and decides nothing until then.
 _PATIENCE_SECONDS = 10.0
 _ANSWER_SECONDS = 5.0
 _ENDING_SECONDS = 2.0
-_OFF_SECONDS = 60.0  # after which a replicator without a ledger is asked again
+_OFF_SECONDS = 60.0  # between attempts while the replicator has no ledger
 _OK, _NO_LEDGER = 200, 204
 
 _encode = msgspec.json.encode
 
 
 class Reporting:
-    """One remediator's reports."""
+    """The reports of one remediator."""
 
     def __init__(
         self,
@@ -63,10 +63,10 @@ class Reporting:
         backoff: Backoff | None = None,
         tls: Callable[[], Tls] = in_the_clear,
     ) -> None:
-        """Report to the replicator at `url`; `instance` tells this process from all others.
+        """Report to the replicator at `url`; `instance` identifies this process.
 
-        Nobody waits for the ledger longer than `patience`, nor at all when nothing was taken for so
-        long (seconds; `clock` never goes back).
+        No caller waits for the ledger longer than `patience`, nor at all when nothing was accepted
+        for that long (seconds; `clock` is monotonic).
         """
         self._url = url
         self._where = f"ledger at {masked(url)}"
@@ -80,18 +80,18 @@ class Reporting:
         self._numbers = count(1)
         self._queue: deque[tuple[bytes, str]] = deque()
         self._news = asyncio.Event()
-        self._awaited: dict[str, asyncio.Future[bool]] = {}  # by id: whether it was taken
-        self._failing: float | None = None  # since when no batch was taken
+        self._awaited: dict[str, asyncio.Future[bool]] = {}  # by id: whether the ledger accepted it
+        self._failing: float | None = None  # since when no batch was accepted
         self._lost = 0
         self._clock = clock
-        self._off_until = -math.inf  # there is no ledger: nobody is asked before that
+        self._off_until = -math.inf  # the replicator has no ledger: no attempt before that
 
     def new_id(self) -> str:
-        """Return a name for a write that no other one has."""
+        """Return a unique id for a write."""
         return f"{self._instance}-{next(self._numbers)}"
 
     def tell(self, report: Report) -> None:
-        """Report as soon as may be."""
+        """Queue a report without waiting."""
         if self._clock() < self._off_until:
             return
         if self._lost or len(self._queue) >= self._kept:
@@ -102,7 +102,7 @@ class Reporting:
         self._news.set()
 
     async def ask(self, report: Report) -> bool:
-        """Report, and wait until it is in the ledger; returns whether it is known to be."""
+        """Report, and wait until it is in the ledger; return whether it is known to be."""
         if self._clock() < self._off_until:
             return False
         taken = False
@@ -120,7 +120,7 @@ class Reporting:
         return taken
 
     async def run(self) -> NoReturn:
-        """Send until cancelled; what is left then is tried once more."""
+        """Send until cancelled; then try once more to send the rest."""
         try:
             while True:
                 await self._news.wait()
@@ -163,7 +163,7 @@ class Reporting:
             self.tell(Report(self.new_id(), "gap", note=f"{lost} reports of writes were lost"))
 
     def _left(self) -> float:
-        """Return how long to wait for the ledger now, in seconds."""
+        """Return the time left to wait for the ledger, in seconds."""
         failing = 0.0 if self._failing is None else self._clock() - self._failing
         return max(0.0, self._patience - failing)
 
@@ -209,7 +209,7 @@ def _bounded(report: Report) -> bytes:
 
 @asynccontextmanager
 async def reporting(settings: Decisions, instance: str) -> AsyncGenerator[Reporting]:
-    """Yield who reports to the replicator whose stream is configured. Raises Misconfigured."""
+    """Yield a client of the configured replicator's ledger. Raises Misconfigured."""
     url = urlunsplit(urlsplit(settings.url)._replace(path=PATH, query=""))
     tls = client_tls(settings.url, settings.ca_file)
     async with aiohttp.ClientSession() as session:

@@ -1,8 +1,8 @@
-"""What the remediator tells the ledger over HTTP: `POST /v1/ledger/reports`, JSON.
+"""The remediator's reports to the ledger over HTTP: `POST /v1/ledger/reports`, JSON.
 
-The request has up to so many reports, each with an `id` of its own; 200 says that all of them are
-in the ledger (or will be in a summary), whoever sent them first, 204 that there is no ledger here,
-503 that it cannot be written now: they are to be sent again.
+A request has a bounded number of reports, each with a unique `id`. Status 200: all of them are in
+the ledger (or will be in a summary), whoever sent them first; 204: there is no ledger here;
+503: it cannot be written now, send them again.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from kube_sync.decisions.records import Target
 
 PATH: Final = "/v1/ledger/reports"
 MOST: Final = 500  # reports in one request
-LARGEST: Final = 1 << 19  # bytes of one request; aiohttp takes twice as much
+LARGEST: Final = 1 << 19  # bytes of one request; aiohttp's limit is twice as much
 
 _Id = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
 _Text = Annotated[str, msgspec.Meta(max_length=4_096)]
-Values = Mapping[str, str | None]  # of annotations and labels; None: there is none
+Values = Mapping[str, str | None]  # of annotations and labels; None: the key is absent
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -41,12 +41,12 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Reports(msgspec.Struct, frozen=True):
-    """One request."""
+    """The body of one request."""
 
     reports: Annotated[tuple[Report, ...], msgspec.Meta(min_length=1, max_length=MOST)]
     v: Literal[1] = 1
 
 
 def shortened(text: str) -> str:
-    """Return a text that a report may hold."""
+    """Shorten a text to the limit of a report."""
     return text if len(text) <= 4_096 else text[:4_095] + "…"  # noqa: PLR2004 - as above

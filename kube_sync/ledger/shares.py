@@ -1,13 +1,13 @@
-"""The share of the ledger that each namespace has, and the summary of what is beyond it.
+"""Quotas of the ledger per namespace, and summaries of the changes over them.
 
-Keeps true: whoever may write in one namespace cannot push the history of others out of a ledger
-that is bounded. A namespace that holds more than its share (the size divided by the number of
-namespaces, a tenth at least) has its changes summarised: every few minutes one row of the chain
-says how many there were and of which kind, and rows follow with what stands by then, as many as
-there is room for. With more than twice its share its writes are summarised too, in pairs (intent
-and outcome), and rows follow with the last outcome of each workload. What failed stays whole as far
-as three shares; what was approved, what was never answered, policies, and what lies in no namespace
-always do. It belongs to the thread that writes.
+Invariant: a user who can write in one namespace cannot push the history of others out of a
+bounded ledger. The changes of a namespace over its share (the size divided by the number of
+namespaces, at least a tenth) are summarised: every few minutes one row has their number by kind,
+and further rows have the current states, as many as there is room for. Over twice its share its
+writes are summarised too, in pairs (intent and outcome), and further rows have the last outcome of
+each workload. Failures are recorded one by one up to three shares; approved writes, intents
+without an outcome, policies, and objects without a namespace always are. It belongs to the
+thread that writes.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 EVERY_SECONDS: Final = 300.0
 
 _LEAST = 0.1  # of the size, for each namespace
-_ROOM = 0.5  # of the size, for what others leave of it, to those that have more than their share
-_FLOOR = 0.25  # of a share, for these where others leave nothing
-_PENDING = 20_000  # objects of which what stands is still to be written; writes under way
+_ROOM = 0.5  # of the size left free by others, for namespaces over their share
+_FLOOR = 0.25  # of a share, for these if others leave nothing
+_PENDING = 20_000  # objects whose state is still to be written; writes without an outcome
 _ROW = 600  # bytes, with its part of the indexes
-_CHANGES, _WRITES, _FAILURES = 1, 2, 3  # shares that a namespace has before these are summarised
+_CHANGES, _WRITES, _FAILURES = 1, 2, 3  # shares of a namespace above which these are summarised
 _SUMMARISED = frozenset({"decision", "gone", "held"})
-_DONE = frozenset({"applied", "gone"})  # outcomes of a write that did not fail
+_DONE = frozenset({"applied", "gone"})  # outcomes of a successful write
 _TEXTS = "FROM texts WHERE digest IN (input, CASE kind WHEN 'intent' THEN new END)"
 _SIZE = f"{_ROW} + length(note) + coalesce((SELECT sum(length(body)) {_TEXTS}), 0)"
 
-_Where = tuple[str, str, bool]  # collection, name, whether it is about a write
+_Where = tuple[str, str, bool]  # collection, name, whether it is a write
 _Said = tuple[Entry, Sequence[Text]]
 
 
 @dataclass(slots=True)
 class _Summary:
-    """What was not written of one namespace since `begin` (Unix seconds)."""
+    """The unwritten entries of one namespace since `begin` (Unix seconds)."""
 
     begin: float
     counts: Counter[str] = field(default_factory=Counter)
-    pending: dict[_Where, _Said] = field(default_factory=dict)  # the latest of each object
+    pending: dict[_Where, _Said] = field(default_factory=dict)  # the latest entry of each object
     has_writes: bool = False
     under_way: dict[str, tuple[float, _Said]] = field(default_factory=dict)  # intents, since when
-    answered: set[str] = field(default_factory=set)  # refs, some of which are reported twice
+    answered: set[str] = field(default_factory=set)  # refs of outcomes, which may be reported twice
 
     def copied(self) -> _Summary:
         return replace(
@@ -69,7 +69,7 @@ class _Summary:
         metrics.ledger_summarised.labels(kind).inc()
 
     def keep(self, entry: Entry, texts: Sequence[Text]) -> None:
-        """Have it written when there is room, unless there is news by then."""
+        """Keep an entry until there is room, or a newer one replaces it."""
         where = entry.collection, entry.name, entry.kind == "outcome"
         self.pending.pop(where, None)
         if len(self.pending) < _PENDING:
@@ -77,19 +77,19 @@ class _Summary:
 
 
 class Shares:
-    """The bytes that namespaces hold in one ledger."""
+    """The bytes of each namespace in one ledger."""
 
     def __init__(self, max_size: float, max_age: float) -> None:
-        """Of `max_size` bytes, which hold what happened in `max_age` seconds."""
+        """Share `max_size` bytes, which hold the entries of `max_age` seconds."""
         self._max_size = max_size
         self._max_age = max_age
         self._held: Counter[str] = Counter()
         self._summaries: dict[str, _Summary] = {}
         self._saved: tuple[Counter[str], dict[str, _Summary]] = Counter(), {}
-        self._share = math.inf  # of each namespace, bytes
+        self._share = math.inf  # of each namespace, in bytes
 
     def load(self, db: sqlite3.Connection) -> None:
-        """Count what a file holds, by SQLite alone."""
+        """Count the rows of a file, by SQLite alone."""
         self._held, self._summaries = Counter(), {}
         db.execute("CREATE TEMP TABLE held (namespace PRIMARY KEY, bytes) WITHOUT ROWID")
         try:
@@ -102,15 +102,15 @@ class Shares:
             db.execute("DROP TABLE temp.held")
 
     def begin(self) -> None:
-        """Take note of all of it, for `undo`."""
+        """Take a snapshot for `undo`."""
         summaries = {name: one.copied() for name, one in self._summaries.items()}
         self._saved = self._held.copy(), summaries
         many = len(self._held.keys() - {""})
-        # One that is alone has all.
+        # A single namespace has the whole size.
         self._share = self._max_size * max(1 / many, _LEAST) if many > 1 else math.inf
 
     def undo(self) -> None:
-        """Make it what it was at `begin`: what was added since was not written."""
+        """Restore the snapshot of `begin`: the transaction failed."""
         self._held, self._summaries = self._saved
 
     def added(self, entry: Entry, texts: Iterable[Text]) -> None:
@@ -122,14 +122,14 @@ class Shares:
         self._held[entry.namespace] = self._held.get(entry.namespace, 0) + size
 
     def removing(self, db: sqlite3.Connection, upto: int) -> None:
-        """Count the rows up to one, which are about to be taken away, no more."""
+        """Subtract the rows up to `upto`, which are about to be pruned."""
         asked = f"SELECT namespace, {_SIZE} FROM records WHERE seq <= ?"  # noqa: S608 - our own
         for namespace, size in db.execute(asked, (upto,)).fetchall():
             self._held[namespace] -= size
         self._held = +self._held
 
     def take(self, entry: Entry, texts: Sequence[Text], now: float) -> list[_Said]:
-        """Return what to write where this is news: itself, or what begins a summary, or nothing."""
+        """Return the entries to write for a new one: itself, the begin of a summary, or none."""
         if entry.ref and entry.kind == "intent":
             return self._begin_write(entry, texts, now)
         if entry.ref and entry.kind == "outcome":
@@ -147,13 +147,13 @@ class Shares:
         return begun
 
     def stands(self, entry: Entry) -> None:
-        """Take note that what the ledger says of an object is so (again)."""
+        """Drop the pending state of an object: the ledger has it (again)."""
         found = self._summaries.get(entry.namespace)
         if found is not None and entry.kind in ("decision", "gone"):
             found.pending.pop((entry.collection, entry.name, False), None)
 
     def _begin_write(self, entry: Entry, texts: Sequence[Text], now: float) -> list[_Said]:
-        """Keep an intent until it is known what became of it, where writes are summarised."""
+        """Keep an intent until its outcome is known, if writes are summarised."""
         if entry.approved or not self._is_over(entry.namespace, _WRITES):
             return [(entry, texts)]
         found, begun = self._summaries.get(entry.namespace), list[_Said]()
@@ -167,12 +167,12 @@ class Shares:
         return begun
 
     def _end_write(self, entry: Entry, texts: Sequence[Text]) -> list[_Said]:
-        """Summarise a write whose intent is in no row; one whose intent is gets its outcome."""
+        """Summarise a write without a row of its intent; otherwise return its outcome to write."""
         found = self._summaries.get(entry.namespace)
         if found is None or (entry.ref not in found.under_way and entry.ref not in found.answered):
             return [(entry, texts)]
         if (begun := found.under_way.pop(entry.ref, None)) is None:
-            return []  # reported once more
+            return []  # a repeated report
         failed = entry.status not in _DONE
         if failed and not self._is_over(entry.namespace, _FAILURES):
             return [begun[1], (entry, texts)]
@@ -183,11 +183,11 @@ class Shares:
         return []
 
     def is_due(self, now: float, every: float = EVERY_SECONDS) -> bool:
-        """Tell whether there is a summary to write."""
+        """Return whether a summary is due."""
         return any(now >= found.begin + every for found in self._summaries.values())
 
     def due(self, now: float, every: float = EVERY_SECONDS) -> list[_Said]:
-        """Return the summaries that are to be written by now, with what stands since."""
+        """Return the summaries that are due, with the states after them."""
         many = len(self._summaries)
         said: list[_Said] = []
         for namespace, found in [*self._summaries.items()]:
@@ -205,7 +205,7 @@ class Shares:
         return said
 
     def _latest(self, namespace: str, found: _Summary, now: float, many: int) -> Iterator[_Said]:
-        """Yield what stands of objects, the longest first, as far as there is room for it."""
+        """Yield pending states, the oldest first, as far as there is room."""
         others = self._held.total() - self._held[namespace]
         left = max(_ROOM * self._max_size - others, _FLOOR * self._share)
         room = left / many / self._max_age * (now - found.begin)
@@ -217,7 +217,7 @@ class Shares:
     def _begun(
         self, namespace: str, now: float, *, writes: bool = False
     ) -> tuple[_Summary, list[_Said]]:
-        """Begin to summarise; return what says so, which stands if this process is killed."""
+        """Begin a summary; return its first row, which remains if this process is killed."""
         found = self._summaries.setdefault(namespace, _Summary(now))
         found.has_writes = found.has_writes or writes
         log.warning("ledger_namespace_summarised", namespace=namespace, writes=writes)
@@ -225,7 +225,7 @@ class Shares:
         return found, [_noted(namespace, (now, now), f"from here on its {what} are summarised", 0)]
 
     def _is_over(self, namespace: str, shares: int = _CHANGES) -> bool:
-        """Tell whether it has more than so many shares, or all but a part of what others have."""
+        """Return whether it has more than `shares` shares, or leaves others less than a part."""
         most = shares * self._share
         if math.isfinite(most):
             most = min(most, self._max_size - (self._max_size - self._share) / shares)
@@ -233,7 +233,7 @@ class Shares:
 
 
 def _unanswered(found: _Summary, before: float) -> Iterator[_Said]:
-    """Yield the intents since before then of which nobody said what became of them."""
+    """Yield the intents from before that time without an outcome."""
     for ref, (since, said) in [*found.under_way.items()]:
         if since <= before:
             del found.under_way[ref]

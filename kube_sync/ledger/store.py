@@ -1,12 +1,12 @@
-"""The file of the ledger, for its one writer: rows in a chain, texts, and where objects stand.
+"""The SQLite store of the ledger for its only writer: chained rows, texts, and object states.
 
-Keeps true: a batch is in the file whole or not at all, whenever the process ends; a row is only
-ever added at the head that the file has at that moment, so not even a second writer breaks the
-chain; what is taken away at the old end is stood for by a checkpoint in the chain, and of objects
-that did not change since, what stands is said anew. Texts live as long as a row that names them.
+Invariant: a batch is in the file completely or not at all, whenever the process ends; a row is only
+added at the current head of the file, so not even a second writer breaks the chain; a checkpoint in
+the chain replaces pruned rows, and the states of objects that did not change since are recorded
+again. Texts live as long as a row that refers to them.
 
-It is SQLite in WAL mode: a process that is killed loses nothing that was committed, a machine that
-loses power may lose the last moments, and keeps a chain that is whole up to there.
+It is SQLite in WAL mode: a killed process loses nothing that was committed, a machine that
+loses power may lose the last moments, and keeps an intact chain up to there.
 It belongs to one thread, and blocks it.
 """
 
@@ -29,15 +29,15 @@ from kube_sync.ledger.pruning import checkpoint, ends, prunable, still_standing
 from kube_sync.ledger.shares import EVERY_SECONDS, Shares
 from kube_sync.ledger.texts import WINDOW, Texts
 
-_CHUNK = 5_000  # rows that go at once
-_STANDING = 10_000  # objects of which this process knows what stands
-_UNFILED = 2_000  # rows
+_CHUNK = 5_000  # rows that one call prunes
+_STANDING = 10_000  # objects whose state is cached
+_UNFILED = 2_000  # rows that are not in the index yet
 
 
 class IngestPosition(NamedTuple):
-    """Up to where a ledger has what was written ahead of it; (0, 0): nobody ever said.
+    """The position of the ledger in the write-ahead file; (0, 0): never set.
 
-    `others` tells that it was written since without saying so: by another process.
+    `others`: a process that does not set the position has written since.
     """
 
     generation: int
@@ -46,7 +46,7 @@ class IngestPosition(NamedTuple):
 
 
 class Store:
-    """One ledger that is open for writing."""
+    """A ledger that is open for writing."""
 
     def __init__(
         self,
@@ -56,15 +56,15 @@ class Store:
         chunk: int = _CHUNK,
         window: int = WINDOW,
     ) -> None:
-        """Open it, or begin it. Raises Torn, or sqlite3.Error where it cannot be written.
+        """Open or create it. Raises Torn, or sqlite3.Error if it cannot be written.
 
         Without `shares` nothing is summarised.
         """
         self._shares = shares or Shares(math.inf, math.inf)
         self._chunk = chunk
-        self._unfiled = _UNFILED  # or less: what an earlier process left
-        self._stands: Known = {}  # what stands of objects, as the file says
-        self._stood_at = b""  # at a head of that hash, and no other one
+        self._unfiled = _UNFILED  # or fewer: from an earlier process
+        self._stands: Known = {}  # the cached states of objects
+        self._stood_at = b""  # the hash of the head at which the cache is valid
         self._ahead: tuple[int, int] | None = None
         self._db = opened(path)
         self._texts = Texts(self._db, window)
@@ -72,7 +72,7 @@ class Store:
         self.head = (seq, last.hex()) if seq else None  # number and hash of the last row
 
     def ahead(self) -> IngestPosition:
-        """Return up to where the file has what was written ahead of it. Raises sqlite3.Error."""
+        """Return the ledger's position in the write-ahead file. Raises sqlite3.Error."""
         found: tuple[int, int, int] | None = self._db.execute(
             "SELECT generation, number, seq FROM ahead"
         ).fetchone()
@@ -84,9 +84,9 @@ class Store:
         return taken
 
     def mend(self) -> Mended:
-        """Make what is derived from the rows what they say; return what was not.
+        """Repair the derived tables by the rows; return the differences.
 
-        Raises Torn where a table is not as it was created, or sqlite3.Error.
+        Raises Torn if the schema of a table differs, or sqlite3.Error.
         """
         definitions = restore(self._db)
         prepare(self._db)
@@ -99,16 +99,16 @@ class Store:
 
     def close(self) -> None:
         """Close the file."""
-        with suppress(sqlite3.Error):  # it says the same without
+        with suppress(sqlite3.Error):  # a failure does not change the content
             self._db.execute("PRAGMA busy_timeout = 0")
             self._file()
         self._db.close()
 
     def tidy(self) -> None:
-        """Put the rows into the index of objects, where there are many that are not in it.
+        """Index the new rows by object, if there are many.
 
-        Row by row it would be two thirds of what it costs to record: those of a group are about
-        objects that lie far apart in it. Raises sqlite3.Error.
+        Indexing row by row would be two thirds of the cost of recording: the objects of a
+        group lie far apart in the index. Raises sqlite3.Error.
         """
         if self._unfiled >= _UNFILED:
             self._file()
@@ -120,19 +120,19 @@ class Store:
         ahead: tuple[int, int] | None = None,
         every: float = EVERY_SECONDS,
     ) -> list[Entry]:
-        """Add entries with their texts in one transaction; return those that were news.
+        """Add entries with their texts in one transaction; return the new ones among them.
 
-        What a namespace has beyond its share is added as summaries, once `every` so many seconds.
-        A decision that stands already is none, nor is a `ref` that was recorded; `old` of a
-        decision is what the ledger knows. `now` is Unix seconds; `ahead` is up to which frame
-        (generation and number) the file then has what was written ahead of it. Raises
-        sqlite3.Error: then none of them is there.
+        Entries over a namespace's share are added as summaries, once in `every` seconds.
+        A decision equal to the current one is not new, nor is a recorded `ref`; `old` of a
+        decision is set from the ledger. `now` is Unix seconds; `ahead` is the file's new position
+        in the write-ahead file (generation and number of a frame). Raises sqlite3.Error: then
+        nothing was added.
         """
         with self._transaction():
             group = self._group(now)
             added: list[Entry] = []
             for said, texts in self._shares.due(now, every):
-                if (entry := group.news(said)) is not None:  # not as it was recorded by then
+                if (entry := group.news(said)) is not None:  # depends on the rows before it
                     added.append(self._add(group, entry, texts))
             for said, texts in entries:
                 if (entry := group.news(said)) is None:
@@ -150,7 +150,7 @@ class Store:
         return added
 
     def summarise(self, now: float, every: float = EVERY_SECONDS) -> list[Entry]:
-        """Add the summaries of namespaces that are due; return what was added."""
+        """Add the summaries of namespaces that are due; return the added entries."""
         return self.append((), now, self._ahead, every)
 
     def _add(self, group: Group, entry: Entry, texts: Sequence[Text]) -> Entry:
@@ -160,18 +160,18 @@ class Store:
         return entry
 
     def standing(self, collection: str) -> list[tuple[str, str]]:
-        """Return the namespace and name of each object of which something is known to stand."""
+        """Return the namespace and name of each object of a collection with a current state."""
         asked = "SELECT namespace, name FROM objects WHERE collection = ?"
         return self._db.execute(asked, (collection,)).fetchall()
 
     def has(self, row: tuple[int, str, object] | None) -> bool:
-        """Tell whether there is a row of that number and with that hash."""
+        """Return whether the file has a row of that number and hash."""
         asked = "SELECT hash FROM records WHERE seq = ?"
         found = row and self._db.execute(asked, row[:1]).fetchone()
         return bool(row and found and found[0].hex() == row[1])
 
     def used(self) -> int:
-        """Return how many bytes of the file are in use."""
+        """Return the bytes of the file in use."""
         pages, free, size = (
             self._db.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("page_count", "freelist_count", "page_size")
@@ -179,10 +179,10 @@ class Store:
         return int((pages - free) * size)
 
     def prune(self, now: float, max_age: float, max_size: int) -> int:
-        """Take away rows that are older, or too many, a few thousand at most; return how many.
+        """Prune rows that are too old, or too many, a few thousand at most; return how many.
 
-        `max_age` is seconds, `max_size` bytes. Raises sqlite3.Error, or Torn where a row that is
-        to go cannot be read: then nothing went.
+        `max_age` is seconds, `max_size` bytes. Raises sqlite3.Error, or Torn if a row to prune
+        cannot be read: then none is pruned.
         """
         try:
             gone = self._prune(now, max_age, max_size)
@@ -195,7 +195,7 @@ class Store:
     def _prune(self, now: float, max_age: float, max_size: int) -> int:
         with self._transaction():
             full = self.used() > max_size
-            if full and self._drop_texts():  # of rows that went already
+            if full and self._drop_texts():  # of rows pruned before
                 full = self.used() > max_size
             upto = prunable(self._db, int((now - max_age) * 1e6), self._chunk, full=full)
             if upto is None:
@@ -213,18 +213,18 @@ class Store:
             self._texts.prune(upto)
             self._note(self._ahead, group.seq)
         self.head, self._stood_at = group.head, b""
-        return 0 if full and gone <= len(again) + 1 else gone  # it would not get smaller
+        return 0 if full and gone <= len(again) + 1 else gone  # it would not shrink
 
     def _drop_texts(self) -> int:
-        """Drop the texts that no row needs, where the rows are few; return how many.
+        """Drop the texts that no row needs, if there are few rows; return how many.
 
-        They are kept for some thousand rows longer than needed, which is much where each is large.
+        Texts are kept for some thousand rows longer than needed, which matters if each is large.
         """
         first, last = ends(self._db)
         return 0 if last - first >= self._chunk else self._texts.drop_unneeded()
 
     def _note(self, ahead: tuple[int, int] | None, seq: int) -> None:
-        """Say how far the file has what was written ahead, and that nobody has written but us."""
+        """Record the position in the write-ahead file, and that this process wrote last."""
         self._ahead = ahead
         if ahead is not None:
             asked = (
@@ -245,18 +245,18 @@ class Store:
         self._shares.undo()
 
     def _forget(self) -> None:
-        """Know nothing of the file but what it says."""
+        """Drop everything cached from the file."""
         self._texts.forget()
         self._stood_at = b""
 
     def _head(self) -> tuple[int, int, bytes]:
-        """Return number, time and hash of the last row, as the file has it now."""
+        """Return number, time and hash of the last row in the file."""
         asked = "SELECT seq, time, hash FROM records ORDER BY seq DESC LIMIT 1"
         found: tuple[int, int, bytes] | None = self._db.execute(asked).fetchone()
         return found or (0, 0, START)
 
     def _group(self, now: float) -> Group:
-        """Return a group of rows to add at the head, whose time does not go back."""
+        """Return a new group at the head, whose time does not go back."""
         seq, time, before = self._head()
         if before != self._stood_at or len(self._stands) > _STANDING:
             self._stands.clear()

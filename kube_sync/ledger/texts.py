@@ -1,8 +1,8 @@
-"""The texts of a ledger, each for as long as a row names it.
+"""The table of texts, each kept while a row refers to it.
 
-Keeps true: a text is there as long as a row that names it, and some thousand rows longer: so that
-what is named again and again is noted once for all rows up to a boundary ahead. What is written of
-a group is in the file once it is flushed, and nothing is known here that the file does not say.
+Invariant: a text is kept while a row refers to it, and some thousand rows longer, so that the
+expiry of a text in frequent use is written once for all rows up to a boundary ahead. The texts of
+a group are in the file once it is flushed, and the cache has nothing that the file does not have.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from kube_sync.ledger.bases import parts_of
 from kube_sync.ledger.database import insert
 from kube_sync.ledger.entries import Entry, Text, modules_of
 
-_NOTED = 100_000  # texts of which this process knows how long they are needed
-WINDOW: Final = 5_000  # rows for which a text is said to be needed, beyond the next boundary
+_NOTED = 100_000  # texts whose expiry is cached
+WINDOW: Final = 5_000  # rows for which a text is kept beyond the next boundary
 
 
 class Texts:
     """The table of texts, within the transactions of its Store."""
 
     def __init__(self, db: sqlite3.Connection, window: int = WINDOW) -> None:
-        """`window` is the number of rows between two boundaries."""
+        """Use boundaries every `window` rows."""
         self._db = db
         self._window = window
-        self._kept: dict[str, int] = {}  # up to which row texts are needed, as the file says
-        self._texts: list[tuple[str, bytes, int]] = []  # of a group, not written yet
-        self._needed: list[tuple[int, str]] = []  # likewise, that are there
+        self._kept: dict[str, int] = {}  # cache: up to which row a text is kept
+        self._texts: list[tuple[str, bytes, int]] = []  # of the group, not written yet
+        self._needed: list[tuple[int, str]] = []  # new expiries of existing texts
 
     def forget(self) -> None:
-        """Know nothing of the file but what it says."""
+        """Drop everything cached from the file."""
         self._kept.clear()
         self._texts.clear()
         self._needed.clear()
 
     def keep(self, seq: int, entry: Entry, texts: Sequence[Text]) -> None:
-        """Have the texts of a row, and those that it names, for as long as the row is there."""
+        """Keep the texts of a row, and those that they refer to, as long as the row."""
         upto = (seq // self._window + 2) * self._window
         kept = self._kept
         if len(kept) > _NOTED:
-            kept.clear()  # it is in the file
+            kept.clear()  # a cache: the file has it
         for found in texts:
             self._keep_text(found.digest, found, upto)
         for digest in (entry.old, entry.new, entry.input):
@@ -64,7 +64,7 @@ class Texts:
             self._keep_text(part.digest, part, upto)
 
     def flush(self) -> None:
-        """Write the texts of a group, and for how long others are needed."""
+        """Write the texts of the group, and the new expiries of others."""
         raised = " ON CONFLICT (digest) DO UPDATE SET keep = max(keep, excluded.keep)"
         insert(self._db, "INSERT INTO texts", self._texts, raised)
         asked = "UPDATE texts SET keep = max(keep, ?) WHERE digest = ?"
@@ -73,13 +73,13 @@ class Texts:
         self._needed.clear()
 
     def _parts(self, digest: str) -> list[str]:
-        self.flush()  # it may be among them
+        self.flush()  # it may be in the group
         asked = "SELECT body FROM texts WHERE digest = ?"
         found = self._db.execute(asked, (digest,)).fetchone()
         return [] if found is None else parts_of(found[0])
 
     def keep_policies(self, seq: int) -> None:
-        """Have the modules of every policy that a row is about for as long as the newest row."""
+        """Keep the modules of every policy that a row is about as long as the newest row."""
         asked = (
             "SELECT digest, body FROM texts"
             " WHERE digest IN (SELECT new FROM records WHERE kind = 'policy')"
@@ -94,7 +94,7 @@ class Texts:
         self._kept = {digest: keep for digest, keep in self._kept.items() if keep > upto}
 
     def drop_unneeded(self) -> int:
-        """Drop the texts that no row names any more, which looks at every row; return how many."""
+        """Drop the texts that no row refers to, by a scan of all rows; return how many."""
         asked = "SELECT old, new, data, input FROM records"
         needed = {digest for row in self._db.execute(asked).fetchall() for digest in row}
         for asked, named in (

@@ -1,10 +1,10 @@
-"""Whether a ledger is what was written: each row, the chain, every text, and what is derived.
+"""Verifies a ledger: each row, the hash chain, every text, and the derived tables.
 
-Keeps true: a row is named whose content is not that of its hash, whichever column differs, and so
-is the first one after rows that are missing. The table of objects is rebuilt from the rows, and the
-definitions of tables, indexes and triggers are compared with ours. What nobody can see from inside
-is a chain that was made anew from some row on, or whose end was cut off: for that, compare the head
-with one that was noted elsewhere (`heads`). Reads only.
+Invariant: each row whose content does not match its hash is reported, whichever column differs,
+and so is the first row after missing ones. The table of objects is compared with one rebuilt from
+the rows, the schema with ours. The file alone cannot show that a chain was recreated from some row
+on, or that its end was cut off: for that, compare the head with one that was noted elsewhere
+(`heads`). Reads only.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from kube_sync.ledger.object_table import differences, prepare, rebuilt
 from kube_sync.ledger.texts import WINDOW
 from kube_sync.ledger.write_ahead import left_in
 
-_MOST: Final = 20  # faults that are told
+_MOST: Final = 20  # faults that are reported
 
 
 @dataclass(slots=True)
 class Verified:
-    """What was found; without `faults` all is as it was written."""
+    """The result; without `faults` the ledger is intact."""
 
     rows: int = 0
     first: int = 0
@@ -39,25 +39,25 @@ class Verified:
     hash: str = ""  # of the last row
     gaps: int = 0
     summaries: int = 0
-    summarised: int = 0  # records that are in these alone
-    ahead: int = 0  # entries that are written ahead of it, and in no row yet
+    summarised: int = 0  # records that exist only in summaries
+    ahead: int = 0  # entries in the write-ahead file that are in no row yet
     faults: list[str] = field(default_factory=list)
 
     @property
     def head(self) -> str:
-        """The end of the chain, to be noted elsewhere: number and hash."""
+        """The head of the chain, to be noted elsewhere: number and hash."""
         return f"{self.last}:{self.hash}"
 
 
 def verify_ahead(db: sqlite3.Connection, path: Path, found: Verified) -> None:
-    """Look into what was written ahead of a ledger, by a process that runs or was killed.
+    """Check the write-ahead file of a ledger, of a running or killed process.
 
     Raises sqlite3.Error.
     """
     taken = db.execute("SELECT generation, number FROM ahead").fetchone() or (0, 0)
     try:
         left = left_in(path.read_bytes())
-    except FileNotFoundError:  # of a copy, or nothing was written ahead
+    except FileNotFoundError:  # a copied ledger, or nothing was written ahead
         return
     except (OSError, msgspec.DecodeError) as error:
         found.faults.append(f"{path}: it cannot be read: {error}")
@@ -71,10 +71,10 @@ def verify_ahead(db: sqlite3.Connection, path: Path, found: Verified) -> None:
 def verify(db: sqlite3.Connection, heads: Iterable[Head] = ()) -> Verified:
     """Check a ledger; `heads` were noted before, elsewhere.
 
-    Raises sqlite3.Error where the file cannot be read.
+    Raises sqlite3.Error if the file cannot be read.
     """
     prepare(db)
-    db.execute("BEGIN")  # one state of it, whatever is added and taken away meanwhile
+    db.execute("BEGIN")  # one snapshot, whatever is written or pruned meanwhile
     try:
         return _verified(db, heads)
     finally:
@@ -106,7 +106,7 @@ def _verified(db: sqlite3.Connection, heads: Iterable[Head]) -> Verified:
         found.first = begun.seq
         found.faults += _beginning(begun, checkpoint, faulty=bool(found.faults))
     found.faults += [*_derived(db), *_index(db), *_texts(db), *_parts(db)]
-    # First: who has made a chain anew has made all else fit.
+    # First: a recreated chain is consistent in itself.
     found.faults[:0] = [fault for head in heads for fault in _anchored(db, head)]
     del found.faults[_MOST:]
     return found
@@ -123,12 +123,12 @@ def _rows(db: sqlite3.Connection) -> Iterator[tuple[object, Row | None]]:
 def _summarised(row: Row) -> int:
     try:
         return msgspec.json.decode(row.entry.note, type=GapNote).entries
-    except msgspec.DecodeError:  # nobody but a forger writes that
+    except msgspec.DecodeError:  # only a forger writes that
         return 0
 
 
 def _after(before: tuple[int, int, bytes] | None, row: Row) -> str | None:
-    """Return what is wrong with a row that comes after another one, None: nothing."""
+    """Return the fault of a row that follows another, None if there is none."""
     if before is None:
         return None
     seq, time, found = before
@@ -140,7 +140,7 @@ def _after(before: tuple[int, int, bytes] | None, row: Row) -> str | None:
 
 
 def _beginning(first: Row, checkpoint: Row | None, *, faulty: bool) -> list[str]:
-    """Return what is wrong with the first row that is left."""
+    """Return the faults of the oldest row."""
     upto, before = 0, START
     if checkpoint is not None:
         try:
@@ -149,7 +149,7 @@ def _beginning(first: Row, checkpoint: Row | None, *, faulty: bool) -> list[str]
         except (msgspec.DecodeError, ValueError):
             return [f"row {checkpoint.seq}: its checkpoint cannot be read"]
     if first.seq != upto + 1:
-        # A checkpoint that is not what was written was told already.
+        # A checkpoint with a fault was reported already.
         missing = f"row {first.seq}: the rows before it are missing, and no checkpoint says why"
         return [] if faulty else [missing]
     if link(before, first.seq, first.time, first.entry) != first.hash:
@@ -158,7 +158,7 @@ def _beginning(first: Row, checkpoint: Row | None, *, faulty: bool) -> list[str]
 
 
 def _derived(db: sqlite3.Connection) -> Iterator[str]:
-    """Yield what differs of the tables' definitions, of their indexes and of what stands."""
+    """Yield the differences of the schema, of the indexes and of the table of objects."""
     yield from (described(*one) for one in strange(db))
     for (text,) in db.execute(f"PRAGMA integrity_check({_MOST})"):
         if text != "ok":
@@ -168,7 +168,7 @@ def _derived(db: sqlite3.Connection) -> Iterator[str]:
 
 
 def _index(db: sqlite3.Connection) -> Iterator[str]:
-    """Yield a row that would not be found: those beyond the index of objects are the newest."""
+    """Yield a row that no query would find: rows beyond the object index are the newest."""
     first = db.execute("SELECT min(seq) FROM records WHERE filed != 1").fetchone()[0]
     asked = "SELECT 1 FROM records WHERE seq >= ? AND filed != 0 LIMIT 1"
     if first is not None and db.execute(asked, (first,)).fetchone() is not None:

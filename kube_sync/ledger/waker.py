@@ -1,8 +1,8 @@
-"""When the thread that writes the ledger is woken.
+"""Decides when to wake the thread that writes the ledger.
 
-Sooner than whoever says much at once has said all of it, it would take Python's lock from them
-again and again, and write a group of one. What is written ahead is on disk: for that the thread
-takes its time.
+Woken at each entry of a burst, the thread would take the interpreter lock from the event loop
+again and again, and write groups of one. Entries in the write-ahead file are on disk: for them
+the thread may take its time.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ import asyncio
 import threading
 from collections.abc import Callable
 
-_LEISURE_SECONDS = 0.05  # that nothing is said before what is written ahead is written,
-_LATEST_SECONDS = 0.5  # and at the latest
+_LEISURE_SECONDS = 0.05  # without new entries before those written ahead are written,
+_LATEST_SECONDS = 0.5  # but no later than this
 
 
 class Waker:
-    """Wakes one thread for what is said in an event loop, or in any other thread."""
+    """Wakes one thread for entries that are added in an event loop, or in any other thread."""
 
     def __init__(
         self, wake: Callable[[], None], said: Callable[[], int], is_on_disk: Callable[[], bool]
     ) -> None:
-        """`said` counts what was said, `is_on_disk` whether all of it is."""
+        """Take `said`, the number of entries, and `is_on_disk`: whether all are written."""
         self._wake = wake
         self._said = said
         self._is_on_disk = is_on_disk
         self._loop: asyncio.AbstractEventLoop | None = None  # while it runs
-        self._thread = 0  # of that
+        self._thread = 0  # of the loop
         self._is_called = False
         self._timer: asyncio.TimerHandle | None = None
-        self._latest = 0.0  # when the thread is woken, whatever else is said
-        self._seen = 0  # how much was said when that was last put off
+        self._latest = 0.0  # the latest time to wake the thread, whatever is added
+        self._seen = 0  # the number of entries when the wake-up was last put off
 
     @property
     def is_here(self) -> bool:
@@ -38,7 +38,7 @@ class Waker:
         return self._loop is not None and threading.get_ident() == self._thread
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wait in this loop, from its own thread, for those who say much at once."""
+        """Defer wake-ups in this loop, to be called in its thread."""
         self._loop, self._thread = loop, threading.get_ident()
 
     def stop(self) -> None:
@@ -49,7 +49,7 @@ class Waker:
             self._timer = None
 
     def rouse(self) -> None:
-        """Have the thread woken, once whoever says all this at once has said it."""
+        """Schedule a wake-up, after the current burst of entries."""
         if self._is_called:
             return
         if self._loop is None or not self.is_here:

@@ -1,12 +1,12 @@
-"""What was said and is not in the ledger yet: in a file beside it, written at once.
+"""The write-ahead file beside the ledger: entries that are not in the ledger yet.
 
-Keeps true: what `flush` says is written outlives this process, so whoever tells it on need not wait
-for a database that another thread writes. It is read back in its order, the frames of what was
-written at once as they were or not at all, and none after one that is torn. Up to which number the
-ledger has it is for the ledger to say, in the transaction that takes it in: the file is begun anew,
-as another generation, once it has all. While the file cannot be written, or is too large, or
-another process has it, nothing is kept here, and who tells waits for the ledger as if there were no
-such file. It belongs to one thread.
+Invariant: an entry that `flush` reports as written outlives this process, so the publisher need not
+wait for the database, which another thread writes. The file is read back in order, the frames of
+one flush completely or not at all, and none after a torn one. The ledger stores its position in
+this file, in the transaction that adds the entries; once it has all, the file is begun anew, as
+another generation. While the file cannot be written, or is too large, or another process has it
+locked, it takes nothing, and the publisher waits for the ledger instead. It belongs to one
+thread.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from typing import Final, NamedTuple
 import msgspec
 
 MOST_BYTES: Final = 16 << 20
-_LARGE = 256 << 10  # bytes; a smaller one is not begun anew each time that the ledger has all
-_HEAD = struct.Struct("<IIQ")  # length and CRC-32 of what follows, the number of what is first
+_LARGE = 256 << 10  # bytes; a smaller file is not begun anew each time the ledger has all of it
+_HEAD = struct.Struct("<IIQ")  # length and CRC-32 of the frame, the number of its first item
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _MAGIC = b"kube-sync ledger, ahead of it: 1"  # the first frame, whose number is the generation
 
 
 class FileState(NamedTuple):
-    """What a file has: its generation (0: none), what was written by number, whether it is whole.
+    """The content of a file: its generation (0: none), its items by number, whether it is intact.
 
-    It is not where a frame that is all there is not what was written. One that is cut off was never
-    told to anybody: its process was killed in between.
+    It is not intact if a complete frame fails its checksum. A frame that is cut off was never
+    reported as written: its process was killed in between.
     """
 
     generation: int
     items: tuple[tuple[int, msgspec.Raw], ...]
-    size: int  # of what can be used, in bytes
+    size: int  # of the usable part, in bytes
     is_whole: bool
 
 
 def left_in(body: bytes) -> FileState:
-    """Read such a file. Raises msgspec.DecodeError where its frames were made by nobody we know."""
+    """Parse a file. Raises msgspec.DecodeError if its frames are of an unknown format."""
     found = [*_frames(body)]
     size = sum(_HEAD.size + len(payload) for _, payload in found)
     is_whole = _is_cut_off(body[size:])
@@ -55,16 +55,16 @@ def left_in(body: bytes) -> FileState:
 
 
 class Ahead:
-    """The file, open for writing, if it can be."""
+    """The write-ahead file, open for writing, if possible."""
 
     def __init__(self, path: Path | None) -> None:
-        """Open what an earlier process left, or begin it; nothing is added to what was left.
+        """Open the file of an earlier process, or create it; nothing is appended to what it left.
 
-        None: there is no such file, and nothing is kept.
+        None: there is no such file, and nothing is written ahead.
         """
         self.generation = 0  # of the file, 0: there is none
-        self.left: tuple[tuple[int, msgspec.Raw], ...] = ()  # what was there, by number
-        self.is_whole = True  # what was there is what was written
+        self.left: tuple[tuple[int, msgspec.Raw], ...] = ()  # from an earlier process, by number
+        self.is_whole = True  # these items are intact
         self._items: list[object] = []  # not written yet
         self._last = 0
         self._size = 0
@@ -75,7 +75,7 @@ class Ahead:
                 self._open(path)
 
     def add(self, item: object) -> int:
-        """Take something in that MessagePack can say; returns its number, 0: it is not taken."""
+        """Buffer an item that MessagePack can encode; return its number, 0: it is not accepted."""
         if not self._keeps:
             return 0
         self._items.append(item)
@@ -83,7 +83,7 @@ class Ahead:
         return self._last
 
     def flush(self) -> bool:
-        """Write all of it; returns whether all that was taken in is written."""
+        """Write the buffer; return whether all accepted items are written."""
         if self._items and self._file is not None:
             body = _encoder.encode(self._items)
             first, self._items = self._last - len(self._items) + 1, []
@@ -96,7 +96,7 @@ class Ahead:
         return self.generation != 0
 
     def begin_anew(self) -> None:
-        """Forget all frames, which the ledger has, where they are many, or none can be added."""
+        """Drop all frames, now in the ledger, if there are many, or none can be appended."""
         if self._file is not None and (self._size > _LARGE or not self._keeps):
             try:
                 os.ftruncate(self._file, 0)
@@ -105,7 +105,7 @@ class Ahead:
                 self._give_up()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             os.close(self._file)
             self._file, self._keeps = None, False
@@ -114,16 +114,16 @@ class Ahead:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             with suppress(PermissionError):  # the file of another account
-                os.fchmod(file, 0o600)  # one that an older version left
+                os.fchmod(file, 0o600)  # an older version may have left another mode
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.is_whole = False  # or else:
+            self.is_whole = False  # set to true below:
             found = left_in(path.read_bytes())
             self.is_whole = found.is_whole
             if found.generation:
                 self._size = found.size
-                os.ftruncate(file, self._size)  # what is torn is no frame
+                os.ftruncate(file, self._size)  # a torn frame is none
                 os.lseek(file, 0, os.SEEK_END)
-                # Nothing comes behind it: what its process could not write had numbers too.
+                # Nothing is appended to it: the items its process could not write had numbers too.
                 self.generation, self.left = found.generation, found.items
             else:
                 os.ftruncate(file, 0)
@@ -148,7 +148,7 @@ class Ahead:
         self._size += len(body)
 
     def _give_up(self) -> None:
-        """Keep nothing until it is begun anew; what is written of the last frame is none."""
+        """Accept nothing until begun anew; the written part of the last frame is cut off."""
         self.generation, self._keeps, self._items = 0, False, []
         if self._file is not None:
             with suppress(OSError):
@@ -170,7 +170,7 @@ def _items(frames: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, msgspec.R
 
 
 def _is_cut_off(rest: bytes) -> bool:
-    """Tell whether what comes after the last frame is nothing, or one whose end is missing."""
+    """Return whether the rest after the last frame is empty, or a frame without its end."""
     return len(rest) < _HEAD.size or len(rest) - _HEAD.size < _HEAD.unpack_from(rest)[0]
 
 

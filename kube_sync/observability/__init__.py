@@ -1,3 +1,3 @@
-"""What a person or a machine can see of a running process: logs, metrics, readiness."""
+"""Logs, metrics and readiness of a running process."""
 
 from __future__ import annotations

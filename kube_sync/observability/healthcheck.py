@@ -1,6 +1,6 @@
-"""Ask the readiness page of the process beside us, for `HEALTHCHECK` in an image without a shell.
+"""Checks the readiness page of a local process, for `HEALTHCHECK` in an image without a shell.
 
-Knows no configuration but an address. Standard library only, since it runs every few seconds.
+Its only input is an address. Standard library only, since it runs every few seconds.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from http.client import HTTPException
 from typing import NamedTuple
 from urllib.error import HTTPError
 
-# Where commands show their readiness by default, one port each; 9404 is the remediator's own page.
+# The default ports of the commands' readiness pages; 9404 is the remediator's status page.
 PORTS = (9401, 9402, 9403, 9405, 9406, 9407, 9408, 9409)
 _SECONDS = 5.0
 _NOT_FOUND = 404
 
 
 class Health(NamedTuple):
-    """What one page says; `there` is false where nobody, or a stranger, is at that address."""
+    """The result of one page; `there` is false if nobody, or another program, listens there."""
 
     good: bool
     said: str
@@ -26,19 +26,19 @@ class Health(NamedTuple):
 
 
 def page(listen: tuple[str, int]) -> str:
-    """Return the URL of the readiness page of whoever listens there, as seen from this machine."""
+    """Return the local URL of the readiness page at a listen address."""
     host, port = listen
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - not to bind
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/readyz"
 
 
 def usual_pages(ports: Iterable[int] = PORTS) -> list[str]:
-    """Return where the readiness page of any command may be, where no address is configured."""
+    """Return the local URLs of all commands' readiness pages, if no address is configured."""
     return [page(("127.0.0.1", port)) for port in ports]
 
 
 def asked(url: str) -> Health:
-    """Ask one page, within 5 seconds."""
+    """Request one page, within 5 seconds."""
     # Never through a proxy of the environment: the page is on this machine.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
@@ -55,7 +55,7 @@ def asked(url: str) -> Health:
 
 
 def found(urls: Sequence[str]) -> Health:
-    """Ask whichever of the pages is there; where there are more, all have to be ready."""
+    """Check the pages that exist; if there are several, all have to be ready."""
     answers = [health for health in map(asked, urls) if health.there]
     if not answers:
         return Health(good=False, said=f"nobody answers at {', '.join(urls)}", there=False)

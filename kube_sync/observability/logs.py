@@ -1,6 +1,6 @@
 """Structured logs: constant snake_case events, values as pairs, never an object body.
 
-For people on a terminal, one JSON object a line everywhere else. Logs go to standard error, so
+Formatted text on a terminal, JSON lines everywhere else. Logs go to standard error, so
 that a command's own output stays clean.
 """
 
@@ -33,14 +33,14 @@ def configure_logs(level: str = "info") -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
-    # Libraries log through the standard library; only what they warn of is ours to show.
+    # Libraries log through the standard library; only their warnings are shown.
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
-    # It warns of what it then raises, and an error is told once.
+    # It warns of errors that it then raises, which would be logged twice.
     logging.getLogger("kubernetes_asyncio").setLevel(logging.ERROR)
 
 
 def _for_people(log: Any, level: str, record: MutableMapping[str, Any]) -> str:  # noqa: ANN401 - structlog's
-    """Render a record with nothing in it that steers a terminal; what is no text is escaped."""
+    """Format a record without terminal control characters; others are escaped."""
     for name, value in record.items():
         if isinstance(value, str):
             record[name] = harmless(value)

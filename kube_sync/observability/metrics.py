@@ -1,4 +1,4 @@
-"""Every metric of the project, in one place, so that dashboards can be checked against it.
+"""All metrics of the project, in one place, so that dashboards can be checked against it.
 
 No object name, namespace of an object, or policy text is ever a label.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from prometheus_client import Counter, Gauge, Histogram
 
 _LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-# Those of client-go's histograms of queues, but for the nanoseconds.
+# The buckets of client-go's workqueue histograms, without the nanoseconds.
 _WORKQUEUE = (1e-6, 1e-5, 1e-4, 0.001, 0.01, 0.1, 1, 10, 100, 1000)
 
 build_info = Gauge(
@@ -354,7 +354,7 @@ policy_sync_waiting = Gauge(
     "kube_sync_policy_sync_waiting", "Policies that wait to be looked at, without those put off"
 )
 
-# Named as by client-go and controller-runtime: dashboards and alerts for these exist.
+# Named as in client-go and controller-runtime: dashboards and alerts for these exist.
 workqueue_depth = Gauge("workqueue_depth", "Keys that wait in a work queue", ["name"])
 workqueue_adds = Counter(
     "workqueue_adds_total", "Keys that were added to a work queue, without repeats", ["name"]
@@ -385,7 +385,7 @@ workqueue_longest_running_processor_seconds = Gauge(
     ["name"],
 )
 
-# What counts faults is told from the first moment: `increase()` sees no rise in a series that
+# Counters of faults exist from the start: `increase()` sees no rise in a series that
 # begins with 1, and an alert would miss the first fault.
 _AT_ZERO: dict[Counter, tuple[tuple[str, ...], ...]] = {
     policy_loads: (("loaded",), ("rejected",)),

@@ -1,7 +1,7 @@
-"""Why a process is not ready, in the words of whoever knows.
+"""Readiness conditions of a process, each with its reason.
 
-Each part of a process owns one named condition and says what it waits for, or that it is fine.
-The process is ready when no condition waits; a part that never spoke does not count.
+Each part of a process owns one named condition and reports what it waits for, or that it is met.
+The process is ready when no condition waits; a part that never reported does not count.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ class Readiness:
         self._fine: dict[str, str] = {}
 
     def waiting(self, condition: str, reason: str) -> None:
-        """Say that `condition` is not met, and why, in one line for an operator."""
+        """Report that `condition` is not met, and why, in one line for an operator."""
         if self._waiting.get(condition) != reason:
             log.warning("not_ready", condition=condition, reason=reason)
         self._waiting[condition] = reason
         self._fine.pop(condition, None)
 
     def met(self, condition: str) -> None:
-        """Say that `condition` is met."""
+        """Report that `condition` is met."""
         self.noted(condition, "ok")
 
     def noted(self, condition: str, detail: str) -> None:
-        """Say that `condition` is met, although there is something to tell people."""
+        """Report that `condition` is met, with a detail for people."""
         if self._waiting.pop(condition, None) is not None:
             log.info("ready", condition=condition)
         self._fine[condition] = detail
 
     def forget(self, condition: str) -> None:
-        """Say nothing of `condition` any more: what it was about is gone."""
+        """Remove `condition`: its subject is gone."""
         self._waiting.pop(condition, None)
         self._fine.pop(condition, None)
 
@@ -55,10 +55,10 @@ class Readiness:
 
     @property
     def reasons(self) -> dict[str, str]:
-        """What the process waits for, by condition; empty when it is ready."""
+        """The reasons of conditions that are not met; empty when the process is ready."""
         return dict(sorted(self._waiting.items()))
 
     @property
     def conditions(self) -> dict[str, str]:
-        """Every condition with `ok`, another detail, or its reason, for people."""
+        """Every condition with `ok`, its detail, or its reason, for people."""
         return dict(sorted({**self._fine, **self._waiting}.items()))

@@ -1,7 +1,7 @@
 """The /metrics, /livez and /readyz pages of one process.
 
-Liveness only says that the event loop turns: restarting a sidecar never mends an OPA or an API
-server that is away. Readiness names every condition that is not met.
+Liveness only shows that the event loop runs: a restart of a sidecar never repairs an OPA or an API
+server that is down. Readiness names every condition that is not met.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _READINESS = web.AppKey("readiness", Readiness)
 
 
 def observability_app(readiness: Readiness) -> web.Application:
-    """Build the application; it holds nothing but a reference to `readiness`."""
+    """Build the application; its only state is a reference to `readiness`."""
     app = web.Application()
     app[_READINESS] = readiness
     app.router.add_get("/metrics", _metrics)

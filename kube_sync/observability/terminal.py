@@ -1,8 +1,8 @@
-"""What this program prints, made harmless to a terminal; every print and log line comes through.
+"""Escapes control characters in output; every print and log line passes through here.
 
-Keeps true: nothing that others wrote (names, annotations, messages of policies) moves a cursor,
-sets a title, hides text or turns its direction. What a terminal would obey is shown in place of
-that, as JSON escapes it: so JSON says the same as before.
+Invariant: no text of others (names, annotations, messages of policies) moves a cursor,
+sets a title, hides text or changes its direction. Control characters are replaced by
+their JSON escapes, so that JSON keeps its meaning.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 
 _MAYBE = re.compile(r"[^\n\t -~]")
-_PAINT = re.compile(r"(\x1b\[(?:0|2|31|32|33)m)")  # what we paint with: colors and their end
+_PAINT = re.compile(r"(\x1b\[(?:0|2|31|32|33)m)")  # our own codes: colors and their end
 
 
 def harmless(text: str, *, painted: bool = False) -> str:
-    """Return a text of which each character is shown; `painted`: our own colors stay."""
+    """Escape the control characters of a text; `painted`: our own colors stay."""
     if painted:
         parts = _PAINT.split(text)
         return "".join(one if at % 2 else harmless(one) for at, one in enumerate(parts))

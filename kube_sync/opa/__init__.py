@@ -1,3 +1,3 @@
-"""The only package that speaks OPA."""
+"""The OPA client and everything else that talks to OPA; no other package does."""
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The policy systems that come with this package, as modules of Rego.
+"""The Rego modules of the policy systems that this package ships.
 
-Keeps true: what is returned compiles by itself, since whatever a system's modules name of the
-others comes with them; the tests beside the rules stay behind. The sources are in the installed
-package (a wheel, an image) or, in an editable installation, in the repository beside it.
+Invariant: the returned modules compile by themselves: they include all modules of other systems
+that they name, and no tests. The sources are in the installed package (a wheel, an image) or, in
+an editable installation, in the repository beside it.
 
-An id has three parts, `kube_sync/<folder>/<file>`, where OPA's authorization and the policies that
-were put one by one look for modules of ours.
+An id has three parts, `kube_sync/<folder>/<file>`: OPA's authorization and the delivery through
+the policy API recognize built-in modules by it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _NAMED = re.compile(rf"\bdata\.({_ROOT}(?:\.[A-Za-z_][A-Za-z0-9_]*)+)")
 
 
 def builtin_modules(systems: Sequence[str], folder: Path | None = None) -> Modules:
-    """Return the modules of these systems and all that they name of others, source by id.
+    """Return the modules of these systems and all modules that they name, source by id.
 
     A system is a folder below rego/kube_sync, or below another `folder`. Raises Misconfigured
-    where there is no such.
+    if there is no such folder.
     """
     known = _packages(folder or _folder())
     wanted: dict[str, str] = {}
@@ -45,10 +45,10 @@ def builtin_modules(systems: Sequence[str], folder: Path | None = None) -> Modul
 
 
 def config_modules(documents: Mapping[str, object]) -> Modules:
-    """Return what makes each document `data.kube_sync.config.<system>`, source by id.
+    """Return modules that define each document as `data.kube_sync.config.<system>`, source by id.
 
-    As a module it arrives, and goes, in one set with the rules that read it. Spelt as text, since
-    OPA would refuse rules that read a key of an object which it knows not to have it.
+    As a module it is loaded and removed in one set with the rules that read it. It is JSON text,
+    since OPA refuses rules that read a key which a constant object is known not to have.
     """
     return {
         f"{_CONFIG}/{system}.rego": (
@@ -76,7 +76,7 @@ def _take(packages: Iterable[DataPath], known: _Packages, wanted: dict[str, str]
 
 
 def _named(source: str, known: _Packages) -> set[DataPath]:
-    """Return the packages that a module may read, as it spells them."""
+    """Return the packages that a module may read, by the references in its source."""
     found: set[DataPath] = set()
     for name in _NAMED.findall(source):
         path = tuple(name.split("."))
@@ -91,7 +91,7 @@ def _within(root: DataPath, known: _Packages) -> list[DataPath]:
 
 @cache
 def _packages(folder: Path) -> _Packages:
-    """Return all modules; they do not change while a process lives."""
+    """Return all modules by package; they do not change while a process lives."""
     found: _Packages = {}
     for parts, source in _sources(folder, ()):
         package = plain_package(source)

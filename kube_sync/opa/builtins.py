@@ -1,9 +1,9 @@
-"""Which of OPA's builtins a policy may call: a verdict on each, and its reason.
+"""The allowlist of OPA's builtins: a verdict on each, and its reason.
 
-Keeps true: a builtin without a row is refused, so that a newer OPA brings nothing that nobody has
-looked at. A policy may compute, read the clock and draw random numbers. It may not reach the
-network, files, OPA's environment or its log, nor speak where others listen for something else. What
-it may cost is not judged here: evaluations have limits. The tests compare this with the pinned OPA.
+Invariant: a builtin without a row is refused, so that a newer OPA adds none that nobody has
+reviewed. A policy may compute, read the clock and draw random numbers. It may not reach the
+network, files, OPA's environment or its log, nor write to outputs that others parse. Cost is not
+judged here: evaluations have limits. The tests compare the list with the pinned OPA.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ ALLOWED: Final = {
 
 _ALLOWED: Final = frozenset(name for names in ALLOWED.values() for name in names)
 _UNKNOWN: Final = "this release of kube-sync does not know what it reaches"
-# What OPA compiles a call of one to: who may call the one may call the other.
+# The builtins that OPA compiles others to: who may call the one may call the other.
 _COMPILED_TO: Final = {"print": "internal.print"}
 
 
@@ -130,17 +130,17 @@ class _Document(msgspec.Struct):
 
 
 class Capabilities:
-    """What one OPA can do, by `opa capabilities --current`."""
+    """The capabilities of one OPA, by `opa capabilities --current`."""
 
     def __init__(self, document: bytes) -> None:
-        """Read the document. Raises NO_JSON."""
+        """Parse the document. Raises NO_JSON."""
         self._own = msgspec.json.decode(document, type=_Document)
         named = msgspec.json.Decoder(_Builtin)
         self._builtins = {named.decode(builtin).name: builtin for builtin in self._own.builtins}
         self.names = frozenset(self._builtins)
 
     def limited(self, given: Collection[str]) -> bytes:
-        """Return the document without what policies may not call, and no network."""
+        """Return the document without the refused builtins and without network access."""
         allowed = [raw for name, raw in self._builtins.items() if is_allowed(name, given)]
         return msgspec.json.encode(
             _Document(allowed, self._own.features, self._own.future_keywords)
@@ -148,12 +148,12 @@ class Capabilities:
 
 
 def is_allowed(name: str, given: Collection[str] = ()) -> bool:
-    """Tell whether a policy may call a builtin, if these are `given` to it by name."""
+    """Return whether policies may call a builtin; `given` are those that are allowed by name."""
     return name in _ALLOWED or name in given or name in {_COMPILED_TO.get(one) for one in given}
 
 
 def refusal(name: str) -> str:
-    """Return why a policy may not call a builtin, and who may allow it."""
+    """Return the message why a policy may not call a builtin, and who may allow it."""
     return (
         f"builtin {name} is not allowed: {REFUSED.get(name, _UNKNOWN)}"
         " (an administrator may allow it by name, in policies.allow.builtins)"

@@ -1,6 +1,6 @@
-"""Requests to one OPA: its data, its policies, its decisions.
+"""HTTP client of one OPA: its data, its policies, its decisions.
 
-Keeps true: every request has a time limit, no aiohttp error leaves this module, and every answer
+Invariant: every request has a time limit, no aiohttp error leaves this module, and every answer
 that is not a success raises by what to do next. Bodies pass through as bytes.
 """
 
@@ -38,9 +38,9 @@ _PLACE = re.compile(r" at \S+:[0-9]+\Z")
 
 
 class OpaError(msgspec.Struct):
-    """OPA's own account of a failure, for whoever wrote the policy: whole, but for values.
+    """OPA's error response, for the author of the policy: complete, but without values.
 
-    Others read it too, and values are made of what policies read, of Secrets among it.
+    Others read it too, and values are made of the data that policies read, such as Secrets.
     """
 
     code: str = ""
@@ -51,7 +51,7 @@ class OpaError(msgspec.Struct):
         self.errors = [*map(without_values, self.errors)]
 
     def __str__(self) -> str:
-        """One line: the message and, where OPA gives one, the first cause with file and row."""
+        """Format as one line: the message and, if OPA gives one, the first cause with its row."""
         first = self.errors[0] if self.errors else None
         if not isinstance(first, dict):
             return self.message
@@ -63,16 +63,16 @@ class OpaError(msgspec.Struct):
 
 
 def without_values(cause: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Return a cause of OPA's: where rules give several values, it has the places alone."""
+    """Return a cause of OPA's; an error of conflicting values keeps only their locations."""
     if not isinstance(cause, dict) or cause.get("code") != _CONFLICT:
         return cause
-    said, *values = str(cause.get("message", "")).split("\n")  # in strings it is escaped
+    said, *values = str(cause.get("message", "")).split("\n")  # newlines in strings are escaped
     places = (found[0] for value in values if (found := _PLACE.search(value)))
     return cause | {"message": "\n ".join((said, *places))}
 
 
 class PolicyRejected(SyncError):
-    """OPA does not take this module, or cannot do without it; nothing changed."""
+    """OPA rejected a module, or the removal of one that others need; nothing changed."""
 
     def __init__(self, error: OpaError) -> None:
         super().__init__(str(error))
@@ -89,7 +89,7 @@ class _Timed(msgspec.Struct):
 
 
 class Explained(msgspec.Struct):
-    """An answer and how it came about, a line a step; `result` is empty where it is undefined."""
+    """A decision with its explanation, a line a step; `result` is empty if it is undefined."""
 
     result: msgspec.Raw = msgspec.Raw()
     explanation: list[str] = []
@@ -108,7 +108,7 @@ class _Ast(msgspec.Struct):
 
 
 class LoadedPolicy(msgspec.Struct):
-    """A module that OPA holds, wherever it got it from."""
+    """A module that OPA holds, from whatever source."""
 
     id: str
     raw: str = ""
@@ -121,7 +121,7 @@ class LoadedPolicy(msgspec.Struct):
 
 
 class CompiledPolicy(msgspec.Struct):
-    """A module that OPA holds, with its syntax tree as OPA compiled it."""
+    """A module that OPA holds, with its compiled syntax tree."""
 
     id: str
     raw: str = ""
@@ -149,10 +149,10 @@ class _ConfigResult(msgspec.Struct):
 
 
 class QueryApi(Protocol):
-    """The part of OPA that decides."""
+    """The query API of OPA."""
 
     async def query(self, path: str, body: bytes) -> bytes | None:
-        """Ask for a document; None when it is undefined."""
+        """Return the document at `path` for this body; None when it is undefined."""
         ...
 
 
@@ -182,18 +182,18 @@ class OpaClient:
             await self._request("PUT", "/v1/data" + paths.url(path), document)
 
     async def ensure_data(self, path: DataPath) -> None:
-        """Put an empty object at `path` unless something is there; parents are created.
+        """Create an empty object at `path` unless a document exists; parents are created.
 
-        Raises SyncError, NotFound where a parent is no object. (OPA knows no other condition than
-        `If-None-Match: *`, and looks at data alone, not at what policies define.)
+        Raises SyncError, NotFound where a parent is no object. (OPA has no other condition than
+        `If-None-Match: *`, and checks data alone, not what policies define.)
         """
         with metrics.opa_write_seconds.labels("ensure").time():
             await self._request("PUT", "/v1/data" + paths.url(path), b"{}", unless_there=True)
 
     async def stream_data(self, path: DataPath, chunks: AsyncIterator[bytes]) -> None:
-        """Replace everything at `path` by a document that arrives in pieces. Raises SyncError.
+        """Replace the document at `path` by one that is streamed in chunks. Raises SyncError.
 
-        OPA applies it once it is whole; a document that breaks off changes nothing.
+        OPA applies it once it is complete; an interrupted stream changes nothing.
         """
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=_CONNECT_SECONDS, sock_read=_WRITE_SECONDS
@@ -202,7 +202,7 @@ class OpaClient:
             await self._request("PUT", "/v1/data" + paths.url(path), chunks, timeout=timeout)
 
     async def patch_data(self, operations: Sequence[bytes]) -> None:
-        """Apply all operations or none. Raises EpochLost when a path is not there (404)."""
+        """Apply all operations or none. Raises EpochLost when a path does not exist (404)."""
         body = b"[" + b",".join(operations) + b"]"
         metrics.opa_batch_operations.observe(len(operations))
         with metrics.opa_write_seconds.labels("patch").time():
@@ -212,20 +212,20 @@ class OpaClient:
                 raise EpochLost(str(error)) from error
 
     async def get_data(self, path: DataPath) -> bytes | None:
-        """Return the document at `path` as JSON, None where there is none. Raises SyncError."""
+        """Return the document at `path` as JSON, None if there is none. Raises SyncError."""
         return _result(await self._request("GET", "/v1/data" + paths.url(path)))
 
     async def query(self, path: str, body: bytes) -> bytes | None:
-        """Ask for the decision at `path`; `body` is `{"input": …}`. None when it is undefined.
+        """Evaluate the decision at `path`; `body` is `{"input": …}`. None when it is undefined.
 
-        Raises Undecided on an evaluation error, which asking again does not change.
+        Raises Undecided on an evaluation error, which a retry does not change.
         """
         return _result(await self._request("POST", "/v1/data/" + path, body, timeout=_QUERY))
 
     async def timed_query(self, path: str, body: bytes) -> tuple[bytes | None, float | None]:
-        """Ask as `query` does; return also how long OPA evaluated (seconds), None: it did not say.
+        """Evaluate as `query` does; also return OPA's evaluation time (seconds), None if unknown.
 
-        That leaves out what the question waited for: a busy machine, a write of data or policies.
+        The time excludes waiting for a busy machine or for a write of data or policies.
         """
         answer = await self._request("POST", f"/v1/data/{path}?metrics=true", body, timeout=_QUERY)
         found = _decode(answer, _Timed)
@@ -242,9 +242,9 @@ class OpaClient:
         *,
         what: Literal["full", "notes"] = "full",
     ) -> Explained:
-        """Ask for the decision at `path`, and for each step to it, as OPA prints it for people.
+        """Evaluate the decision at `path` with a trace of its steps, as OPA prints it for people.
 
-        `notes`: only steps on which a policy says something (`trace`), and what led there.
+        `notes`: only steps on which a policy notes something (`trace`), and the steps to them.
 
         Raises Retriable when that takes longer than `seconds` or more than `longest` bytes, and
         Undecided on an evaluation error.
@@ -259,7 +259,7 @@ class OpaClient:
         return _decode(await self._request("GET", "/v1/policies"), _Policies).result
 
     async def compiled_policies(self) -> list[CompiledPolicy]:
-        """Return all modules that OPA holds, with their trees. Raises SyncError."""
+        """Return all modules that OPA holds, with their syntax trees. Raises SyncError."""
         return _decode(await self._request("GET", "/v1/policies"), _CompiledPolicies).result
 
     async def bundle_from(self, resource: str) -> str | None:
@@ -274,13 +274,13 @@ class OpaClient:
             raise Refused(msg) from error
         config = _decode(body, _ConfigResult).result
         for name, bundle in (config.bundles or {}).items():
-            # Where nothing is said OPA asks for `bundles/<name>`.
+            # Without a configured resource OPA requests `bundles/<name>`.
             if (bundle.resource or f"bundles/{name}").strip("/").endswith(resource):
                 return name
         return None
 
     async def answers_strangers(self) -> bool:
-        """Tell whether it answers a request without a token. Raises SyncError."""
+        """Return whether OPA answers requests without a token. Raises SyncError."""
         try:
             await self._request("GET", "/v1/config", stranger=True)
         except (Refused, NotFound):
@@ -288,7 +288,7 @@ class OpaClient:
         return True
 
     async def put_policy(self, policy_id: str, source: str) -> None:
-        """Load one module. Raises PolicyRejected with OPA's account when it does not compile."""
+        """Load one module. Raises PolicyRejected with OPA's errors when it does not compile."""
         await self._request("PUT", _policy(policy_id), source.encode(), "text/plain")
 
     async def delete_policy(self, policy_id: str) -> None:
@@ -366,7 +366,7 @@ async def _read(response: aiohttp.ClientResponse, longest: int | None) -> bytes:
         parts.append(part)
         size += len(part)
         if size > longest:
-            response.close()  # or the rest would be read
+            response.close()  # otherwise aiohttp would read the rest
             msg = f"OPA answers with more than {longest >> 20} MiB"
             raise Retriable(msg)
     return b"".join(parts)

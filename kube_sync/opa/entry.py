@@ -1,8 +1,8 @@
-"""Where both sides of a canary are decided: one document, for whoever asks about one object.
+"""The entry document of a canary: the decision on one object, by the side that the object is on.
 
-Keeps true: the document is defined whenever its module is in OPA, so that what is not decided is
-told from a canary that is not there; what it says is what the side of the object decides, by the
-set in force or by the canary's lane.
+Invariant: the document is defined whenever its module is in OPA, so that an undefined decision
+differs from a missing canary. Its value is the decision of the object's side: of the policies in
+force or of the canary's lane.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from kube_sync.opa.lanes import ROOT, lane_path
 from kube_sync.opa.paths import reference
 from kube_sync.opa.sides import DIGITS, Side, below
 
-# Its id: behind those of the lane, so that OPA gets it after them.
+# Its id sorts behind those of the lane, so that OPA gets it after them.
 ENTRY_MODULE: Final = f"{ROOT}/entry/answer"
 ENTRY_PATH: Final = f"{ROOT}/entry/answer"
 
 
 class Entered(msgspec.Struct):
-    """What is decided of an object, and by which side."""
+    """The decision on an object, and the side that made it."""
 
     side: str
     decision: msgspec.Raw = msgspec.Raw()  # empty when undefined
 
 
 def entry_module(path: str, side: Side) -> str:
-    """Return the Rego module that asks the canary, or what is in force, for the decision `path`."""
+    """Return the Rego module that evaluates the decision `path` by the canary or in force."""
     named = _text(side.stands_for)
     rules = ["_canary if input.metadata.namespace in " + _texts(sorted(side.namespaces))]
     rules = rules if side.namespaces else []
@@ -53,7 +53,7 @@ _namespace := object.get(input.metadata, "namespace", "")""")
 
 
 def entered(document: bytes | msgspec.Raw) -> Entered | None:
-    """Return what the entry said, None where it is something else."""
+    """Return the entry document, None if the value is not one."""
     try:
         return msgspec.json.decode(document, type=Entered)
     except NO_JSON:

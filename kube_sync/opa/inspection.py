@@ -1,9 +1,9 @@
-"""What a module says of itself before it is compiled, and what no module may say.
+"""Inspects modules before they are compiled: which builtins and schemas they use, what is refused.
 
-Compiling can reach outside already: OPA fetches what schemas in METADATA refer to, from the network
-and from files, and its capabilities stop only the first. Keeps true: a module that may have such a
-schema, or may refer to a builtin that is refused to some, is suspicious; what it says is then told
-by OPA's parser, which fetches nothing. Pure.
+Compiling alone can reach outside: OPA fetches the schemas that METADATA refers to, from the network
+and from files, and its capabilities stop only the first. Invariant: a module that may have such a
+schema, or may refer to a builtin that is refused to some, is suspicious; OPA's parser, which
+fetches nothing, then gives its syntax tree. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from kube_sync.opa.builtins import REFUSED, is_allowed, refusal
 from kube_sync.regoversion import V1
 
-# A comment of METADATA says `schemas` in so many letters, or with escapes or a tag of YAML. OPA
+# A comment of METADATA contains `schemas` literally, or with escapes or a tag of YAML. OPA
 # takes a comment for METADATA where it begins its line. Matched from the first `#` of a line on, so
 # that a line of nothing else takes linear time.
 _SCHEMAS: Final = re.compile(r"^[^\n#]*#[^\n]*(?:schemas|[\\!])", re.MULTILINE)
@@ -31,24 +31,24 @@ _NO_SCHEMAS: Final = (
 )
 
 
-FORBIDDEN: Final = "forbidden"  # the code of a cause that is ours to say, not the compiler's
+FORBIDDEN: Final = "forbidden"  # the code of causes that this program adds, not the compiler
 TOO_EXPENSIVE: Final = "too_expensive"  # likewise: a limit was exceeded
-EXPENSIVE_SECONDS: Final = 600.0  # what was too expensive beside others may not be for ever
+EXPENSIVE_SECONDS: Final = 600.0  # a module that is too expensive under load may not be so for ever
 
 
 class Inspected(msgspec.Struct, frozen=True):
-    """What one module says of itself."""
+    """The result of the inspection of one module."""
 
     package: tuple[str, ...]
-    names: Mapping[str, int] = {}  # builtins that are refused to some, by row
-    schemas: int = 0  # the row of METADATA that has some
-    fault: str = ""  # why it cannot be inspected: then the rest is not known
-    until: float = 0.0  # it exceeds a limit: not inspected again before (monotonic clock)
+    names: Mapping[str, int] = {}  # restricted builtins that it refers to, by row
+    schemas: int = 0  # the row of METADATA with schemas, 0 if it has none
+    fault: str = ""  # why it cannot be inspected: then the rest is unknown
+    until: float = 0.0  # it exceeded a limit: not inspected again before (monotonic clock)
     rego_version: int = V1
 
 
 class Finding(NamedTuple):
-    """Why a module is refused, and where it says so; row 0: nowhere in particular."""
+    """The reason why a module is refused, and its row; row 0: no row in particular."""
 
     message: str
     row: int = 0
@@ -56,14 +56,14 @@ class Finding(NamedTuple):
 
 
 def is_suspicious(source: str) -> bool:
-    """Tell whether only a parser knows that there is no schema, and no builtin that is refused."""
+    """Return whether only a parser can exclude schemas and refused builtins."""
     if "METADATA" in source and _SCHEMAS.search(source):
         return True
     return any(_may_refer(source, *builtin) for builtin in _SPELT)
 
 
 def may_nest_deeply(source: str) -> bool:
-    """Tell whether a syntax tree may be too deep for OPA to show, or for others to read.
+    """Return whether a syntax tree may be too deep for OPA to print, or for others to read.
 
     Each level needs a bracket, an operator or an `else`, and is two or three levels of JSON.
     """
@@ -71,7 +71,7 @@ def may_nest_deeply(source: str) -> bool:
 
 
 class _Parsed(msgspec.Struct):
-    """What OPA's parser says of a module."""
+    """The output of OPA's parser for a module."""
 
     package: Any
     annotations: list[Any] = []
@@ -79,10 +79,10 @@ class _Parsed(msgspec.Struct):
 
 
 def inspected(text: bytes) -> Inspected:
-    """Return what a module says, by its syntax tree with locations, JSON. Raises one of NO_JSON.
+    """Inspect a module by its syntax tree with locations, as JSON. Raises one of NO_JSON.
 
     1 MiB of Rego is 64 MiB of that, and as objects ten times more: so it is read rule by rule, and
-    only where a rule names what is refused to some.
+    only where a rule names a builtin that is refused to some.
     """
     tree = msgspec.json.decode(text, type=_Parsed)
     rows = [_row(found) for found in tree.annotations if found.get("schemas")]
@@ -98,12 +98,12 @@ def inspected(text: bytes) -> Inspected:
 
 
 def may_differ(found: Inspected | None, now: float) -> bool:
-    """Tell whether another inspection of the same source may have another outcome by now."""
+    """Return whether another inspection of the same source may give another result by now."""
     return found is not None and bool(found.fault) and now >= found.until
 
 
 def objections(module: Inspected, given: Collection[str]) -> Iterator[Finding]:
-    """Yield what no module may say, but for builtins that are `given` to it."""
+    """Yield the reasons to refuse a module; it may use the builtins that are `given` to it."""
     if module.fault:
         yield Finding(module.fault, code=TOO_EXPENSIVE if module.until else FORBIDDEN)
     if module.schemas:
@@ -114,13 +114,13 @@ def objections(module: Inspected, given: Collection[str]) -> Iterator[Finding]:
 
 
 def forbidden(policy_id: str, finding: Finding) -> dict[str, Any]:
-    """Return a finding as OPA gives its causes: code, message, location of file and row."""
+    """Return a finding in the form of OPA's causes: code, message, location of file and row."""
     location = {"file": policy_id} | ({"row": finding.row} if finding.row else {})
     return {"code": finding.code, "message": finding.message, "location": location}
 
 
 def without_metadata(source: str) -> str:
-    """Return a module whose comments are no METADATA, row for row."""
+    """Return a module whose comments are no METADATA; rows stay."""
     return _METADATA.sub(r"\1metadata", source)
 
 
@@ -130,27 +130,27 @@ def _spelt(name: str) -> tuple[re.Pattern[str], list[str]]:
 
 
 _SPELT: Final = [_spelt(name) for name in REFUSED]
-# Where a rule refers to one, the first part of its name is a string of the syntax tree.
+# A rule that refers to one has the first part of its name as a string in its syntax tree.
 _NAMED: Final = re.compile(
     "|".join(sorted({f'"{name.partition(".")[0]}"' for name in REFUSED})).encode()
 )
 
 
 def _may_refer(source: str, first: re.Pattern[str], rest: list[str]) -> bool:
-    # It begins with a variable, which has no escapes; what follows may be a string that has.
+    # A name begins with a variable, which has no escapes; the rest may be a string that has.
     spelt = "\\" in source or all(part in source for part in rest)
     return spelt and first.search(source) is not None
 
 
 def _references(rule: Any) -> Iterator[tuple[str, int]]:  # noqa: ANN401 - any JSON
-    """Yield the builtins that are refused to some, wherever one is called or handed on."""
+    """Yield the restricted builtins that a rule calls or passes on."""
     left = [rule]
     while left:
         node = left.pop()
         if isinstance(node, list):
             left.extend(node)
         elif isinstance(node, dict):
-            # What authors annotate may look like anything.
+            # Annotations may contain anything.
             left.extend(value for key, value in node.items() if key != "annotations")
             if (name := _name(node)) in REFUSED:
                 yield name, _row(node)

@@ -1,4 +1,4 @@
-"""Modules as OPA has to be handed them: their packages, files and versions of Rego. Pure.
+"""The form in which OPA takes modules: their packages, files and versions of Rego. Pure.
 
 OPA compiles modules of both versions together only where they come in a bundle whose manifest names
 the version of each file; its commands take one version for all files. Files are named after ids, so
@@ -16,7 +16,7 @@ import msgspec
 
 from kube_sync.regoversion import NAME, V0, V1, version_of
 
-# What `opa parse` and `opa check` are told of a file, by its version.
+# The flags of `opa parse` and `opa check` for a file, by its version.
 PARSED_AS: Final[Mapping[int, tuple[str, ...]]] = {V0: ("--v0-compatible",), V1: ()}
 V0_HINT: Final = (
     f'this is Rego v0: label its ConfigMap {NAME}: "0" (a PlacementPolicy: spec.regoVersion: "0"),'
@@ -30,25 +30,25 @@ _MANIFEST: Final = ".manifest"
 
 
 def holds_v0(modules: Mapping[str, str]) -> bool:
-    """Tell whether any of these modules is Rego v0."""
+    """Return whether any of these modules is Rego v0."""
     return any(version_of(source) == V0 for source in modules.values())
 
 
 def as_bundle(modules: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the flag with which OPA heeds the manifest beside these modules, if there is one."""
+    """Return the flag that makes OPA read the manifest, if these modules need one."""
     return ("--bundle",) if holds_v0(modules) else ()
 
 
 def with_manifest(sources: Mapping[str, str]) -> dict[str, bytes]:
-    """Return sources by file name as a bundle that claims everything, or as plain files."""
+    """Return sources by file name: a bundle that owns all roots, or plain files."""
     files = {name: source.encode() for name, source in sources.items()}
     return files | (manifest(sources, {}) if holds_v0(sources) else {})
 
 
 def manifest(sources: Mapping[str, str], content: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the manifest of a bundle of these files, by its own name.
+    """Return the manifest of a bundle of these files, by its own file name.
 
-    The version that all files have which it does not name is v1, whatever OPA was started with.
+    Files that it does not name are v1, whatever version OPA was started with.
     """
     old = {f"/{name}": V0 for name, source in sources.items() if version_of(source) == V0}
     versions = {"rego_version": V1} | ({"file_rego_versions": old} if old else {})
@@ -59,12 +59,12 @@ _NAME_BYTES = 200  # of a file; most file systems take 255
 
 
 def files_of(modules: Mapping[str, str]) -> dict[str, bytes]:
-    """Return the files of modules by name, as a bundle where one is Rego v0."""
+    """Return the files of modules by name, as a bundle if one is Rego v0."""
     return with_manifest({file_of(policy_id): source for policy_id, source in modules.items()})
 
 
 def file_of(policy_id: str) -> str:
-    """Return the file of a module: relative, below the folder, and one that OPA takes for Rego."""
+    """Return the file name of a module: relative, below the folder, with the suffix of Rego."""
     parts = [re.sub(r"[^A-Za-z0-9._-]", "_", part) for part in policy_id.split("/")]
     if len(parts[-1]) > _NAME_BYTES:  # a lane's id holds three names in one
         digest = hashlib.sha256(policy_id.encode()).hexdigest()
@@ -74,9 +74,9 @@ def file_of(policy_id: str) -> str:
 
 
 def same_files(modules: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return pairs of modules that are one file: one of the two would never be compiled.
+    """Return pairs of modules with one file name: one of the two would never be compiled.
 
-    Names that differ in `.rego` alone are: OPA takes only files for Rego that end so.
+    Names that differ only in the suffix `.rego` have one: OPA reads only files with it.
     """
     ids: dict[str, str] = {}
     pairs = ((ids.setdefault(file_of(i), i), i) for i in sorted(modules))
@@ -87,7 +87,7 @@ def same_files(modules: Mapping[str, str]) -> list[tuple[str, str]]:
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _CLAUSE = re.compile(
     rf"(?:\s|#[^\n]*\n)*package[ \t]+(?P<package>{_NAME}(?:\.{_NAME})*)(?=\s|#|\Z)"
-    # A path may go on behind spaces and comments: then it is not plain.
+    # A path may continue after spaces and comments: then it is not plain.
     r"(?!(?:\s|#[^\n]*(?:\n|\Z))*[.\[])"
 )
 
@@ -95,8 +95,7 @@ _CLAUSE = re.compile(
 def plain_package(source: str) -> tuple[str, ...] | None:
     """Return the parts of the package, None if only a parser can tell.
 
-    A package clause that is plain names with dots, alone behind nothing but comments, needs no
-    parser.
+    A package clause of plain names with dots, after nothing but comments, needs no parser.
     """
     found = _CLAUSE.match(source)
     return tuple(found["package"].split(".")) if found else None

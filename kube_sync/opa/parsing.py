@@ -1,7 +1,7 @@
-"""What a module says before it is compiled: its syntax tree, and what no module may say.
+"""Parses and inspects modules with `opa parse`, before they are compiled.
 
-OPA parses one file at a time, so each module is a process, a few at once. What was found of a
-suspicious source is remembered.
+OPA parses one file at a time, so each module is a process, a few at once. The result of a
+suspicious source is cached.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kube_sync.opa.modules import PARSED_AS, file_of, files_of, same_files
 from kube_sync.opa.process import AT_ONCE, OpaProgram, no_answer, private_folder
 from kube_sync.regoversion import version_of
 
-_INSPECTED = 1_000  # suspicious sources that are remembered
+_INSPECTED = 1_000  # cached results
 
 T = TypeVar("T")
 _Modules = Mapping[str, str]  # source by id
@@ -41,24 +41,24 @@ class _Rejected(msgspec.Struct):
 
 
 class _Unparsable(Retriable):
-    """OPA's parser said neither what a module says nor what is wrong with it."""
+    """OPA's parser returned neither a syntax tree nor an error."""
 
 
 class ModuleParser:
-    """OPA's parser."""
+    """Runs OPA's parser."""
 
     def __init__(self, program: OpaProgram) -> None:
         self._program = program
         self._inspected: dict[bytes, Inspected | None] = {}  # by the digest of the source
 
     async def parsed(self, modules: _Modules) -> dict[str, Any]:
-        """Return the syntax trees as they were written, with locations, by id.
+        """Return the parsed syntax trees, with locations, by id.
 
-        OPA parses one file at a time, so this is a process for each module, a few at once. _Modules
+        OPA parses one file at a time, so this is a process for each module, a few at once. Modules
         that do not parse are left out. Raises Retriable.
         """
         found: dict[str, Any] = {}
-        few = asyncio.Semaphore(AT_ONCE)  # of these, so that others have their turn
+        few = asyncio.Semaphore(AT_ONCE)  # of these, so that other callers get their turn
 
         async def parse(folder: str, policy_id: str) -> None:
             async with few:
@@ -73,9 +73,9 @@ class ModuleParser:
     async def _parse(
         self, folder: str, policy_id: str, source: str, read: Callable[[bytes], T]
     ) -> T | None:
-        """Return what `read` says of a syntax tree, None of what does not parse.
+        """Return the result of `read` on a syntax tree, None if the module does not parse.
 
-        It reads in a thread: nobody waits for that. Raises Unparsable, TooExpensive, Retriable.
+        It reads in a thread, off the event loop. Raises Unparsable, TooExpensive, Retriable.
         """
         version = PARSED_AS[version_of(source)]
         included = "--json-include=locations,-comments"
@@ -89,12 +89,12 @@ class ModuleParser:
             raise _Unparsable(str(no_answer(output + complaint))) from error
 
     async def inspect(self, sources: _Modules) -> dict[str, Inspected]:
-        """Return what each module says of itself.
+        """Return the inspection of each module.
 
-        _Modules that do not parse are left out; one that exceeds a limit says so. Raises Retriable.
+        Modules that do not parse are left out; one over a limit has a fault. Raises Retriable.
         """
         found: dict[str, Inspected] = {}
-        few = asyncio.Semaphore(AT_ONCE)  # of these, so that others have their turn
+        few = asyncio.Semaphore(AT_ONCE)  # of these, so that other callers get their turn
 
         async def inspect(folder: str, policy_id: str) -> None:
             async with few:
@@ -115,7 +115,7 @@ class ModuleParser:
         return found
 
     async def objections(self, modules: _Modules, given: Collection[str]) -> list[dict[str, Any]]:
-        """Return what no module may say, before a process could do it."""
+        """Return the reasons to refuse modules, as causes, before they are compiled."""
         if doubled := same_files(modules):
             text = "{} is the same file to OPA: rename one of them"
             return [forbidden(first, Finding(text.format(other))) for first, other in doubled]
@@ -138,7 +138,7 @@ class ModuleParser:
 
 
 def _tree(output: bytes) -> dict[str, Any]:
-    """Read a syntax tree rule by rule: no other thread runs while one is read."""
+    """Parse a syntax tree rule by rule: parsing holds the interpreter's lock."""
     parts = msgspec.json.decode(output, type=dict[str, msgspec.Raw])
     rules = msgspec.json.decode(parts.pop("rules", b"[]"), type=list[msgspec.Raw])
     tree = {name: msgspec.json.decode(part) for name, part in parts.items()}
@@ -152,7 +152,7 @@ def _rejected(complaint: bytes) -> bool:
 
 
 async def _all(tasks: Iterable[Coroutine[None, None, None]]) -> None:
-    """Run these together; what is wrong with the first of them that fails is raised by itself."""
+    """Run these together; raise the error of the first that fails by itself, not in a group."""
     try:
         async with asyncio.TaskGroup() as group:
             for task in tasks:

@@ -1,6 +1,6 @@
-"""Paths into OPA's data document, in the two spellings that its API takes.
+"""Paths of OPA's data document, in the two encodings that its API takes.
 
-Names are whatever Kubernetes and administrators call things, so `/`, `~` and `%` must survive:
+Names of Kubernetes objects and of configuration may contain `/`, `~` and `%`:
 a JSON Pointer in a PATCH escapes `~` and `/` (RFC 6901, section 3), and OPA also decodes `%XX`
 in it, so a lone `%` is sent as `%25`; a URL escapes everything that is not unreserved.
 """
@@ -18,18 +18,18 @@ DataPath = tuple[str, ...]
 
 
 def pointer(path: DataPath) -> str:
-    """Return `path` as OPA's PATCH spells it."""
+    """Return `path` as the JSON Pointer of a PATCH."""
     return "".join("/" + _escaped(part) for part in path)
 
 
 def add_operation(path: DataPath, value: bytes) -> bytes:
-    """Return the operation of a PATCH that puts JSON at `path` (RFC 6902, section 4.1)."""
+    """Return the PATCH operation that puts JSON at `path` (RFC 6902, section 4.1)."""
     where = msgspec.json.encode(pointer(path))
     return b'{"op":"add","path":' + where + b',"value":' + value + b"}"
 
 
 def remove_operation(path: DataPath) -> bytes:
-    """Return the operation of a PATCH that removes what is at `path`."""
+    """Return the PATCH operation that removes the document at `path`."""
     return b'{"op":"remove","path":' + msgspec.json.encode(pointer(path)) + b"}"
 
 
@@ -44,7 +44,7 @@ def reference(path: Iterable[str]) -> str:
 
 
 def object_path(root: str, name: str, key: ObjectKey) -> DataPath:
-    """Return where an object of a collection lies that is below `root`."""
+    """Return the path of an object of the collection below `root`."""
     return (root, name, key.namespace, key.name) if key.namespace else (root, name, key.name)
 
 

@@ -1,6 +1,6 @@
-"""The program of OPA, run as a process with limits, in a private folder.
+"""Runs the OPA binary as a process with limits, in a private folder.
 
-Keeps true: each process has limits of time, CPU time, memory, open files and output, sees nothing
+Invariant: each process has limits of time, CPU time, memory, open files and output, sees nothing
 of this process's environment, and leaves neither itself nor a file behind.
 """
 
@@ -21,17 +21,17 @@ from kube_sync.errors import Misconfigured, Retriable, TooExpensive, first_of
 from kube_sync.runtime.subprocess_limits import ResourceLimits, cpu_of_children, reaped
 
 SECONDS = 20.0
-AT_ONCE = 2  # processes: each may take as much memory as its limit says
+AT_ONCE = 2  # processes at once: each may use its whole memory limit
 LIMITS = ResourceLimits(512 * 2**20, 30)
-_OUTPUT_BYTES = 128 * 2**20  # of one answer, which this process has to hold
+_OUTPUT_BYTES = 128 * 2**20  # of one output, which this process holds in memory
 _CRASH = re.compile(rb"^(?:fatal error|panic|runtime|SIGSEGV): .*", re.MULTILINE)
 
 
 class OpaProgram:
-    """OPA's command line."""
+    """The OPA binary as a command."""
 
     def __init__(self, binary: str, seconds: float, limits: ResourceLimits) -> None:
-        """`binary` is a path, or a name that PATH is searched for. Raises Misconfigured."""
+        """Find the binary: a path, or a name to search in PATH. Raises Misconfigured."""
         found = shutil.which(binary)
         if found is None:
             msg = (
@@ -40,14 +40,14 @@ class OpaProgram:
             )
             raise Misconfigured(msg)
         self._binary = found
-        self.seconds = seconds  # that a command may take
+        self.seconds = seconds  # time limit of a command
         self._limits = limits
-        self.few = asyncio.Semaphore(AT_ONCE)  # of commands
+        self.few = asyncio.Semaphore(AT_ONCE)  # limits the commands at once
 
     async def run(
         self, folder: str, arguments: Sequence[str], body: bytes = b""
     ) -> tuple[int, bytes, bytes]:
-        """Return exit status, output and complaint. Raises TooExpensive and Retriable."""
+        """Return exit status, stdout and stderr. Raises TooExpensive and Retriable."""
         command = f"opa {arguments[0]}"
         async with self.few, self.process(folder, arguments, piped=True) as process:
             before = cpu_of_children()
@@ -72,9 +72,9 @@ class OpaProgram:
         *,
         piped: bool = False,
     ) -> AsyncGenerator[asyncio.subprocess.Process]:
-        """Yield a process that ends with the block; without `limits` it has those of a command.
+        """Yield a process that ends with the block; the default `limits` are those of a command.
 
-        It reads and writes nothing, unless it is `piped`. Raises Retriable.
+        Its standard streams are closed unless it is `piped`. Raises Retriable.
         """
         pipe = PIPE if piped else DEVNULL
         limits = limits or self._limits
@@ -83,7 +83,7 @@ class OpaProgram:
                 self._binary,
                 *arguments,
                 cwd=folder,
-                env={"HOME": folder, **limits.environment()},  # nothing of ours is in it
+                env={"HOME": folder, **limits.environment()},  # nothing of this process
                 stdin=pipe,
                 stdout=pipe,
                 stderr=pipe,
@@ -95,7 +95,7 @@ class OpaProgram:
             _limit(process, limits)
             yield process
         finally:
-            # Also when cancelled: nothing is left running.
+            # Also on cancellation: no process is left running.
             with suppress(ProcessLookupError):
                 process.kill()
             await reaped(process)
@@ -112,7 +112,7 @@ def _limit(process: asyncio.subprocess.Process, limits: ResourceLimits) -> None:
 
 
 async def _communicate(process: asyncio.subprocess.Process, body: bytes) -> tuple[bytes, bytes]:
-    """Send the input and return output and complaint. Raises TooExpensive where it is too much."""
+    """Write the input and return stdout and stderr. Raises TooExpensive if they are too large."""
     stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
     assert stdin and stdout and stderr  # noqa: S101, PT018 - all are pipes
     try:
@@ -127,7 +127,7 @@ async def _communicate(process: asyncio.subprocess.Process, body: bytes) -> tupl
 
 
 async def _send(stream: asyncio.StreamWriter, body: bytes) -> None:
-    with suppress(BrokenPipeError, ConnectionResetError):  # it ended before it has read all
+    with suppress(BrokenPipeError, ConnectionResetError):  # it exited before it read all input
         stream.write(body)
         await stream.drain()
     stream.close()
@@ -136,7 +136,7 @@ async def _send(stream: asyncio.StreamWriter, body: bytes) -> None:
 async def read_all(
     stream: asyncio.StreamReader | aiohttp.StreamReader, process: asyncio.subprocess.Process
 ) -> bytes:
-    """Return all of a stream; a process that writes too much is killed. Raises TooExpensive."""
+    """Read all of a stream; kill a process that writes too much. Raises TooExpensive."""
     found, size = bytearray(), 0
     while chunk := await stream.read(2**16):
         size += len(chunk)
@@ -144,7 +144,7 @@ async def read_all(
             found += chunk
         elif process.returncode is None:
             with suppress(ProcessLookupError):
-                process.kill()  # and read to the end, or the pipe is left open
+                process.kill()  # read to the end, or the pipe stays open
     if size > _OUTPUT_BYTES:
         what = "opa"
         raise TooExpensive(what, f"more than {_OUTPUT_BYTES / 2**20:.0f} MiB of output")
@@ -152,9 +152,9 @@ async def read_all(
 
 
 def _exceeded(status: int, complaint: bytes, used: float, limits: ResourceLimits) -> str | None:
-    """Return which limit a process exceeded, or how it crashed; None: it ended by itself.
+    """Return the limit that a process exceeded, or how it crashed; None: it exited by itself.
 
-    Go ignores SIGXCPU, so one that exceeds its CPU time is killed, as where memory runs out.
+    Go ignores SIGXCPU, so a process that exceeds its CPU time is killed, as one out of memory.
     """
     crash = _CRASH.search(complaint) if status > 0 else None
     if status < 0:
@@ -162,7 +162,7 @@ def _exceeded(status: int, complaint: bytes, used: float, limits: ResourceLimits
     if crash is None:
         return None
     said = crash[0].decode("utf-8", "replace")
-    # Where memory is refused to Go's garbage collector, it follows a pointer to nowhere.
+    # When an allocation fails, Go's garbage collector dereferences an invalid pointer.
     if "memory" in said or said.startswith("SIGSEGV"):
         return limits.memory_text
     return f"OPA crashed: {said[:200]}"
@@ -170,7 +170,7 @@ def _exceeded(status: int, complaint: bytes, used: float, limits: ResourceLimits
 
 @asynccontextmanager
 async def private_folder(contents: Mapping[str, bytes]) -> AsyncGenerator[str]:
-    """Yield a folder that holds these files, removed after the block. Raises Retriable."""
+    """Yield a folder with these files, removed after the block. Raises Retriable."""
     try:
         private = tempfile.TemporaryDirectory(prefix="kube-sync-", ignore_cleanup_errors=True)
     except OSError as error:
@@ -182,7 +182,7 @@ async def private_folder(contents: Mapping[str, bytes]) -> AsyncGenerator[str]:
         except OSError as error:
             raise _no_folder(error) from error
         finally:
-            # A thread outlives the cancellation of who waits for it, and must find its folder.
+            # The thread outlives the cancellation of this task, and must find its folder.
             await asyncio.wait([writing])
         yield folder
 
@@ -199,5 +199,5 @@ def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
 
 
 def no_answer(said: bytes) -> Retriable:
-    """Return the error that OPA said this instead of an answer."""
+    """Return the error for output of OPA that is not an answer."""
     return Retriable(f"the scratch OPA gave no answer: {said[:300].decode('utf-8', 'replace')}")

@@ -1,11 +1,11 @@
-"""A scratch OPA: the pinned program, run only while policies change, beside the OPA that serves.
+"""A scratch OPA: the pinned binary, run only while policies change, beside the OPA that serves.
 
-Keeps true: what a module says is parsed and compiled here, and evaluated only where that is asked
-for by name, by processes with limits (`process.py`). No module leaves it: what compiles has passed
-`objections` (`parsing.py`), by OPA's capabilities too, and what is evaluated has compiled. (`opa
-run` and `opa parse` take no capabilities. They fetch no schemas, and an OPA is asked to evaluate
-only what passed `check`.) A set with modules of Rego v0 is handed to OPA as a bundle
-(`versions.py`), since nothing else takes modules of both versions; any other set as plain files.
+Invariant: processes with limits (`process.py`) parse and compile each module, and evaluate only
+on request. No module leaves this one unchecked: a module that compiles has passed `objections`
+(`parsing.py`), also by OPA's capabilities, and only compiled modules are evaluated. (`opa run`
+and `opa parse` take no capabilities. They fetch no schemas, and an OPA evaluates only what passed
+`check`.) A set with modules of Rego v0 goes to OPA as a bundle (`modules.py`), the only form that
+mixes both versions; any other set as plain files.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from kube_sync.runtime.subprocess_limits import ResourceLimits
 from kube_sync.runtime.tokenfile import TokenFile
 
 _POLL_SECONDS = 0.02
-_LOAD_SECONDS = 120.0  # until an OPA that was started has read all that it is to hold
+_LOAD_SECONDS = 120.0  # until a started OPA has loaded everything
 _SOCKET = "opa.sock"
 _LISTENING = (f"--addr=unix://{_SOCKET}", "--log-level=error", "--skip-version-check")
-_CAPABILITIES = "opa.capabilities"  # no name of a module's file or folder, and none of data
-# Of an OPA that holds a fleet for a command; the replicator gives what it starts less than that.
+_CAPABILITIES = "opa.capabilities"  # not the name of a module's file or folder, nor of data
+# Of an OPA that holds a fleet for a command; one that the replicator starts has less memory.
 _SERVING_LIMITS = ResourceLimits(4 * 2**30, 3600, files=4096)
-_BUNDLE = "policies"  # the folder, and OPA's name, of a bundle that is served
+_BUNDLE = "policies"  # the folder and the name of a bundle that is served
 
 Modules = Mapping[str, str]  # source by id
-Cause = dict[str, Any]  # as OPA gives them: code, message, location of file and row
+Cause = dict[str, Any]  # in OPA's form: code, message, location of file and row
 
 
 class _Tree(msgspec.Struct):
@@ -77,11 +77,11 @@ class _Solution(msgspec.Struct):
 
 
 class _Evaluated(msgspec.Struct):
-    result: list[_Solution] = []  # none where the query is undefined
+    result: list[_Solution] = []  # empty if the query is undefined
 
 
 class ScratchOpa:
-    """OPA's command line, as a compiler."""
+    """The OPA binary as a compiler and evaluator of policies."""
 
     def __init__(
         self,
@@ -91,27 +91,27 @@ class ScratchOpa:
         *,
         builtins: Iterable[str] = (),
     ) -> None:
-        """`binary` is a path, or a name that PATH is searched for. Raises Misconfigured.
+        """Find the binary: a path, or a name to search in PATH. Raises Misconfigured.
 
-        Policies may call `builtins` although they are refused to others.
+        Policies may call `builtins` although they are refused by default.
         """
         self._program = OpaProgram(binary, seconds, limits)
         self._parser = ModuleParser(self._program)
         self._builtins = frozenset(builtins)
-        self._own: Capabilities | None = None  # of this OPA, until it is asked
+        self._own: Capabilities | None = None  # of this OPA, None before the first use
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """Return what the configuration says. Raises Misconfigured."""
+        """Create one by the configuration. Raises Misconfigured."""
         opa, builtins = settings.opa, settings.policies.allow.builtins
         limits = ResourceLimits(opa.compile.memory_bytes, opa.compile.cpu_seconds)
         return cls(opa.binary, opa.compile.timeout_seconds, limits, builtins=builtins)
 
     async def check(self, modules: Modules, given: Collection[str] = ()) -> list[Cause]:
-        """Compile all together; return what OPA says against it, nothing when it compiles.
+        """Compile all modules together; return OPA's errors, empty if they compile.
 
-        Any of them may call builtins that are `given`. Exceeding a limit is one of these things.
-        Raises Retriable when no answer is to be had, Misconfigured.
+        Any of them may call builtins that are `given`. An exceeded limit is one of these errors.
+        Raises Retriable if OPA gives no answer, Misconfigured.
         """
         allowed = self._builtins | {*given}
         if causes := await self._parser.objections(modules, allowed):
@@ -122,7 +122,7 @@ class ScratchOpa:
             try:
                 found = await self._check(folder, (*as_bundle(modules), "."))
                 if holds_v0(modules) and any(map(_is_parse_error, found)):
-                    # Of a bundle OPA names only the first file that does not parse.
+                    # For a bundle OPA reports only the first file that does not parse.
                     found = await self._parse_errors(folder, modules) or found
             except TooExpensive as error:
                 return [too_expensive("compile", error)]
@@ -138,7 +138,7 @@ class ScratchOpa:
         return [] if status == 0 else _errors(output, complaint)
 
     async def _parse_errors(self, folder: str, modules: Modules) -> list[Cause]:
-        """Return what is wrong with each file that does not parse as what it is."""
+        """Return the parse errors of each file, by its own version of Rego."""
         found: list[Cause] = []
         for version, flags in PARSED_AS.items():
             files = [file_of(i) for i, source in modules.items() if version_of(source) == version]
@@ -147,7 +147,7 @@ class ScratchOpa:
         return [*filter(_is_parse_error, found)]
 
     async def _hint(self, folder: str, cause: Cause, modules: Modules) -> None:
-        """Say so where the module is Rego of the other version."""
+        """Add a hint to an error if the module is Rego of the other version."""
         source = modules.get(cause["location"]["file"], "")
         other, hint = (V0, V0_HINT) if version_of(source) == V1 else (V1, NOT_V0)
         where = file_of(cause["location"]["file"])
@@ -157,11 +157,11 @@ class ScratchOpa:
                 cause["message"] += f" ({hint})"
 
     async def compiled(self, modules: Modules) -> dict[str, msgspec.Raw]:
-        """Return the syntax trees of modules that compile together, by id, as OPA compiled them.
+        """Return the compiled syntax trees of modules that compile together, by id.
 
-        They are JSON still: as objects they are ten times the size, and most are known already.
-        An OPA is started for that, which listens on a socket in a private folder and holds nothing
-        else. Raises Retriable, TooExpensive where OPA cannot show them or nobody can read them.
+        They stay JSON: as objects they are ten times the size, and most are known already. This
+        starts an OPA that listens on a socket in a private folder and holds nothing else.
+        Raises Retriable, TooExpensive if OPA cannot print the trees or nobody can read them.
         """
         ids = {file_of(policy_id): policy_id for policy_id in modules}
         async with (
@@ -181,16 +181,16 @@ class ScratchOpa:
         return {ids.get(module.id, module.id): module.ast for module in found}
 
     async def parsed(self, modules: Modules) -> dict[str, Any]:
-        """Return the syntax trees as they were written, with locations, by id.
+        """Return the parsed syntax trees, with locations, by id.
 
         Modules that do not parse are left out. Raises Retriable.
         """
         return await self._parser.parsed(modules)
 
     async def inspect(self, sources: Modules) -> dict[str, Inspected]:
-        """Return what each module says of itself.
+        """Return the inspection of each module.
 
-        Modules that do not parse are left out; one that exceeds a limit says so. Raises Retriable.
+        Modules that do not parse are left out; one over a limit has a fault. Raises Retriable.
         """
         return await self._parser.inspect(sources)
 
@@ -209,12 +209,12 @@ class ScratchOpa:
                             raise _not_shown()
                         return await read_all(response.content, process)
                 except (aiohttp.ClientError, TimeoutError):
-                    await asyncio.sleep(_POLL_SECONDS)  # it says nothing when it is there
+                    await asyncio.sleep(_POLL_SECONDS)  # OPA does not signal that it is ready
         msg = b"its server does not answer"
         raise no_answer(msg)
 
     async def _capabilities(self, given: Collection[str]) -> bytes:
-        """Return OPA's own capabilities without what policies may not call, and no network."""
+        """Return OPA's own capabilities without the refused builtins and without network."""
         if self._own is None:
             own = await self._asked()
             if unknown := sorted(self._builtins - own.names):
@@ -234,13 +234,13 @@ class ScratchOpa:
             raise no_answer(output + complaint) from error
 
     def _named(self, cause: Cause, ids: Mapping[str, str]) -> Cause:
-        """Return a cause of OPA's with the id of the module, and in our words where it is ours."""
+        """Return a cause with the module's id, and our own message for a refused builtin."""
         location = cause.get("location") or {}
         file = location.get("file", "")
         cause |= {"location": location | {"file": ids.get(file, file)}}
         _, _, name = cause.get("message", "").partition("undefined function ")
         if self._own is not None and name in self._own.names:
-            # A builtin of an OPA that is newer than what is known of its builtins.
+            # A builtin of a newer OPA, which the allowlist does not know.
             cause |= {"code": FORBIDDEN, "message": refusal(name)}
         return cause
 
@@ -254,8 +254,8 @@ class ScratchOpa:
     ) -> Any:  # noqa: ANN401 - any JSON
         """Return the value of `query` over `data` with `asked` as input, None when undefined.
 
-        Any module may call builtins that are `given`. Raises Retriable, which tells what OPA has
-        against it, TooExpensive where it took too much, Terminal where a module is refused.
+        Any module may call builtins that are `given`. Raises Retriable with OPA's error,
+        TooExpensive if a limit is exceeded, Terminal if a module is refused.
         """
         allowed = self._builtins | {*given}
         if causes := await self._parser.objections(modules, allowed):
@@ -278,10 +278,10 @@ class ScratchOpa:
     async def serving(
         self, modules: Modules, data: bytes, given: Collection[str] = ()
     ) -> AsyncGenerator[OpaClient]:
-        """Yield a client of an OPA that holds these modules and this document, JSON, and no more.
+        """Yield a client of an OPA that holds only these modules and this JSON document.
 
         It listens on a socket in a private folder and ends with the block. Any module may call
-        builtins that are `given`. Raises Retriable, and Terminal where they do not compile.
+        builtins that are `given`. Raises Retriable, and Terminal if they do not compile.
         """
         if causes := await self.check(modules, given):
             raise _against(causes)
@@ -301,9 +301,9 @@ class ScratchOpa:
                 yield client
 
     async def _served(self, modules: Modules) -> dict[str, bytes]:
-        """Return the files of an OPA that takes data beside its modules.
+        """Return the files for an OPA that takes data beside its modules.
 
-        Nothing can be written below the roots of a bundle, so these are the modules' packages.
+        Nothing can be written below the roots of a bundle, so its roots are the modules' packages.
         """
         if not holds_v0(modules):
             return files_of(modules)
@@ -324,7 +324,7 @@ class ScratchOpa:
             if process.returncode is not None:
                 break
             with suppress(SyncError):
-                # It listens once all files are read, and activates a bundle after that.
+                # OPA listens once all files are read, and activates a bundle after that.
                 if await client.get_data(there) is not None or not by_bundle:
                     return
             await asyncio.sleep(_POLL_SECONDS)
@@ -333,12 +333,12 @@ class ScratchOpa:
 
 
 def too_expensive(what: str, error: TooExpensive) -> Cause:
-    """Return the cause that an exceeded limit is; `what` was being done, as in `compile`."""
+    """Return the cause of an exceeded limit; `what` names the operation, as in `compile`."""
     return {"code": TOO_EXPENSIVE, "message": f"too expensive to {what} ({error.limit})"}
 
 
 def line_of(cause: Cause, names: Mapping[str, str] | None = None) -> str:
-    """Return a cause in one line, with file and row; `names` are what people call files."""
+    """Format a cause in one line, with file and row; `names` maps ids to names for people."""
     location = cause.get("location") or {}
     file, row = str(location.get("file") or ""), location.get("row")
     place = (names or {}).get(file, file)

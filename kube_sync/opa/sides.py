@@ -1,9 +1,9 @@
 """Which objects a canary decides on: a share of all, drawn by their names, and whole namespaces.
 
-Keeps true: the side of an object follows from its name and the canary's terms alone, so it is the
-same in every process and after each restart; whoever is in at a share is in at each larger one.
-The kind is no part of it: what goes by one name (a workload and its Service) is on one side, and
-neither a review's object nor a list's says its kind for certain. Pure.
+Invariant: the side of an object follows from its name and the canary's terms alone, so it is the
+same in every process and after each restart; an object in a share is in each larger share. The
+kind does not count: objects of one name (a workload and its Service) are on one side, and neither
+a review's object nor a list's states its kind reliably. Pure.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from typing import Final
 
 from kube_sync.objects import ObjectKey
 
-NAMESPACES: Final = 250  # OPA goes through them for each object
-DIGITS: Final = 12  # of the digest, in hexadecimal: shares are told apart to 4e-15
+NAMESPACES: Final = 250  # OPA iterates over them for each object
+DIGITS: Final = 12  # hexadecimal digits of the digest: shares differ by at least 4e-15
 _SHARE = re.compile(r"(0(\.[0-9]{1,12})?|1(\.0{1,12})?)")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123, "label"
-_ALL = "g"  # is above every digest: they are compared as text
+_ALL = "g"  # above every digest: they are compared as text
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The objects of a canary that stands for the policy of this name, `<namespace>/<name>`."""
+    """The objects on which the canary decides for the policy `stands_for`, `<namespace>/<name>`."""
 
     stands_for: str
     share: str = "0"  # of all objects, as text: from 0 to 1
-    namespaces: frozenset[str] = frozenset()  # all in them
+    namespaces: frozenset[str] = frozenset()  # all objects in them
 
     def has(self, key: ObjectKey) -> bool:
-        """Tell whether the canary decides on an object; one without a name is in no share."""
+        """Return whether the canary decides on an object; one without a name is in no share."""
         if key.namespace in self.namespaces:
             return True
         if not key.name:
@@ -43,7 +43,7 @@ class Side:
 
 
 def side_of(stands_for: str, share: str | None, namespaces: str | None) -> Side:
-    """Return the side that texts name, the namespaces with commas between. Raises ValueError."""
+    """Parse a side; the namespaces are separated by commas. Raises ValueError."""
     found = frozenset(name.strip() for name in (namespaces or "").split(",")) - {""}
     if len(found) > NAMESPACES:
         msg = f"{len(found)} namespaces are named, and {NAMESPACES} may be: give a share instead"
@@ -62,7 +62,7 @@ def side_of(stands_for: str, share: str | None, namespaces: str | None) -> Side:
 
 
 def told(side: Side) -> str:
-    """Return what a side is of all objects, for people."""
+    """Return a description of a side, for people."""
     share = f"{(Decimal(side.share) * 100).normalize():f} % of all objects"
     whole = f"all in {', '.join(sorted(side.namespaces))}"
     if not side.namespaces:
@@ -72,6 +72,6 @@ def told(side: Side) -> str:
 
 @lru_cache(maxsize=64)
 def below(share: str) -> str:
-    """Return the text that lies just above the digests of a share."""
+    """Return the text just above the digests of a share."""
     part = Decimal(share)
     return _ALL if part == 1 else f"{int(part * 16**DIGITS):0{DIGITS}x}"

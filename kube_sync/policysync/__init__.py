@@ -1,1 +1,1 @@
-"""Policies of a hub, brought to the spokes that their Gateways are placed on."""
+"""Policy sync: copies a hub's policies to the spokes on which their Gateways are placed."""

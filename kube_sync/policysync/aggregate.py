@@ -1,11 +1,11 @@
-"""What is said of a hub's policy: the answers of its clusters together.
+"""Aggregates what clusters report of a policy's copies to the conditions of the hub's policy.
 
-A condition is True only where it is True on every cluster, False where it is False on one, and
-Unknown where a cluster has not answered yet; its message names the clusters.
+A condition is True only if it is True on every cluster, False if it is False on one, and
+Unknown if a cluster has not reported yet; its message names the clusters.
 
-Keeps true: an answer counts only if it is of the copy that the cluster is to have now, and of the
-generation that its API server holds; every other one is no answer. The same answers make the same
-conditions, in whatever order they came.
+Invariant: a report counts only if it is of the cluster's current copy, and of the generation
+that its API server holds; any other is ignored. The same reports make the same conditions, in
+whatever order they came.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from kube_sync.topology.conditions import listed
 
 SYNCED: Final = "kube-sync.io/Synced"
 _WORD: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,1022}[A-Za-z0-9_])?")  # meta/v1 Condition
-_TEXT: Final = 256  # characters of what one cluster says
-_SHOWN: Final = 20  # clusters that are named where they say the same
+_TEXT: Final = 256  # characters of one cluster's message
+_SHOWN: Final = 20  # clusters that are named for one message
 
 
 def aggregate(
@@ -34,10 +34,10 @@ def aggregate(
     troubles: Mapping[str, str] | None = None,
     cut: Iterable[str] = (),
 ) -> tuple[Condition, ...]:
-    """Return the conditions of a policy, none for one that no spoke is to have.
+    """Return the conditions of a policy, none if no spoke is to have a copy.
 
-    `others` are references of the policy that are not synced; `troubles`, by cluster, what keeps a
-    copy from being placed, and `cut` what of all this is not in the policy's annotations.
+    `others` are references of the policy that are not synced; `troubles`, by cluster, the reasons
+    why a copy is not placed, and `cut` what of all this is not in the policy's annotations.
     """
     if not wanted.concerned:
         return ()
@@ -68,12 +68,12 @@ def _values(one: Placed) -> Mapping[str, str | int | bool]:
 
 
 def _is_told(condition: str, copies: Mapping[str, Copy], placed: Mapping[str, Placed]) -> bool:
-    """Tell whether the kind has a condition: some cluster has said it, of whichever copy."""
+    """Return whether the kind has a condition: some cluster has reported it, for any copy."""
     return any(is_told(condition, placed[cluster]) for cluster in copies if cluster in placed)
 
 
 def _unheard(copy: Copy, one: Placed | None) -> str:
-    """Return why a cluster has given no answer that counts, "" if it has."""
+    """Return why a cluster has no report that counts, "" if it has one."""
     if one is None or one.digest != copy.digest:
         return "it is not placed there yet"
     if one.feedback is not None and one.feedback.applied is False:
@@ -97,14 +97,14 @@ def _together(condition: str, answers: Mapping[str, Answer]) -> Condition:
     status = next((one for one in ("False", "Unknown") if one in statuses), "True")
     those = {cluster: one for cluster, one in answers.items() if one.status == status}
     reasons = {one.reason for one in those.values()}
-    # One that is no word would be refused (meta/v1 Condition).
+    # The API server refuses a reason that is no word (meta/v1 Condition).
     reason = reasons.pop() if len(reasons) == 1 else "Various"
     reason = reason if _WORD.fullmatch(reason) else status
     return Condition(condition, status, reason, message(_entries(those)))
 
 
 def _entries(answers: Mapping[str, Answer]) -> list[str]:
-    """Name the clusters, those together that say the same, by the first of each."""
+    """Format one entry per message, with its clusters, sorted by the first of them."""
     alike: dict[str, list[str]] = {}
     for cluster, one in sorted(answers.items()):
         text = ": ".join(part for part in (_plain(one.reason), _plain(one.said)) if part)
@@ -113,7 +113,7 @@ def _entries(answers: Mapping[str, Answer]) -> list[str]:
 
 
 def _plain(said: str) -> str:
-    """Return what a cluster says so that it can say nothing in the name of another one."""
+    """Escape a cluster's message so that it cannot imitate the entry of another cluster."""
     shown = "".join(c if c.isprintable() else " " for c in said[: 2 * _TEXT]).replace(";", ",")
     return shown if len(shown) <= _TEXT else f"{shown[: _TEXT - 1]}…"
 
@@ -134,7 +134,7 @@ def _synced(
     }
     unread = of["True"]
     cut, notes = told
-    # First: of very many entries the last are left out.
+    # These first: a list that is too long is cut at its end.
     open_ = [*cut, *of["False"], *of["Unknown"]]
     if wanted.problems or wanted.refused:
         reason = "PlacementUnknown" if wanted.problems else "RefNotPermitted"
@@ -151,7 +151,7 @@ def _synced(
 
 
 def _standing(copy: Copy, one: Placed | None) -> Answer | None:
-    """Return what is to be told of one copy, None where it simply is there."""
+    """Return what to report of one copy, None if it is there without problems."""
     if one is None or one.digest != copy.digest or one.feedback is None:
         return Answer("Unknown", "", "it waits to be applied")
     if one.feedback.applied is False:

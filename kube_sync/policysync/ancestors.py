@@ -1,4 +1,4 @@
-"""The entries of `status.ancestors` of a copy: the paths that read them, and what they report.
+"""Feedback paths for the entries of a copy's `status.ancestors`, and the parsing of their values.
 
 A PolicyStatus (Gateway API) has one entry for each ancestor, usually a Gateway, and controller. The
 work agent of Open Cluster Management reports the first match of a path, or with its feature gate
@@ -8,8 +8,8 @@ targets, those of each Gateway; and by each filter also the first condition that
 its type. Of several targets messages are read by the names of Gateways alone: those of all entries
 would not fit into the 1,024 bytes that an agent reports of a list.
 
-Keeps true: an entry may be read more than once, which changes nothing, since the worst counts. An
-entry that cannot be read hides no other.
+Invariant: an entry may be read more than once, which changes nothing, since the worst counts. An
+unreadable entry hides no other.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _RESERVED: Final = re.compile(rf"(?:a|otherA|(?:{'|'.join(_BY)})[0-9]+A)ncestor(
 
 
 class _Filter(NamedTuple):
-    """Which entries are read, and by what the names of the fields begin."""
+    """A filter of entries, and the prefix of its field names."""
 
     prefix: str
     where: str
@@ -60,18 +60,18 @@ class _Filter(NamedTuple):
 
 
 def is_reserved(name: str) -> bool:
-    """Tell whether a field of this name reads entries of ancestors."""
+    """Return whether a field of this name reads entries of ancestors."""
     match = _RESERVED.fullmatch(name)
     return match is not None and match[1][0].lower() + match[1][1:] in _NAMES
 
 
 def is_taken(name: str) -> bool:
-    """Tell whether a field of this name is read of every copy, of its ancestors or of itself."""
+    """Return whether a field name is in use for every copy, for its ancestors or itself."""
     return name in NAMES or is_reserved(name)
 
 
 def ancestor_fields(copy: Mapping[str, Any]) -> tuple[FeedbackField, ...]:
-    """Return what is read of the entries of a copy's ancestors. Raises Malformed."""
+    """Return the feedback fields for the entries of a copy's ancestors. Raises Malformed."""
     return tuple(one for each in _filters(copy) for one in _fields(each))
 
 
@@ -102,7 +102,7 @@ def _refs(copy: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def reported(copy: Mapping[str, Any], columns: Columns) -> tuple[Report, ...]:
-    """Return what an agent has read of a copy's entries, each report once.
+    """Return the reports that an agent has read from a copy's entries, each once.
 
     `columns`: by the name of a field all its matches that the agent has reported.
     """
@@ -123,7 +123,7 @@ def _reports(by: _Filter, columns: Columns) -> Iterator[Report]:
 
 
 def _rows(names: Sequence[str], columns: Columns) -> Iterator[tuple[object, ...]]:
-    """Yield the parts of each match; of a part that not every match has, the lowest number."""
+    """Yield the parts of each match; a part that some matches lack is its lowest number in all."""
     found = [columns.get(name, ()) for name in names]
     size = len(found[0])
     yield from zip(
@@ -136,7 +136,7 @@ def _lowest(values: Iterable[object]) -> int | None:
 
 
 def reports_in(body: Mapping[str, Any]) -> tuple[Report, ...]:
-    """Return what all entries of an object's ancestors report; of one that is unreadable, none."""
+    """Return the reports of all entries of an object's ancestors, none for an unreadable one."""
     entries = _readable(body, "status", "ancestors")
     return tuple(dict.fromkeys(one for entry in entries for one in _entry(entry)))
 

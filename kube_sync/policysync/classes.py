@@ -1,11 +1,11 @@
-"""What is wrong with the parameters of GatewayClasses, told in their statuses.
+"""Writes the conditions of GatewayClasses: whether their policy sync parameters are valid.
 
-A condition of our own type tells whether its parameters can be followed. `Accepted` belongs to the
-controller of a class (Gateway API, GatewayClass): it is said only of classes whose controllerName
-is one of ours. Both go by server-side apply, so that nobody's condition is taken over.
+A condition of our own type reports whether the parameters can be followed. `Accepted` belongs to
+the controller of a class (Gateway API, GatewayClass): it is set only on classes whose
+controllerName is one of ours. Both use server-side apply: other owners keep their conditions.
 
-Keeps true: every kind that cannot be synced is named with its reason; those that can are synced. It
-is written only while this process may, and only what is not so already.
+Invariant: every kind that cannot be synced is named with its reason; the other kinds are synced.
+A status is written only while this process is the leader, and only if it differs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kube_sync.runtime.workqueue import WorkQueue
 from kube_sync.topology.raw_json import text_if_any
 
 _ACCEPTED: Final = "Accepted"
-_INVALID: Final = "InvalidParameters"  # the reason that the Gateway API has for it
+_INVALID: Final = "InvalidParameters"  # the Gateway API's reason for it
 
 
 def class_conditions(
@@ -48,7 +48,7 @@ def class_conditions(
     """
     if isinstance(found, Invalid):
         if found.foreign and not ours:
-            return ()  # parameters of another controller's are none of our business
+            return ()  # the parameters belong to another controller
         said = Condition(TYPE, "False", _INVALID, f"Invalid Parameters - {found.problem}")
     elif not found.kinds and not found.problems:
         said = Condition(TYPE, "True", "NothingToSync", "the parameters name no policies to sync")
@@ -105,11 +105,11 @@ def _accepted(said: Condition) -> Condition:
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _KIND: Final = "GatewayClass"
-_PENDING_SECONDS: Final = 10.0  # for which nothing is said of what is not found out yet
+_PENDING_SECONDS: Final = 10.0  # for which undetermined kinds are not reported
 
 
 class Classes:
-    """The conditions of all classes."""
+    """Reconciles the conditions of all GatewayClasses."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Classes:
         backoff: Callable[[], Backoff] = lambda: Backoff(1.0, 300.0),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`held`: whether this process writes."""
+        """`held`: whether this process is the leader."""
         self._clock = clock
         self._pending: dict[str, float] = {}  # since when
         self._state = state
@@ -131,16 +131,16 @@ class Classes:
         self._queue = WorkQueue[str]("policy_sync_classes", backoff)
 
     def look_at(self, name: str) -> None:
-        """Look at a class."""
+        """Enqueue a class."""
         self._queue.add(name)
 
     def look_at_all(self) -> None:
-        """Look at all classes: this process writes now, or time has passed."""
+        """Enqueue all classes: this process became the leader, or time has passed."""
         for key in self._state.classes.objects:
             self._queue.add(key.name)
 
     async def run(self) -> NoReturn:
-        """Tell until cancelled."""
+        """Reconcile until cancelled."""
         await work(self._queue, self._told)
 
     async def _told(self, name: str) -> Result:
@@ -148,7 +148,7 @@ class Classes:
             return Result()
         try:
             return await self._tell(name)
-        except (Fenced, NotFound):  # whoever writes now tells; or it is gone
+        except (Fenced, NotFound):  # another process is the leader, or the class is gone
             return Result()
         except SyncError as error:
             log.warning("class_not_told", gateway_class=name, error=str(error))
@@ -169,9 +169,9 @@ class Classes:
         return Result()
 
     def _left(self, name: str, said: tuple[Condition, ...]) -> float:
-        """Return for how many seconds what was said before a start stands: more may be known then.
+        """Return for how many seconds conditions from before a start stay: more may be known then.
 
-        0 or less: it does not.
+        0 or less: they do not.
         """
         if all(one.status != "Unknown" for one in said):
             self._pending.pop(name, None)

@@ -1,10 +1,10 @@
-"""What one cluster answers of one condition: the worst of all that is said of its copy there.
+"""The answer of one cluster for one condition: the worst of all reports of its copy there.
 
 A copy has conditions of its own, those of the entries of `status.ancestors`, or both, by whichever
 controllers. False is worse than Unknown, and Unknown than True.
 
-Keeps true: a condition is True only if nobody on the cluster says otherwise; what was said of an
-earlier generation, and a Gateway of the copy that no entry is of, are Unknown.
+Invariant: a condition is True only if no report of the cluster says otherwise; a report of an
+earlier generation, and a Gateway of the copy without an entry, count as Unknown.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from kube_sync.policysync.fields import GENERATION, OBSERVED, PARTS, named
 STATUSES: Final = ("True", "False", "Unknown")
 _WORST_FIRST: Final = ("False", "Unknown", "True")
 _PENDING: Final = "Pending"
-_ENTRIES: Final = 16  # maxItems of PolicyStatus: of more Gateways some have to be left out
+_ENTRIES: Final = 16  # maxItems of PolicyStatus: entries of further Gateways have to be left out
 _TEXT: Final = 240  # characters of all messages of one cluster together
 
 
 class Answer(NamedTuple):
-    """What one cluster says of one condition."""
+    """The value of one condition on one cluster."""
 
     status: str
     reason: str
@@ -31,7 +31,7 @@ class Answer(NamedTuple):
 
 
 def is_told(condition: str, one: Placed) -> bool:
-    """Tell whether a cluster has said a condition, of whichever copy."""
+    """Return whether a cluster has reported a condition, for any copy."""
     if one.feedback is None:
         return False
     reports = one.feedback.reports
@@ -41,7 +41,7 @@ def is_told(condition: str, one: Placed) -> bool:
 
 
 def answer(condition: str, one: Placed) -> Answer:
-    """Return what a cluster says of a condition."""
+    """Return the answer of a cluster for a condition."""
     names = sorted({key.name for key in one.gateways})
     found = [_current(report, one) for report in _reports(condition, one, names)]
     worst = next((s for s in _WORST_FIRST if any(r.status == s for r in found)), "")
@@ -77,7 +77,7 @@ def _own(condition: str, one: Placed) -> Report | None:
 
 
 def _current(report: Report, one: Placed) -> Report:
-    """Return a report as it counts: one of an earlier generation, or of no status, is Unknown."""
+    """Return the effective report: one of an earlier generation, or of no status, is Unknown."""
     values = {} if one.feedback is None else one.feedback.values
     now = values.get(GENERATION)
     seen = values.get(OBSERVED) if report.observed is None else report.observed
@@ -91,7 +91,7 @@ def _current(report: Report, one: Placed) -> Report:
 
 
 def _together(status: str, reports: list[Report], *, several: bool) -> Answer:
-    """Return reports of one status as one; `several`: there are Gateways to tell apart."""
+    """Merge reports of one status; `several`: there are Gateways to distinguish."""
     reasons = {report.reason for report in reports}
     reason = reasons.pop() if len(reasons) == 1 else "Various"
     # An entry that was read by the name of its Gateway may have been read without it as well.
@@ -99,14 +99,14 @@ def _together(status: str, reports: list[Report], *, several: bool) -> Answer:
     alike: dict[str, dict[str, None]] = {}
     for one in reports:
         if one.gateway or one.message or one.reason not in of_gateways:
-            known = one.reason if one.reason != reason else ""  # it is told already
+            known = one.reason if one.reason != reason else ""  # the answer has it already
             said = ": ".join(filter(None, (known, one.message)))
             alike.setdefault(said, {})[one.gateway if several else ""] = None
     return Answer(status, reason, ", ".join(filter(None, _parts(alike))))
 
 
 def _parts(alike: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    most = _TEXT // len(alike)  # so that what one Gateway says hides no other
+    most = _TEXT // len(alike)  # so that the message of one Gateway hides no other
     for said, gateways in alike.items():
         names = [name for name in gateways if name]
         of = f"Gateway{'s' * (len(names) > 1)} {', '.join(names)}" if names else ""

@@ -1,7 +1,7 @@
-"""Copies of a hub's policies: what a spoke is to have, what it has, and what it says of it.
+"""The values of policy sync: the desired copy of a policy, the placed one, and its feedback.
 
-Keeps true: equal copies have equal digests, in every process. The digest is an annotation of the
-copy, so that whatever is read of a spoke's object tells which copy it is about.
+Invariant: equal copies have equal digests, in every process. The digest is an annotation of the
+copy, so that every read of a spoke's object identifies the copy that it is about.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
-MANAGER: Final = "kube-sync-policy-sync"  # of fields, on the hub and, by us directly, on spokes
+MANAGER: Final = "kube-sync-policy-sync"  # field manager, on the hub and, directly, on spokes
 
 # Of a spoke's object, beside what the topology there reads (`topology/synced.py`).
-MANAGED: Final = "kube-sync.io/policy-synced"  # label: "true"; by it copies are found again
+MANAGED: Final = "kube-sync.io/policy-synced"  # label: "true"; selects the copies
 GATEWAYS: Final = "kube-sync.io/gateways"  # annotation: the hub's Gateways that it is there for
-DIGEST: Final = "kube-sync.io/digest"  # annotation: which copy it is
+DIGEST: Final = "kube-sync.io/digest"  # annotation: the digest of the copy
 
 # Of the hub's policy: a JSON list of its copies (RFC 0007), and the extra status fields by cluster.
 PLACED: Final = "kuadrant.io/policies-synced"
@@ -25,7 +25,7 @@ STATUS: Final = "kube-sync.io/synced-status"
 
 
 class PolicyId(NamedTuple):
-    """A policy on the hub; namespace is "" where the kind has none."""
+    """A policy on the hub; namespace is "" for a cluster-scoped kind."""
 
     gvr: GroupVersionResource
     namespace: str
@@ -40,13 +40,13 @@ class CopyKey(NamedTuple):
 
     @property
     def origin(self) -> tuple[str, str, str, str]:
-        """What it is a copy of, whatever the version that it was read in."""
+        """The policy and cluster of the copy, without the version that it was read in."""
         gvr, namespace, name = self.policy
         return gvr.group, gvr.resource, namespace, name
 
 
 class FeedbackField(NamedTuple):
-    """What is to be read of a spoke's object: one scalar."""
+    """One scalar to read of a spoke's object."""
 
     name: str
     path: str  # a JSONPath without braces, as `.status.observedGeneration`
@@ -54,7 +54,7 @@ class FeedbackField(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """What one cluster is to have of a policy."""
+    """The desired copy of a policy on one cluster."""
 
     key: CopyKey
     kind: str
@@ -64,9 +64,9 @@ class Copy:
 
 
 class Report(NamedTuple):
-    """What one entry of a copy's `status.ancestors` says of one condition."""
+    """One condition in one entry of a copy's `status.ancestors`."""
 
-    gateway: str  # the name of its ancestor; "" where that is not known, or no Gateway
+    gateway: str  # the name of its ancestor; "" if unknown, or no Gateway
     condition: str
     status: str
     reason: str
@@ -76,9 +76,9 @@ class Report(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What a spoke last said of its copy, all read at one moment."""
+    """The last feedback of a spoke on its copy, all read at one moment."""
 
-    applied: bool | None  # None: not known of the copy as it is now
+    applied: bool | None  # None: unknown for the current copy
     values: Mapping[str, str | int | bool]  # by the name of the field
     trouble: str = ""  # why it could not be applied or read
     reports: tuple[Report, ...] = ()  # of the entries of its ancestors
@@ -86,40 +86,40 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A copy as it was found where it is placed."""
+    """A copy as it was found on its cluster."""
 
     key: CopyKey
     digest: str
-    feedback: Feedback | None  # None: nothing was said yet
-    leaving: float | None  # unix time from which it may be removed; None: it stays
-    gateways: frozenset[ObjectKey] = frozenset()  # those it is there for; empty: not known
+    feedback: Feedback | None  # None: no feedback yet
+    leaving: float | None  # Unix time from which it may be removed; None: it stays
+    gateways: frozenset[ObjectKey] = frozenset()  # those it is there for; empty: unknown
 
 
-# Something of that policy's copies has changed: what lies where, or what a cluster says of it.
+# Callback for a change of a policy's copies: their places, or the feedback of a cluster.
 News = Callable[[PolicyId], None]
 
 
 class Placer(Protocol):
-    """Copies of the hub's policies as clusters have them; every step may be done twice."""
+    """Lists, writes and removes the copies of policies on clusters; every step is idempotent."""
 
     @property
     def ready(self) -> bool:
-        """Whether everything was listed, so that what is not placed is not there."""
+        """Whether everything was listed, so that a copy that is not found does not exist."""
         ...
 
     def policies(self) -> Iterable[PolicyId]:
-        """Return every policy that there are copies of, also of one that the hub has no more."""
+        """Return every policy with copies, also those that the hub no longer has."""
         ...
 
     def placed(self, policy: PolicyId) -> Mapping[str, Placed]:
-        """Return the copies of a policy by cluster, without those that are on their way out."""
+        """Return the copies of a policy by cluster, without those that are being deleted."""
         ...
 
     async def apply(self, copy: Copy) -> None:
-        """Make a copy as wanted, and let it stay; does nothing where it is so.
+        """Create or update a copy, and clear its removal mark; does nothing if it is right.
 
-        Raises SyncError: Conflict when what has its name is somebody else's, Retriable while an
-        earlier one is still on its way out.
+        Raises SyncError: Conflict when another owner's object has its name, Retriable while an
+        earlier copy is being deleted.
         """
         ...
 
@@ -128,5 +128,5 @@ class Placer(Protocol):
         ...
 
     async def remove(self, key: CopyKey) -> None:
-        """Remove a copy; one that is gone is fine. Raises SyncError."""
+        """Remove a copy; one that is gone is no error. Raises SyncError."""
         ...

@@ -1,14 +1,14 @@
-"""The copies of one collection, as a watch tells of them, by the policy that they are of.
+"""Cache of the copies in one collection, fed by a watch and indexed by policy.
 
-Keeps true: what is not ours is not held, however much it looks like it; an event that is older
-than what was written here is passed over; a LIST that fails, or a kind that is said to be unknown
-(API servers say so for a moment after a start), loses nothing. News are told for what differs.
+Invariant: objects that are not ours are not cached, however similar; an event that is older than
+our own write is ignored; a failed LIST, or a kind that the API server does not know (it may say so
+for a moment after a start), removes nothing. Callbacks run for each difference.
 
-A copy whose spec was changed by somebody else still carries the digest of what was applied. It is
-recognised by its generation, which only a change of the spec moves (API conventions, "Metadata"):
-its digest then counts as unknown, and whoever compares digests writes it again. One that is seen
-for the first time may have been changed before: unless it was never changed at all, its digest
-counts only when its spec was compared with what is wanted.
+A copy whose spec somebody else changed still carries the digest of what was applied. The cache
+detects this by its generation, which only a change of the spec moves (API conventions,
+"Metadata"): its digest then counts as unknown, and the reconciler writes it again. An object that
+is seen for the first time may have been changed before: unless its generation is 1, its digest
+counts only after its spec was compared with the desired one.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ Read = Callable[[Mapping[str, Any]], Placed | None]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One object that carries a copy."""
+    """An object that carries a copy."""
 
     placed: Placed
     where: ObjectKey
     state: State
     generation: int
     deleting: bool
-    managers: frozenset[str] = frozenset()  # those that have applied it
+    managers: frozenset[str] = frozenset()  # the managers that have applied it
     drifted: bool = False
-    spec: object = None  # as it was found, for who compares it with what is wanted
+    spec: object = None  # as found, for comparison with the desired spec
 
     @property
     def uid(self) -> str:
-        """The object's."""
+        """The uid of the object."""
         return self.state.uid
 
     @property
     def told(self) -> Placed:
-        """The copy as it is to be compared: without a digest where that says nothing any more."""
+        """The copy for comparison: without a digest if the digest is unreliable."""
         return replace(self.placed, digest="") if self.drifted else self.placed
 
 
@@ -59,10 +59,10 @@ class HeldCopies(Cache[Found]):
     """The copies in one collection."""
 
     def __init__(self, read: Read, news: News, manager: str | None = None) -> None:
-        """`read` makes a Placed of an object, None where it is no copy.
+        """Parse objects with `read`, which returns None for an object that is no copy.
 
-        With `manager` only what that one has applied is ours, and a digest tells only what it was
-        then; without, a digest is of what is there.
+        With `manager` only objects that it has applied are ours, and a digest is that of the last
+        apply; without, a digest is computed from the object's content.
         """
         super().__init__(lambda item: self.read(item.body), self._changed, merge=self._judged)
         self._reader = read
@@ -71,73 +71,73 @@ class HeldCopies(Cache[Found]):
         self._places: dict[PolicyId, set[ObjectKey]] = {}
 
     def inherit(self, known: HeldCopies) -> None:
-        """Hold what another one held, until the first LIST of this one has ended."""
+        """Start with the content of another cache, until the first LIST of this one has ended."""
         for where, found in known.objects.items():
             self.wrote(where, found)
 
     def policies(self) -> Iterable[PolicyId]:
-        """Return the policies that there are copies of."""
+        """Return the policies that have copies."""
         return list(self._places)
 
     def of(self, policy: PolicyId) -> list[Found]:
-        """Return what is held of a policy, by its places, without what is on its way out."""
+        """Return the cached copies of a policy, by their keys, without those being deleted."""
         held = (self.objects[where] for where in sorted(self._places.get(policy, ())))
         return [found for found in held if not found.deleting]
 
     def read(self, body: bytes) -> Found | None:
-        """Read an object as the watch would, None for one that is not ours."""
+        """Parse an object as the watch does, None if it is not ours."""
         found = found_in(body, self._reader)
         foreign = found is not None and self._manager not in (None, *found.managers)
         return None if foreign else found
 
     def compared(self, found: Found) -> Found:
-        """Hold that what was found is what it was applied as."""
+        """Record that the object's spec equals the one that was applied."""
         right = replace(found, drifted=False, spec=None)
         if self.get(found.where) is found:
             self.wrote(found.where, right)
         return right
 
     def wrote(self, where: ObjectKey, found: Found | None) -> None:
-        """Hold what a write of ours has left at a place; that is no news to anybody."""
+        """Store the result of our own write; this runs no callback."""
         before = self.get(where)
         self.put(where, None if found is None else _slim(found), notify=False)
         self._index(where, before, found)
 
     async def send(self, where: ObjectKey, request: Awaitable[bytes]) -> Found | None:
-        """Send a write of what is at a place, and return what it is answered with.
+        """Send a write of an object, and return its response.
 
-        The answer is held, unless the watch is further. Raises SyncError.
+        The response is cached, unless the watch is newer. Raises SyncError.
         """
         with self.writing(where) as write:
             answer = await request
         return self.answered(write, answer)
 
     def answered(self, write: Write, body: bytes) -> Found | None:
-        """Hold what a write was answered with, unless the watch is further; return the answer."""
+        """Cache the response to a write, unless the watch is newer; return the response."""
         found, held = self.read(body), self.get(write.key)
         later = held is not None and found is not None and held.state.is_later(found.state)
         if not write.overtaken and not later:
             self.wrote(write.key, found)
         elif found is not None:
-            self._news(found.placed.key.policy)  # it may not be as it was written any more
+            self._news(found.placed.key.policy)  # it may have changed since the write
         return found
 
     def leaves(self, found: Found) -> None:
-        """Hold that an object is on its way out, until the watch tells that it is gone."""
+        """Mark an object as being deleted, until the watch reports that it is gone."""
         held = self.get(found.where)
         if held is not None and held.uid == found.uid:
             self.wrote(found.where, replace(held, deleting=True))
 
     def _judged(self, before: Found | None, found: Found) -> Found:
-        """Return what is to be held of what was found."""
+        """Return the entry to cache for an object that was read."""
         if before is not None and before.uid == found.uid:
             if before.state.is_later(found.state):
-                return before  # the answer to a write was here first
+                return before  # the response to a write is newer
             drifted = self._manager is not None and _drifted(before, found)
-            # What was on its way out before is so still.
+            # An object that was being deleted still is.
             deleting = before.deleting or found.deleting
             return _slim(replace(found, drifted=drifted, deleting=deleting))
-        # Nobody saw how it came to be so: it counts only when it was compared.
+        # Changes before the first read are unknown: the digest counts only after a comparison.
         unseen = self._manager is not None and found.generation > 1
         return _slim(replace(found, drifted=unseen))
 
@@ -158,14 +158,14 @@ class HeldCopies(Cache[Found]):
 
 
 def _slim(found: Found) -> Found:
-    """Return it without the spec that nobody will compare."""
+    """Return it without its spec once no comparison needs it."""
     return found if found.drifted or found.spec is None else replace(found, spec=None)
 
 
 def single(found: Iterable[Found]) -> dict[str, Placed]:
-    """Return one copy for each cluster; without a digest where there is more than one.
+    """Return one copy for each cluster; without a digest if there are several.
 
-    Whoever compares digests has it written again, which removes the others.
+    The reconciler then writes it again, which removes the others.
     """
     clusters: dict[str, list[Found]] = {}
     for one in found:
@@ -177,7 +177,7 @@ def single(found: Iterable[Found]) -> dict[str, Placed]:
 
 
 def found_in(body: bytes, read: Read) -> Found | None:
-    """Read a copy and its object out of JSON, None where there is none."""
+    """Parse a copy and its object from JSON, None if there is none."""
     try:
         decoded: Any = msgspec.json.decode(body)
         metadata = decoded["metadata"]
@@ -200,7 +200,7 @@ def found_in(body: bytes, read: Read) -> Found | None:
 
 
 def _appliers(metadata: Mapping[str, Any]) -> Iterator[str]:
-    """Yield who has applied it: what somebody has copied, with all its labels, tells nobody."""
+    """Yield the managers that applied it: an object copied with all its labels has none of ours."""
     for entry in metadata.get("managedFields") or ():
         if entry.get("operation") == "Apply":
             yield entry["manager"]
@@ -208,7 +208,7 @@ def _appliers(metadata: Mapping[str, Any]) -> Iterator[str]:
 
 def _drifted(before: Found, found: Found) -> bool:
     if before.placed.digest != found.placed.digest:
-        return False  # a write of ours, whose answer is on its way
+        return False  # our own write, whose response is pending
     return before.drifted or found.generation > before.generation
 
 

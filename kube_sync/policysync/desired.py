@@ -1,13 +1,13 @@
-"""What the spokes are to have of one policy, by its targets and their placements.
+"""Computes the desired copies of one policy from its targets and their placements.
 
 A Gateway names its placement by a label; the decisions of Open Cluster Management are all
-PlacementDecisions of its namespace with the same label, one for every 100 clusters. No label is no
-cluster, and that is known.
+PlacementDecisions of its namespace with the same label, one for every 100 clusters. A Gateway
+without the label has no cluster, which is known.
 
-Keeps true: where nobody knows the clusters of a Gateway, or the reference to it is refused, what
-was placed for it stays, and is kept up to date. So a PlacementDecision that vanished or cannot be
-read, or parameters that cannot be read, empty nothing, also after a restart: what a copy is for is
-written on it.
+Invariant: if the clusters of a Gateway are unknown, or the reference to it is refused, its placed
+copies stay, and are kept up to date. So a deleted or unreadable PlacementDecision, or unreadable
+parameters, remove nothing, also after a restart: a copy has the Gateways that it is there for as an
+annotation.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ PLACEMENT: Final = f"{_GROUP}/placement"  # label of the Gateway, and of its dec
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a Gateway is; with a problem, nobody knows."""
+    """The clusters of a Gateway; unknown if there is a problem."""
 
     clusters: frozenset[str] = frozenset()
     problem: str = ""
 
 
 def placement_of(body: Mapping[str, Any] | None) -> str:
-    """Return the placement that a Gateway or a PlacementDecision names, "" for none."""
+    """Return the placement that a Gateway or a PlacementDecision names, "" if none."""
     return text_if_any(body, "metadata", "labels", PLACEMENT)
 
 
 def placement(gateway: Mapping[str, Any], decisions: Iterable[Mapping[str, Any]]) -> Placement:
-    """Return where a Gateway is placed by the PlacementDecisions of its namespace."""
+    """Return the clusters of a Gateway by the PlacementDecisions of its namespace."""
     try:
         wanted = text(gateway, "metadata", "labels", PLACEMENT)
         if not wanted:
@@ -70,14 +70,14 @@ _UNKNOWN = Placement(problem="its placement is not known yet")
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """What is wanted of one policy, and what is not known."""
+    """The desired copies of one policy, and what is unknown."""
 
     copies: Mapping[str, Copy] = field(default_factory=dict)  # by cluster
-    uncertain: frozenset[str] = frozenset()  # clusters of which nobody knows; what is there stays
+    uncertain: frozenset[str] = frozenset()  # clusters whose need is unknown; copies stay
     abandoned: frozenset[str] = frozenset()  # clusters of Gateways that it does not refer to now
     problems: tuple[str, ...] = ()
-    refused: tuple[str, ...] = ()  # references that no more copies are made for, and why
-    concerned: bool = False  # it is of a Gateway that it is synced with
+    refused: tuple[str, ...] = ()  # references that get no new copies, and why
+    concerned: bool = False  # it refers to a Gateway that it is synced with
 
 
 def desired(
@@ -87,7 +87,7 @@ def desired(
     placed: Mapping[str, Placed],
     downstream: Downstream,
 ) -> Desired:
-    """Return what is wanted of a policy; `placed` is what it has, by cluster."""
+    """Return the desired copies of a policy; `placed` are its current ones, by cluster."""
     if found.problem:
         return _kept(found.problem, placed)
     known = {one: _placement(one, placements) for one in found.targets}
@@ -95,7 +95,7 @@ def desired(
         copies = _copies(source, known, placed, downstream)
     except (*UNREADABLE, RecursionError) as error:
         return _kept(f"the policy cannot be read: {reason(error)}", placed)
-    # Of what has no reason on it, nobody can tell that it is not of the unknown.
+    # A copy without Gateways on it may belong to one of the unknown Gateways.
     nameless = any(one.problem for one in known.values())
     return Desired(
         copies,
@@ -147,7 +147,7 @@ def _copies(
 def _clusters(target: Target, where: Placement, placed: Mapping[str, Placed]) -> frozenset[str]:
     if not (where.problem or target.refused):
         return where.clusters
-    # What leaves already was known to be unwanted.
+    # Copies with a removal mark were unwanted already.
     stays = {c: one for c, one in placed.items() if one.leaving is None}
     there = frozenset(c for c, one in stays.items() if target.gateway in one.gateways)
     return there if where.problem else there & where.clusters

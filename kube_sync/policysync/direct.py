@@ -1,10 +1,10 @@
-"""Copies written to the API servers of spokes themselves, for fleets without a work agent.
+"""Writes copies directly to the API servers of spokes, for fleets without a work agent.
 
-A spoke is a Secret with a kubeconfig, under its cluster's name. Keeps true: what goes wrong at one
-spoke is told for that one, and keeps no other waiting. A spoke whose Secret is gone is not there:
-nobody can clean up where nobody may go, so its copies stay until the Secret is back. A copy is
-found again, whatever has become of the list of kinds since it was made, also by a process that
-began later: every kind is read that could have been synced, since only the label tells of copies.
+A spoke is a Secret with a kubeconfig, under its cluster's name. Invariant: an error of one
+spoke is reported for that spoke, and delays no other. A spoke without its Secret is unknown: it
+cannot be cleaned up, so its copies stay until the Secret is back. Copies are found again by their
+label, also by a later process and after changes of the list of kinds: every kind that could have
+been synced is read.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def spoke_kinds(
     held: Iterable[PolicyId],
     possible: Iterable[GroupVersionResource],
 ) -> dict[GroupVersionResource, Fields]:
-    """Return the kinds to read on spokes, and what of each.
+    """Return the kinds to read on spokes, with their feedback fields.
 
-    `read` are those that were read until now, of which there are the copies `held`; of `possible`
-    ones, which may not be synced at all, only the copies are looked for.
+    `read` are the kinds read until now, of which there are the copies `held`; of the `possible`
+    kinds, which may not be synced at all, only copies are read.
     """
     copied = {_same(policy.gvr) for policy in held}
     found = {gvr: fields for gvr, fields in read.items() if _same(gvr) in copied} | dict(synced)
@@ -48,13 +48,13 @@ def _same(gvr: GroupVersionResource) -> tuple[str, str]:
     return gvr.group, gvr.resource
 
 
-_START_SECONDS: Final = 30.0  # for which spokes that do not answer are waited for
+_START_SECONDS: Final = 30.0  # for which a start waits for spokes that do not answer
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class DirectPlacer:
-    """A Placer without anything between the hub and its spokes."""
+    """A Placer that writes from the hub to the spokes without anything between."""
 
     def __init__(
         self,
@@ -65,9 +65,9 @@ class DirectPlacer:
         schemes: tuple[str, ...] = ("https",),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`came` is told of a cluster that answers, for the first time or again."""
+        """`came` is called with a cluster that answers, for the first time or again."""
         self._clock = clock
-        self._since: float | None = None  # when the Secrets were first known
+        self._since: float | None = None  # when the Secrets were first listed
         self._begun = False
         self._news = news
         self._came = came
@@ -87,7 +87,7 @@ class DirectPlacer:
     def ready(self) -> bool:
         """Whether every spoke was listed at the start, or has had its time to answer.
 
-        One that comes later holds nobody up: what it holds is not known, so nothing of it is taken.
+        A spoke that is added later delays nothing: its copies are unknown, so none is removed.
         """
         if not self._secrets.listed:
             return False
@@ -99,34 +99,34 @@ class DirectPlacer:
 
     @property
     def clusters(self) -> frozenset[str]:
-        """The clusters that there are Secrets of."""
+        """The clusters with a Secret."""
         return frozenset(self._spokes)
 
     @property
     def troubles(self) -> Mapping[str, str]:
-        """What is wrong with which cluster, in words."""
+        """The errors by cluster, as text."""
         told = {name: spoke.trouble for name, spoke in sorted(self._spokes.items())}
         return {name: reason for name, reason in told.items() if reason is not None}
 
     def follow(self, resources: Mapping[GroupVersionResource, Fields]) -> None:
-        """Hold the copies of exactly these resources, and read these fields of them.
+        """Cache the copies of exactly these resources, with these feedback fields.
 
-        One that is not synced any more has to stay in it until its copies are gone.
+        A kind that is no longer synced must stay in it until its copies are gone.
         """
         self._resources = dict(resources)
         for spoke in self._spokes.values():
             spoke.follow(self._resources)
 
     def policies(self) -> Iterable[PolicyId]:
-        """Return every policy that there are copies of."""
+        """Return every policy that has copies."""
         return {policy for spoke in self._spokes.values() for policy in spoke.policies()}
 
     def placed(self, policy: PolicyId) -> Mapping[str, Placed]:
-        """Return the copies of a policy by cluster, without those that are on their way out."""
+        """Return the copies of a policy by cluster, without those that are being deleted."""
         return single(one for spoke in self._spokes.values() for one in spoke.of(policy))
 
     async def apply(self, copy: Copy) -> None:
-        """Make a copy as wanted, and let it stay. Raises SyncError."""
+        """Create or update a copy, and clear its removal mark. Raises SyncError."""
         await self._spoke(copy.key).apply(copy)
 
     async def leave(self, key: CopyKey, at: float) -> None:
@@ -138,7 +138,7 @@ class DirectPlacer:
         await self._spoke(key).remove(key.policy)
 
     async def run(self) -> NoReturn:
-        """Speak to the spokes that there are until cancelled."""
+        """Run a Spoke for each Secret until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 self._changed.clear()
@@ -156,7 +156,7 @@ class DirectPlacer:
         return spoke
 
     def _look(self) -> None:
-        """Have a Spoke for each Secret, told how it is spoken to now."""
+        """Create or update the Spoke of each Secret with its current credentials."""
         found = self._secrets.spokes
         for name in self._spokes.keys() - found.keys():
             self._lose(name)

@@ -1,8 +1,8 @@
-"""A policy of the hub as a spoke is to have it.
+"""Builds the copy of a hub's policy for a spoke.
 
-Keeps true: a copy says where it comes from, that it is one, and since when the policy is there; it
-says nothing that only the hub's API server, or a tool that looks after the hub, can know. Only the
-references that lead to Gateways of the spoke are left in it, with whatever else they say.
+Invariant: a copy has its origin, a mark that it is a copy, and the creation time of the policy; it
+has nothing that only the hub's API server, or a tool on the hub, can know. Only the references to
+Gateways of the spoke stay in it, with all their other fields.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from kube_sync.topology.synced import ORIGIN, POLICY, SYNCED
 
 _NAMESPACE: Final = 63  # characters (RFC 1123, a label)
 _CHARACTERS: Final = 16  # of a digest
-# What reads JSON calls itself for each level: who may write one policy must not stop all others.
+# JSON parsers recurse for each level: the author of one policy must not stop all others.
 DEEPEST: Final = 100
-# What tells a tool that an object is its own: on a spoke the tool of the same name would remove it.
+# Marks by which a tool owns an object: on a spoke the tool of the same name would remove it.
 _TOOLS: Final = (
     "kubectl.kubernetes.io/",
     "argocd.argoproj.io/",
@@ -47,7 +47,7 @@ _TOOLS: Final = (
 _MARKS: Final = frozenset(
     [
         "app.kubernetes.io/managed-by",
-        "app.kubernetes.io/instance",  # by which Argo CD knows its own, unless told otherwise
+        "app.kubernetes.io/instance",  # Argo CD's default tracking label
         SYNCED,
         ORIGIN,
         PLACED,
@@ -60,18 +60,18 @@ _sorted = msgspec.json.Encoder(order="sorted")
 
 @dataclass(frozen=True, slots=True)
 class Downstream:
-    """Where on a spoke things of the hub are; the Gateways are there by the same rule."""
+    """Maps names of the hub to names on a spoke; Gateways are mapped by the same rule."""
 
     prefix: str = "kuadrant-"
 
     def namespace(self, hub: str) -> str:
-        """Return the namespace for one of the hub, "" for what lies in none."""
+        """Return the spoke's namespace for one of the hub, "" for cluster-scoped objects."""
         return cut(f"{self.prefix}{hub}", _NAMESPACE) if hub else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A policy of the hub, and what is to be read back of its copies."""
+    """A policy of the hub, and the feedback fields of its copies."""
 
     id: PolicyId
     kind: str
@@ -87,7 +87,7 @@ def copied(
     clusters: Iterable[str],
     downstream: Downstream,
 ) -> dict[str, Copy]:
-    """Return equal copies for clusters; `refs` are the references to keep, by their index.
+    """Return equal copies for clusters; `refs` are the indexes of the references to keep.
 
     Raises Malformed for metadata that cannot be read.
     """
@@ -103,10 +103,10 @@ def copied(
 
 
 def digest(body: Mapping[str, Any], feedback: Iterable[FeedbackField]) -> str:
-    """Return which copy it is: 16 hexadecimal digits, whatever annotation has been put to it.
+    """Return the digest of a copy: 16 hexadecimal digits, its own annotation excluded.
 
-    A value that is null is as one that is not there, and 1.0 is 1: so it is behind an API server.
-    Raises Malformed for one that is nested too deeply.
+    A null value counts as absent, and 1.0 as 1, as in an API server.
+    Raises Malformed for an object that is nested too deeply.
     """
     if is_deeper(body, DEEPEST):
         msg = f"nested more than {DEEPEST} levels deep"
@@ -171,7 +171,7 @@ def _spec(spec: Mapping[str, Any], refs: Collection[int], downstream: Downstream
 
 
 def _ref(ref: Mapping[str, Any], downstream: Downstream) -> dict[str, Any]:
-    """Lead a reference to the Gateway of the spoke: it has the name of the hub's."""
+    """Map a reference to the Gateway of the spoke, which has the name of the hub's."""
     if not (namespace := text(ref, "namespace")):
         return dict(ref)
     return {**ref, "namespace": downstream.namespace(namespace)}

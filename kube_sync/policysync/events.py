@@ -1,9 +1,9 @@
-"""Events of policy sync: what waits to be removed, what that ended by, and kinds that are refused.
+"""Kubernetes Events of policy sync: held removals, their release, and refused kinds.
 
-Keeps true: each change is told once, in the words of the condition, and nothing that stays as it
-is; what was told before a restart is read off the conditions themselves. A hold that is over with
-the next look at all is no news. What is deleted, or followed no more, carries no condition: its
-hold is told once by every process.
+Invariant: each change is published once, with the message of the condition, and a state that lasts
+is not repeated; the conditions themselves are the memory across restarts. A hold that the next
+round ends is not published. A deleted or unsynced policy carries no condition: every process
+publishes its hold once.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ _RELEASED: Final = "no removal of its copies is held any more"
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What the last Event of a policy said is held, and which approvals were told."""
+    """The message of a policy's last Event on holds, and its published approvals."""
 
     held: str = ""
     approved: frozenset[str] = frozenset()
 
 
 class News:
-    """Tells of changes; never waits, never raises."""
+    """Publishes Events; never waits, never raises."""
 
     def __init__(
         self,
         occurred: Callable[[Occurrence, str], None],
         kind_of: Callable[[GroupVersionResource], str],
     ) -> None:
-        """`occurred` takes what happened, and in which namespace; `kind_of` "" where unknown."""
+        """`occurred` publishes an Event in a namespace; `kind_of` returns "" if unknown."""
         self._occurred = occurred
         self._kind_of = kind_of
         self._told: dict[Subject, _Told] = {}
         self._refused: dict[str, str] = {}
 
     def begin(self) -> None:
-        """Forget what was told: another process may have told more since."""
+        """Forget what was published: another process may have published more since."""
         self._told.clear()
         self._refused.clear()
 
     def removals(
         self, found: PolicyState, held: Mapping[str, Withheld], approved: Mapping[str, str]
     ) -> None:
-        """Tell what of a policy's removals is held, and is approved, both by cluster."""
+        """Publish the held and the approved removals of a policy, both by cluster."""
         if any(map(is_momentary, held.values())):
             return
         subject, listed = subject_of(found.policy), _said(found.body, HELD)
@@ -69,10 +69,10 @@ class News:
             self._tell(found, "RemovalsHeld", "Hold", now.held)
         self._told[subject] = now
         if now == _Told(listed):
-            del self._told[subject]  # as the policy tells by itself
+            del self._told[subject]  # no longer needed: the policy's own condition has it
 
     def refused(self, gateway_class: Body, said: Iterable[Condition]) -> None:
-        """Tell what of a class's parameters is refused."""
+        """Publish the refused kinds in a class's parameters."""
         name, uid = (text_if_any(gateway_class, "metadata", one) for one in ("name", "uid"))
         if not name:
             return
@@ -111,7 +111,7 @@ def _approval(approved: Mapping[str, str]) -> str:
 
 
 def _said(body: Body | None, condition: str, status: str = "True") -> str:
-    """Return what an object itself says under a condition, or an ancestor of it; "" for nothing."""
+    """Return the message of an object's own condition, or of an ancestor's; "" if none."""
     try:
         ancestors = () if body is None else items(body, "status", "ancestors")
         for one in (*_conditions(body), *(c for a in ancestors for c in items(a, "conditions"))):

@@ -1,8 +1,8 @@
-"""What a ManifestWork's status says of the copy that it brings.
+"""Parses the feedback on a copy in the status of its ManifestWork.
 
-Keeps true: what the agent said of an earlier generation of the work is not what it says of this
-one. What it read of the spoke's object says itself which copy it was (the field `digest`), since
-the agent reads it on its own time: up to a minute later.
+Invariant: what the agent reported for an earlier generation of the work does not count for this
+one. The values read from the spoke's object identify their copy (the field `digest`), since the
+agent reads them on its own schedule: up to a minute later.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _VALUES: Final[Mapping[str, tuple[str, type]]] = {
 
 
 def feedback_of(work: Mapping[str, Any]) -> Feedback | None:
-    """Return what was said, None where nothing was; what cannot be read is trouble."""
+    """Return the feedback, None if there is none; unreadable parts are trouble."""
     try:
         status = mapping(work, "status")
         if not status:
@@ -77,7 +77,7 @@ def _values(manifest: Mapping[str, Any]) -> Iterator[tuple[str, str | int | bool
         field, kind = _VALUES.get(text(one, "fieldValue", "type"), ("", str))
         value = mapping(one, "fieldValue").get(field)
         name = text(one, "name")
-        # A boolean is an int to Python, and no Integer.
+        # A boolean is an int in Python, but no Integer.
         if name and type(value) is kind and isinstance(value, str | int):
             yield name, value
 

@@ -1,13 +1,13 @@
-r"""What is read back of every copy, and the paths by which one scalar is read of an object.
+r"""The feedback fields of every copy, and the JSONPath subset that reads them.
 
-Keeps true: one path is one scalar, since the agents of spokes report nothing else. The digest and
-the generation come with the same read as the conditions, so that what was said of an earlier copy
-is never taken for what is said of this one.
+Invariant: one path is one scalar, since the agents of spokes report nothing else. The digest and
+the generation come with the same read as the conditions, so that a report on an earlier copy is
+never taken for one on this copy.
 
-A path is a part of Kubernetes' JSONPath, only what the work agent of Open Cluster Management and
+A path is the part of Kubernetes' JSONPath that the work agent of Open Cluster Management and
 this module read alike: `.field`, with `\.` for a dot within a name, `[0]`, and
-`[?(@.field=="text")]`, of which the first match counts. What is not there is no value. What is no
-text, whole number or boolean, and a place that a list does not have, are trouble, and hinder no
+`[?(@.field=="text")]`, of which the first match counts. A missing field has no value. A value that
+is no text, whole number or boolean, and an index beyond a list, are trouble, and hinder no
 other path (ManifestWork, feedbackRules).
 """
 
@@ -34,9 +34,9 @@ def named(condition: str, part: str) -> str:
 
 
 def fields_of(*, conditions: bool = True, ancestors: bool = False) -> tuple[FeedbackField, ...]:
-    """Return what is read of a kind whose status has conditions, or ancestors that have them.
+    """Return the feedback fields of a kind whose status has conditions, or ancestors with some.
 
-    What the entries of ancestors say is read by `ancestor_fields`, which needs to know the copy.
+    The fields for entries of ancestors depend on the copy: see `ancestor_fields`.
     """
     return (*_COMMON, *_conditions()) if conditions or not ancestors else _COMMON
 
@@ -69,7 +69,7 @@ _STEP: Final = re.compile(
 
 @cache
 def steps(path: str) -> tuple[Step, ...]:
-    """Return what a path consists of. Raises ValueError for one that is not read here."""
+    """Parse a path. Raises ValueError for one that is not supported."""
     found: list[Step] = []
     end = 0
     while end < len(path) <= _MOST and (match := _STEP.match(path, end)):
@@ -88,7 +88,7 @@ def _step(match: re.Match[str]) -> Step:
 
 
 def read(fields: Iterable[FeedbackField], body: Mapping[str, Any]) -> Feedback:
-    """Return what an object says; `applied`, as it is there. Raises ValueError for a path."""
+    """Read the fields of an object, which counts as applied. Raises ValueError for a path."""
     values: dict[str, str | int | bool] = {}
     troubles = []
     for field, path in [(one, steps(one.path)) for one in fields]:
@@ -102,7 +102,7 @@ def read(fields: Iterable[FeedbackField], body: Mapping[str, Any]) -> Feedback:
 
 
 def _value(value: Any, path: Iterable[Step]) -> str | int | bool | None:  # noqa: ANN401 - JSON
-    """Return a scalar, None where there is none. Raises ValueError as the agent reports one."""
+    """Return a scalar, None if there is none. Raises ValueError as the agent reports one."""
     for step in path:
         if value is None:
             return None

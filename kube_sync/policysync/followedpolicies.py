@@ -1,9 +1,9 @@
-"""Which kinds of policies are followed: those that classes list, that can be synced and be read.
+"""Runs a Reflector for each kind of policy that classes list, and checks its permissions.
 
-Keeps true: a kind that is listed but cannot be followed just now (its definition is gone, or a
-permission) keeps what was known of it; only one that no class lists any more is forgotten. What the
-API server answered of a permission stands until it answers otherwise; a request that fails says
-nothing of it.
+Invariant: a listed kind that cannot be watched just now (its definition is gone, or a
+permission) keeps its cached policies; only a kind that no class lists any more is dropped. The API
+server's last answer about a permission stays valid until it answers otherwise; a failed request
+does not change it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class FollowedPolicies:
-    """One Reflector for each kind of policies, as long as it is wanted."""
+    """One Reflector for each kind of policies that is wanted."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class FollowedPolicies:
         note: Callable[[str, str | None], None],
         failed: Callable[[GroupVersionResource, SyncError], None] = lambda _gvr, _error: None,
     ) -> None:
-        """Tell `note` what stands in the way of which kind, or None; `failed`, as an error."""
+        """Call `note` with the problem of a kind, or None; `failed`, with an error."""
         self._state = state
         self._note = note
         self._failed = failed
@@ -47,7 +47,7 @@ class FollowedPolicies:
         self._feeds: dict[GroupVersionResource, Feed] = {}
 
     def update(self) -> None:
-        """Follow what is to be followed by now; to be called when kinds change."""
+        """Start and stop Reflectors; to be called when kinds change."""
         valid = self._state.valid
         for gvr in self._feeds.keys() - valid:
             del self._feeds[gvr]
@@ -62,7 +62,7 @@ class FollowedPolicies:
             self._state.forget(gvr)
 
     async def run(self) -> None:
-        """Follow them until cancelled."""
+        """Run the Reflectors until cancelled."""
         await self._following.run()
 
 
@@ -70,7 +70,7 @@ _AGAIN_SECONDS: Final = 180.0
 
 
 class Permissions:
-    """Asks for each kind, when it is new, when it was refused, and every few minutes."""
+    """Queries the permissions for each kind: new ones, refused ones, and all every few minutes."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Permissions:
         again: float = _AGAIN_SECONDS,
         backoff: Callable[[], Backoff] = lambda: Backoff(1.0, 30.0),
     ) -> None:
-        """`again`: seconds after which a kind is asked for again."""
+        """`again`: seconds after which a kind is queried again."""
         self._client = client
         self._state = state
         self._again = again
@@ -88,19 +88,19 @@ class Permissions:
         self._queue = WorkQueue[GroupVersionResource]("policy_sync_permissions", backoff)
 
     def update(self) -> None:
-        """Ask for the kinds that are new in the lists; to be called when kinds change."""
+        """Enqueue the kinds that are new in the lists; to be called when kinds change."""
         listed = self._state.together.kinds.keys()
         for gvr in listed - self._known:
             self._queue.add(gvr)
         self._known = set(listed)
 
     def heard(self, gvr: GroupVersionResource, error: SyncError) -> None:
-        """Ask anew for a kind, if the API server has refused to show it."""
+        """Enqueue a kind if the API server has refused to list it."""
         if isinstance(error, Refused) and gvr in self._known:
-            self._queue.add(gvr)  # as often as its Reflector tries, which waits in between
+            self._queue.add(gvr)  # as often as its Reflector retries, which backs off
 
     async def run(self) -> NoReturn:
-        """Ask until cancelled."""
+        """Query until cancelled."""
         await work(self._queue, self._ask)
 
     async def _ask(self, gvr: GroupVersionResource) -> Result:

@@ -1,10 +1,10 @@
-"""The controller of policy sync: brings each policy's copies and status to what they should be.
+"""The controller of policy sync: reconciles each policy's copies and status.
 
-Level-based: what comes in are policies, never events, and each is looked at anew. Keeps true:
-nothing is written but by who holds the Lease; nothing is done before everything was listed, and
-nothing is taken away before all that is not wanted was weighed together, nor once it is wanted
-again; one policy's trouble, whatever it is, holds up no other. It never ends but by cancellation,
-and may at any point: the next one finds in the works what it needs.
+Level-based: the queue holds policies, never events, and each is computed anew. Invariant:
+only the leader writes; nothing is done before everything was listed, and no copy is removed before
+all unwanted copies were weighed together, nor once it is wanted again; a failure of one policy,
+whatever it is, delays no other. It ends only by cancellation, at any point: the next process finds
+all state that it needs in the works.
 """
 
 from __future__ import annotations
@@ -37,35 +37,35 @@ from kube_sync.runtime.workqueue import WorkQueue
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-WORKERS: Final = 16  # policies in work
-_LOOKS_SECONDS: Final = 1.0  # between two looks at all
-_PATIENT_LOOKS: Final = 3  # that may be put off while policies wait
-_AGAIN_SECONDS: Final = 600.0  # after which every policy is looked at though nothing was told
-_MISSING_SECONDS: Final = 1.0  # for which a policy has to be gone: its kind may go, not it
+WORKERS: Final = 16  # concurrent workers
+_LOOKS_SECONDS: Final = 1.0  # between two surveys
+_PATIENT_LOOKS: Final = 3  # surveys in a row that may be skipped while policies are queued
+_AGAIN_SECONDS: Final = 600.0  # resync period: after it every policy is enqueued
+_MISSING_SECONDS: Final = 1.0  # for which a policy must be missing: its kind may be going, not it
 _QUIET_SECONDS: Final = 0.3
-_SLICE: Final = 20  # policies that are looked at before others may run
+_SLICE: Final = 20  # policies per slice, after which other tasks may run
 
 
 class Leadership(Protocol):
-    """Who writes."""
+    """Leader election."""
 
     @property
     def held(self) -> bool:
-        """Whether this process does."""
+        """Whether this process is the leader."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the hub is asked for anew each time."""
+    """Facts that the hub queries anew each time."""
 
     look: Callable[[Subject], PolicyState]
     stale: Callable[[], Iterable[Stale]]
-    approved: Callable[[], Collection[str]]  # names of what operators let through
+    approved: Callable[[], Collection[str]]  # the names that operators approved
 
 
 class Hub:
-    """All policies."""
+    """The reconciler of all policies."""
 
     def __init__(
         self,
@@ -83,9 +83,9 @@ class Hub:
         quiet: float = _QUIET_SECONDS,
         backoff: Callable[[], Backoff] = lambda: Backoff(1.0, 120.0),
     ) -> None:
-        """`clock` is Unix seconds that never go back; `note` takes a name and what is so.
+        """`clock` is monotonic Unix seconds; `note` takes a name and its problem.
 
-        News of placers wait `quiet` seconds for more of the same policy.
+        Callbacks of placers wait `quiet` seconds for more of the same policy.
         """
         self._state = state
         self._placers = placers
@@ -97,8 +97,8 @@ class Hub:
         self._grace, self._quiet, self._clock = grace, quiet, clock
         self._queue = WorkQueue[Subject]("policy_sync_policies", backoff)
         self._missing: dict[Subject, float] = {}  # since when
-        self._unclean: dict[Subject, PolicyId] = {}  # what is still to be taken off
-        self._stirred: set[Subject] = set()  # there may be news since it was looked at
+        self._unclean: dict[Subject, PolicyId] = {}  # annotations and statuses to be removed
+        self._stirred: set[Subject] = set()  # may have changed since it was last surveyed
         self._told: dict[Subject, frozenset[PolicyId]] = {}  # to the brakes
         self._held: dict[Subject, Mapping[str, Withheld]] = {}
         self._copies: dict[Subject, tuple[int, int]] = {}  # wanted and placed
@@ -108,16 +108,16 @@ class Hub:
         self._surveyed, self._put_off, self._all_at = False, 0, 0.0
 
     def add(self, policy: PolicyId) -> None:
-        """Look at a policy of the hub."""
+        """Enqueue a policy of the hub."""
         self._stir(subject_of(policy))
 
     def heard(self, policy: PolicyId) -> None:
-        """Look at a policy of which a placer has news."""
-        # Many clusters answer at about the same time: they are told together.
+        """Enqueue a policy whose copies changed."""
+        # Many clusters report at about the same time: they are handled together.
         self._queue.add_after(self._placers.heard(policy), self._quiet)
 
     def add_all(self) -> None:
-        """Look at every policy that there is, or that there are copies of."""
+        """Enqueue every policy of the hub, and every policy with copies."""
         self._all_at = self._clock()
         for subject in self._subjects():
             self._stir(subject)
@@ -127,15 +127,15 @@ class Hub:
         self._queue.add(subject)
 
     def wake(self) -> None:
-        """Begin anew: this process writes now."""
+        """Start anew: this process became the leader."""
         self._surveyed = False
         self._news.begin()
         self._woken.set()
 
-    # Looks at all
+    # Surveys
 
     async def look(self) -> NoReturn:
-        """Weigh what is not wanted, and see what is due, until cancelled."""
+        """Weigh all unwanted copies, and enqueue what is due, until cancelled."""
         while True:
             self._woken.clear()
             await self.look_once()
@@ -146,14 +146,14 @@ class Hub:
                 continue
 
     async def look_once(self) -> None:
-        """Weigh what is not wanted, unless there is more to be looked at first."""
+        """Weigh all unwanted copies, unless policies have to be reconciled first."""
         metrics.policy_sync_waiting.set(len(self._queue))
         if not self._may():
             return
         if not self._surveyed:
             await self._survey()
         elif len(self._queue) and self._put_off < _PATIENT_LOOKS:
-            # Policies that are still to be looked at may have more that is not wanted.
+            # Policies in the queue may have more unwanted copies.
             self._put_off += 1
             return
         self._put_off = 0
@@ -173,9 +173,9 @@ class Hub:
         return True
 
     async def _survey(self) -> None:
-        """Tell the brakes how every policy stands, before anything is weighed."""
+        """Report the state of every policy to the brakes, before anything is weighed."""
         for number, subject in enumerate(self._subjects(), 1):
-            # What fails here fails again when its turn comes, and is tried again then.
+            # What fails here fails again in its own reconcile, and is retried there.
             with suppress(Retriable), self._alone(subject):
                 self._stand(subject, self._look(subject))
             if number % _SLICE == 0:
@@ -205,17 +205,17 @@ class Hub:
     # One policy
 
     async def work(self) -> NoReturn:
-        """Bring one policy after the other up to date, until cancelled."""
+        """Reconcile one policy after the other until cancelled."""
         await work(self._queue, self._reconciled)
 
     async def _reconciled(self, subject: Subject) -> Result:
         if not self._surveyed or not self._may():
-            return Result()  # it is added again when everything is
+            return Result()  # everything is enqueued when it is ready
         with metrics.policy_sync_reconcile_seconds.time(), self._alone(subject):
             try:
                 troubles = await self._reconcile(subject)
             except Fenced:
-                return Result()  # whoever writes now looks at everything
+                return Result()  # the new leader enqueues everything
             except SyncError as error:
                 troubles = {"": error}
         if troubles:
@@ -224,16 +224,16 @@ class Hub:
 
     @contextmanager
     def _alone(self, subject: Subject) -> Iterator[None]:
-        """Make whatever goes wrong with a policy the trouble of that policy alone: Retriable."""
+        """Convert any error of a policy to Retriable, so that it affects that policy alone."""
         try:
             yield
-        except Exception as error:  # who may write one policy must not be able to stop all others
+        except Exception as error:  # an author of one policy must not be able to stop all others
             log.exception("policy_failed", **_named(subject))
             msg = "it failed"
             raise Retriable(msg) from error
 
     async def _reconcile(self, subject: Subject) -> Mapping[str, SyncError]:
-        """Return what failed, by cluster; what is due later is added for then. Raises SyncError."""
+        """Return the errors by cluster; enqueue later steps for their time. Raises SyncError."""
         self._stirred.discard(subject)
         found = self._look(subject)
         self._stand(subject, found)
@@ -242,7 +242,7 @@ class Hub:
         steps = braked(wanted, found.placed, self._brakes, now)
         self._hold(subject, steps.held)
         self._news.removals(found, steps.held, steps.approved)
-        # Before its copies: whoever is stopped in between finds them, and begins here again.
+        # Before its copies: after an interruption the copies remain, and the cleaning is repeated.
         unclean = await self._clean(subject, found, steps)
         troubles = await self._do(subject, steps.plan.steps)
         after = self._look(subject)
@@ -258,7 +258,7 @@ class Hub:
         held: Mapping[str, Withheld],
         troubles: Mapping[str, SyncError],
     ) -> float:
-        """Tell the policy how it stands; return the seconds that this has to wait, 0 if it did."""
+        """Write the policy's status; return the seconds to wait before, 0 if it was written."""
         wait = self._pace.wait(subject)
         if not wait and await self._status.tell(found, held, _words(troubles)):
             self._pace.told(subject, len(found.placed))
@@ -267,7 +267,7 @@ class Hub:
     async def _clean(
         self, subject: Subject, found: PolicyState, steps: Braked
     ) -> dict[str, SyncError]:
-        """Clean a policy whose copies all go, now or later; they do not wait for it."""
+        """Clean a policy all of whose copies go, now or later; they do not wait for it."""
         if not found.vanished:
             self._unclean.pop(subject, None)
         elif _takes_all(steps, found):
@@ -294,7 +294,7 @@ class Hub:
         return PolicyState(found.policy, unknown(found.placed), found.placed)
 
     def _stand(self, subject: Subject, found: PolicyState) -> None:
-        """Tell the brakes how the copies of a policy stand, each in the version it has."""
+        """Report the state of a policy's copies to the brakes, each in its own version."""
         stands = standings(
             found.wanted,
             found.placed,
@@ -321,11 +321,11 @@ class Hub:
             self._held.pop(subject, None)
 
     def _still(self, subject: Subject, step: Step) -> bool:
-        """Tell whether a step is to be done yet: it may have waited long for its turn."""
+        """Return whether a step is still wanted: it may have waited long for its turn."""
         if not isinstance(step, Remove):
-            return True  # whatever it brings, the next round puts right
+            return True  # the next round corrects whatever it writes
         if subject in self._stirred:
-            # What else comes of it is done in the round that is asked for already.
+            # The round that is enqueued already does the rest.
             self._stirred.discard(subject)
             self._stand(subject, self._look(subject))
         now = self._clock()
@@ -336,7 +336,7 @@ class Hub:
         return right
 
     async def _do(self, subject: Subject, steps: Iterable[Step]) -> dict[str, SyncError]:
-        """Do all steps at once, as far as the placers let them; return what failed, by cluster."""
+        """Run all steps concurrently, as the placers allow; return the errors by cluster."""
         troubles: dict[str, SyncError] = {}
 
         async def do(step: Step) -> None:
@@ -353,7 +353,7 @@ class Hub:
         return dict(sorted(troubles.items()))
 
     def _add_due(self, subject: Subject, steps: Braked, wait: float) -> None:
-        # Not as a Result: it is due then although something may fail.
+        # Not as a Result: it stays due although something may fail.
         times = [] if steps.plan.again is None else [steps.plan.again - self._clock()]
         times += [wait] if wait else []
         if subject in self._missing:
@@ -368,7 +368,7 @@ def _tell_all(
     held: int,
     holds: Iterable[Withheld],
 ) -> None:
-    """Tell of all policies how many copies are wanted and placed, and what holds removals."""
+    """Report the number of wanted and placed copies of all policies, and what holds removals."""
     wanted, placed = [sum(column) for column in zip(*copies, strict=True)] or [0, 0]
     metrics.policy_sync_wanted.set(wanted)
     metrics.policy_sync_placed.set(placed)
@@ -379,7 +379,7 @@ def _tell_all(
 
 
 def _failed(subject: Subject, troubles: Mapping[str, SyncError]) -> Retriable:
-    """Log what failed, by cluster, and return it as one failure of the policy."""
+    """Log the errors by cluster, and return them as one error of the policy."""
     for cluster, error in troubles.items():
         log.warning("policy_not_synced", **_named(subject), cluster=cluster, error=str(error))
     asked = [one.retry_after or 0.0 for one in troubles.values() if isinstance(one, Retriable)]

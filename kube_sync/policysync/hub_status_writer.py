@@ -1,12 +1,12 @@
-"""What is written on the hub's own objects: where copies are, conditions, or those of Gateways.
+"""Writes to the hub's own objects: annotations of copies, conditions, and entries of ancestors.
 
-Conditions go by server-side apply, so that nobody's are taken over. `ancestors` (PolicyStatus of
-the Gateway API) is one value whole: others' entries stay as they are, in their places, and there
-are never more than 16.
+Conditions use server-side apply, so that no other owner's are taken over. `ancestors`
+(PolicyStatus of the Gateway API) is one atomic value: others' entries stay as they are, in their
+places, and there are never more than 16.
 
-Keeps true: what is right is not written, and an object only while it is the one that was read; what
-we wrote and do not say any more is taken away. An object that cannot be read is left as it is,
-which is logged.
+Invariant: a value that is right is not written, and an object is written only at the
+resourceVersion that was read; our outdated values are removed. An unreadable object is left as it
+is, which is logged.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ CONTROLLER: Final = "kube-sync.io/policy-sync"
 _MOMENTARY: Final = frozenset(["unseen"])
 
 Json = dict[str, Any]
-Operation = Literal["status", "annotations", "class"]  # how a write is counted
+Operation = Literal["status", "annotations", "class"]  # label of the metric of writes
 
 
 def conditions(body: Body, wanted: Iterable[Condition], now: str) -> list[Json] | None:
-    """Return the conditions that we are to own, None where they are so. Raises Malformed."""
+    """Return the conditions to apply, None if they are in place. Raises Malformed."""
     found = list(items(body, "status", "conditions"))
     new = dated(sorted(wanted), found, generation(body), now)
     if are_right(found, new) and owned(body) <= {one["type"] for one in new}:
@@ -56,14 +56,14 @@ def conditions(body: Body, wanted: Iterable[Condition], now: str) -> list[Json] 
 
 
 def owned(body: Body) -> frozenset[str]:
-    """Return the types of the conditions that an object has and we own. Raises Malformed."""
+    """Return the types of our own conditions on an object. Raises Malformed."""
     there = {text(one, "type") for one in items(body, "status", "conditions")}
-    # Those that nobody else says, whoever is told to manage them.
+    # Types that no other controller uses, whatever manager owns them.
     return frozenset(there & {SYNCED, HELD, TYPE, *_managed(body)})
 
 
 def is_ours(gateway_class: Body) -> bool:
-    """Tell whether a class is our controller's, or its status says that we have followed it."""
+    """Return whether a class is our controller's, or its status shows that we have followed it."""
     try:
         listed = {text(one, "type") for one in items(gateway_class, "status", "conditions")}
         return TYPE in listed or text(gateway_class, "spec", "controllerName") == CONTROLLER
@@ -74,7 +74,7 @@ def is_ours(gateway_class: Body) -> bool:
 def entries(
     body: Body, gateways: Iterable[ObjectKey], wanted: Sequence[Condition], now: str
 ) -> list[Any] | None:
-    """Return all of `status.ancestors` as it is to be, None where it is so. Raises Malformed."""
+    """Return the new value of `status.ancestors`, None if it is in place. Raises Malformed."""
     raw = mapping(body, "status").get("ancestors")
     found = raw if isinstance(raw, list) else []
     about = About(generation(body), now, CONTROLLER)
@@ -84,7 +84,7 @@ def entries(
 
 
 def removals_held(held: Mapping[str, Withheld]) -> tuple[Condition, ...]:
-    """Return the condition that copies wait to be removed, by cluster; none where none do."""
+    """Return the condition that removals of copies are held, by cluster; none if none are."""
     alike: dict[str, list[str]] = {}
     for cluster, one in sorted(held.items()):
         if not is_momentary(one):
@@ -96,7 +96,7 @@ def removals_held(held: Mapping[str, Withheld]) -> tuple[Condition, ...]:
 
 
 def is_momentary(held: Withheld) -> bool:
-    """Tell whether a hold is over with the next look at all."""
+    """Return whether the next round ends a hold."""
     return held.kind in _MOMENTARY
 
 
@@ -110,7 +110,7 @@ def _reference(gateway: ObjectKey) -> Json:
 
 
 def _managed(body: Body) -> Iterable[str]:
-    """Yield the types of the conditions that managedFields says are ours."""
+    """Yield the types of the conditions that are ours by managedFields."""
     for entry in items(body, "metadata", "managedFields"):
         if text(entry, "manager") != MANAGER:
             continue
@@ -123,7 +123,7 @@ def _managed(body: Body) -> Iterable[str]:
 
 
 class HubStatusWriter:
-    """Writes on objects of the hub; each of its methods returns the object as it is then."""
+    """Writes objects of the hub; each method returns the object after the write."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class HubStatusWriter:
         operation: Operation = "status",
         kind: str = "",
     ) -> Body:
-        """Make these our conditions in its status, and no others. Raises SyncError."""
+        """Apply these as our conditions of its status, and no others. Raises SyncError."""
         try:
             wanted = conditions(body, said, self._time)
             key, uid = _key(body), text(body, "metadata", "uid")
@@ -179,7 +179,7 @@ class HubStatusWriter:
         gateways: Iterable[ObjectKey],
         said: Sequence[Condition],
     ) -> Body:
-        """Say it of each of these Gateways among its status' ancestors. Raises SyncError."""
+        """Set these conditions for each Gateway in `status.ancestors`. Raises SyncError."""
         try:
             wanted = entries(body, gateways, said, self._time)
             key, version = _key(body), text(body, "metadata", "resourceVersion")

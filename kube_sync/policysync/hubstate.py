@@ -1,14 +1,14 @@
-"""What the hub's controller knows, and whom a change of it concerns.
+"""The caches of the hub's controller, and the policies and classes that a change affects.
 
 Stores of GatewayClasses, their ConfigMaps, Gateways, ListenerSets and the namespaces of these,
 PlacementDecisions, ReferenceGrants, definitions, ManagedClusters and of the policies that are
 synced. It makes no request.
 
-Keeps true: a change tells exactly the policies that it can make a difference to, by their ids, and
-the classes by their names; what we write ourselves (statuses, `policies-synced`) concerns nobody.
-What is not known is never answered as "no": see `wanted` and `ready`. A class that was followed
-once, as its status tells also after a restart, is not taken for somebody else's by a slip in its
-parameters: only parameters that can be read, and name nothing, end that.
+Invariant: a change enqueues exactly the policies and the classes that it can affect; our own
+writes (statuses, `policies-synced`) enqueue nothing. Unknown is never answered as "no": see
+`wanted` and `ready`. A class that was once followed (its status shows it, also after a restart) is
+not taken for another controller's by an error in its parameters: only parameters that can be
+read, and name nothing, end that.
 """
 
 from __future__ import annotations
@@ -51,25 +51,25 @@ DEFINITIONS: Final = GroupVersionResource("apiextensions.k8s.io", "v1", "customr
 MANAGED_CLUSTERS: Final = GroupVersionResource(
     "cluster.open-cluster-management.io", "v1", "managedclusters"
 )
-# Of metadata: what neither a status nor bookkeeping moves.
+# Parts of metadata that neither a status nor bookkeeping changes.
 _MEANT: Final = ("uid", "labels", "creationTimestamp", "deletionTimestamp")
 
 
 class Listeners(NamedTuple):
-    """Who is told what."""
+    """Callbacks for changes."""
 
     policy: Callable[[PolicyId], None]  # it has to be reconciled
-    gateway_class: Callable[[str], None]  # its conditions have to be looked at
-    kinds: Callable[[], None]  # something was listed, or other kinds are to be followed
+    gateway_class: Callable[[str], None]  # its conditions have to be reconciled
+    kinds: Callable[[], None]  # something was listed, or the kinds to follow changed
 
 
 class HubState:
-    """Everything that is known of the hub."""
+    """All caches of the hub."""
 
     def __init__(self, tell: Listeners, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._tell = tell
         self._clock = clock
-        # Whatever was listed may be the last that was waited for.
+        # Any LIST may be the last that was waited for.
         bodies = partial(Bodies, settled=tell.kinds, clock=clock)
         self.classes = Bodies(self._class_changed, self._look, clock=clock)
         self.configmaps = Bodies(self._configmap_changed, self._look, clock=clock)
@@ -84,13 +84,13 @@ class HubState:
         self._policies: dict[GroupVersionResource, Bodies] = {}
         self._allowed: dict[GroupVersionResource, frozenset[str]] = {}
         self._references = References()
-        self.parameters: dict[str, Parameters | Invalid] = {}  # what each class wants
+        self.parameters: dict[str, Parameters | Invalid] = {}  # by class
         self._followed: dict[str, bool] = {}  # whether a class named anything when last readable
-        self.together = Together({})  # what all want: to be followed where they are Valid
+        self.together = Together({})  # of all classes: to be followed if they are Valid
 
     @property
     def ready(self) -> bool:
-        """Whether enough is known to tell what is not wanted."""
+        """Whether enough is listed to decide which copies are unwanted."""
         needed = (self.classes, self.configmaps, self.gateways, self.decisions, self.definitions)
         return all(one.listed for one in needed) and self.grants.complete
 
@@ -103,19 +103,19 @@ class HubState:
         return validated(gvr, definition, allowed, listed=self.definitions.listed)
 
     def kind(self, gvr: GroupVersionResource) -> str:
-        """Return what objects of a resource are called, "" where that is not defined."""
+        """Return the kind of a resource's objects, "" if it is not defined."""
         name = ObjectKey("", f"{gvr.resource}.{gvr.group}")
         return text_if_any(self.definitions.get(name), "spec", "names", "kind")
 
     def allow(self, gvr: GroupVersionResource, verbs: Collection[str]) -> None:
-        """Take in which verbs of a kind we are allowed, as the API server says."""
+        """Set the verbs of a kind that the API server allows us."""
         if self._allowed.get(gvr) != (found := frozenset(verbs)):
             self._allowed[gvr] = found
             self._kind_changed(gvr)
 
     @property
     def valid(self) -> frozenset[GroupVersionResource]:
-        """The kinds that are to be followed."""
+        """The kinds to be followed."""
         kinds = self.together.kinds
         return frozenset(gvr for gvr in kinds if isinstance(self.verdict(gvr), Valid))
 
@@ -127,11 +127,11 @@ class HubState:
 
     @property
     def held(self) -> frozenset[GroupVersionResource]:
-        """The kinds of which policies are held, whether they are wanted or not."""
+        """The kinds with a cache of policies, wanted or not."""
         return frozenset(self._policies)
 
     def policies(self, gvr: GroupVersionResource) -> Bodies:
-        """Return the Store for a kind of policies, the same as before until it is forgotten."""
+        """Return the cache for a kind of policies, always the same until it is forgotten."""
         if gvr not in self._policies:
 
             def changed(key: ObjectKey, before: Body | None, after: Body | None) -> None:
@@ -141,7 +141,7 @@ class HubState:
         return self._policies[gvr]
 
     def forget(self, gvr: GroupVersionResource) -> None:
-        """Hold the policies of a kind no more: it is followed no more."""
+        """Drop the cache of a kind that is no longer followed."""
         if (found := self._policies.pop(gvr, None)) is not None:
             for key in found.objects:
                 policy = PolicyId(gvr, key.namespace, key.name)
@@ -149,7 +149,7 @@ class HubState:
                 self._tell.policy(policy)
 
     def wanted(self, gvr: GroupVersionResource) -> bool | None:
-        """Tell whether a kind is synced and listed; None: nobody knows, so what is there stays."""
+        """Return whether a kind is synced and listed; None: unknown, so its copies stay."""
         if gvr in self.together.kinds:
             valid = isinstance(self.verdict(gvr), Valid)
             found = self._policies.get(gvr)
@@ -163,7 +163,7 @@ class HubState:
     # Policies
 
     def source(self, policy: PolicyId) -> Source | None:
-        """Return a policy and what is to be read back of it, None where there is none."""
+        """Return a policy and its feedback fields, None if there is none."""
         verdict, body = self.verdict(policy.gvr), self._body(policy)
         if body is None or not isinstance(verdict, Valid):
             return None
@@ -173,7 +173,7 @@ class HubState:
         return Source(policy, verdict.kind, body, fields, verdict.ancestors)
 
     def fields(self, gvr: GroupVersionResource) -> tuple[FeedbackField, ...]:
-        """Return what is read back of a kind for any of its policies."""
+        """Return the feedback fields of a kind for any of its policies."""
         verdict = self.verdict(gvr)
         known = verdict if isinstance(verdict, Valid) else Valid("", ancestors=True)
         return self._fields(gvr, known, frozenset(self.together.kinds.get(gvr, ())))
@@ -185,17 +185,17 @@ class HubState:
         return (*own, *self.together.fields(gvr, classes))
 
     def targets(self, policy: PolicyId, kind: str, body: Body) -> Targets:
-        """Return which Gateways a policy goes to the spokes with."""
+        """Return the Gateways that a policy is synced with."""
         return targets(policy, kind, body, self._hub(policy.gvr))
 
     def placements(self, found: Targets) -> Mapping[ObjectKey, Placement]:
-        """Return where the Gateways of a policy are placed."""
+        """Return the placements of the Gateways of a policy."""
         return {one.gateway: self._placement(one.gateway) for one in found.targets}
 
     def gone(self, clusters: Iterable[str]) -> frozenset[str]:
-        """Return which of these clusters the hub has no more, as far as it tells of any.
+        """Return which of these clusters the hub no longer has, if its list is current.
 
-        While its ManagedClusters are not current, `clusters_freshness`, it tells of none.
+        While its ManagedClusters are stale, `clusters_freshness`, it returns none.
         """
         if not self.clusters.listed or self.clusters_freshness.stale():
             return frozenset()
@@ -236,7 +236,7 @@ class HubState:
     def _class_of(self, gateway: ObjectKey) -> str:
         return text_if_any(self.gateways.get(gateway), "spec", "gatewayClassName")
 
-    # Whom a change concerns
+    # Effects of changes
 
     def _policy_changed(self, policy: PolicyId, before: Body | None, after: Body | None) -> None:
         self._refer(policy, after)
@@ -254,7 +254,7 @@ class HubState:
             self._tell.policy(policy)
 
     def _refer_anew(self, policies: Iterable[PolicyId]) -> None:
-        """Look up again which Gateways policies name by ListenerSets."""
+        """Look up again which Gateways policies name through ListenerSets."""
         for policy in policies:
             self._refer(policy, self._body(policy))
             self._tell.policy(policy)
@@ -298,7 +298,7 @@ class HubState:
         self._read_parameters(name.name for name in named)
 
     def _look(self) -> None:
-        """Read all parameters: a class may have come before its ConfigMap was listed."""
+        """Parse all parameters: a class may have come before its ConfigMap was listed."""
         self._read_parameters(key.name for key in self.classes.objects)
         self._tell.kinds()
 
@@ -315,7 +315,7 @@ class HubState:
             self.parameters[name] = self._read(name, body)
             self._tell.gateway_class(name)
         if self.parameters != before:
-            # The list of one class may say something of another's: see `together`.
+            # The list of one class may affect another class: see `together`.
             self.together = together(self.parameters)
             for name in self.parameters:
                 self._tell.gateway_class(name)
@@ -340,7 +340,7 @@ class HubState:
     def _kinds_changed(self) -> None:
         for gvr in [*self.together.kinds]:
             self._kind_changed(gvr)
-        self._tell.kinds()  # also where none is wanted: there may be copies from before
+        self._tell.kinds()  # also if none is wanted: there may be copies from before
 
     def _kind_changed(self, gvr: GroupVersionResource) -> None:
         for name in sorted(self.together.kinds.get(gvr, {})):
@@ -349,7 +349,7 @@ class HubState:
 
 
 def meant(policy: Body | None) -> Mapping[str, Any] | None:
-    """Return what of a policy its copies are made of: no status, nothing that we write there."""
+    """Return the parts of a policy that its copies depend on: no status, nothing that we write."""
     if policy is None:
         return None
     metadata = policy.get("metadata")

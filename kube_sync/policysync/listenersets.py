@@ -1,8 +1,8 @@
-"""The Gateway that a policy goes to the spokes with where it names a ListenerSet.
+"""Resolves a ListenerSet that a policy names to the Gateway that the policy is synced with.
 
-Keeps true: a ListenerSet stands for its Gateway only if that takes it (Gateway API,
-AllowedListeners): whoever may write a ListenerSet gets no policy onto the clusters of a Gateway by
-that alone. What is not known of ListenerSets and namespaces is never answered as "no".
+Invariant: a ListenerSet stands for its Gateway only if that Gateway accepts it (Gateway API,
+AllowedListeners): the right to write ListenerSets alone brings no policy onto the clusters of a
+Gateway. If ListenerSets or namespaces are unknown, the answer is never "no".
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _SPACE: Final = Kind(NAMESPACE, namespaced=False)
 
 @dataclass(frozen=True, slots=True)
 class ListenerSets:
-    """The ListenerSets of the hub, and the namespaces that they lie in."""
+    """The ListenerSets of the hub, and their namespaces."""
 
     there: Mapping[ObjectKey, Body] = field(default_factory=dict)
     namespaces: Mapping[ObjectKey, Body] = field(default_factory=dict)
-    unknown: str = ""  # what of both is not known
+    unknown: str = ""  # which of both is unknown
 
 
 def named_gateway(one: Body) -> ObjectKey | None:
-    """Return the Gateway that a ListenerSet names, None for what is none. Raises Malformed."""
+    """Return the Gateway that a ListenerSet names, None for another kind. Raises Malformed."""
     for gateway in parents_named(node_of(_KINDS[LISTENER_SET], one)):
         namespace, _, name = gateway.partition(":")[2].partition("/")
         return ObjectKey(namespace, name)
@@ -40,7 +40,7 @@ def named_gateway(one: Body) -> ObjectKey | None:
 
 
 def is_attached(one: Body, gateway: Body, known: ListenerSets) -> bool:
-    """Tell whether a Gateway takes a ListenerSet that names it. Raises Malformed."""
+    """Return whether a Gateway accepts a ListenerSet that names it. Raises Malformed."""
     node = node_of(_KINDS[LISTENER_SET], one)
     spaces = _space(known.namespaces.get(ObjectKey("", node.namespace)))
     return takes(node_of(_KINDS[GATEWAY], gateway), node, View(spaces, {}, {}))

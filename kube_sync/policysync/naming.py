@@ -1,6 +1,6 @@
-"""How names of the hub are spelt where a spoke's objects, works and annotations have them.
+"""Encodes names of the hub for use in a spoke's objects, works and annotations.
 
-Keeps true: two things never get one name. Where a name is cut, what was cut off is in a digest.
+Invariant: two things never get one name. A name that is cut ends with a digest of the whole.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 def is_label(name: str) -> bool:
-    """Tell whether a name can be that of a namespace, cluster or resource (RFC 1123, a label)."""
+    """Return whether a name is valid for a namespace, cluster or resource (RFC 1123, a label)."""
     return _LABEL.fullmatch(name) is not None
 
 
 def is_subdomain(name: str) -> bool:
-    """Tell whether a name can be that of an object or an API group (RFC 1123, a subdomain)."""
+    """Return whether a name is valid for an object or an API group (RFC 1123, a subdomain)."""
     return _SUBDOMAIN.fullmatch(name) is not None
 
 
 def cut(name: str, most: int, *, always: str = "") -> str:
     """Return a name of at most `most` characters.
 
-    It ends with a digest where it would be longer, or could be taken for one that was; with one of
-    `always`, where that is given.
+    It ends with a digest if it would be longer, or could be taken for a cut one; with a digest of
+    `always`, if that is given.
     """
     if len(name) <= most and not always and _CUT.fullmatch(name) is None:
         return name
@@ -41,13 +41,13 @@ def cut(name: str, most: int, *, always: str = "") -> str:
 
 
 def spelt(policy: PolicyId) -> str:
-    """Return a policy as text: `kuadrant.io/v1/authpolicies:namespace/name`."""
+    """Format a policy as text: `kuadrant.io/v1/authpolicies:namespace/name`."""
     gvr = policy.gvr
     return f"{gvr.group}/{gvr.version}/{gvr.resource}:{policy.namespace}/{policy.name}"
 
 
 def policy_of(spelling: str) -> PolicyId | None:
-    """Return the policy that a text spells, None for a text that spells none."""
+    """Parse the text of a policy, None if it is not one."""
     kind, _, where = spelling.partition(":")
     match (*kind.split("/"), *where.split("/")):
         case (group, version, resource, namespace, name):
@@ -58,7 +58,7 @@ def policy_of(spelling: str) -> PolicyId | None:
 
 
 def keys_of(spelling: str) -> frozenset[ObjectKey]:
-    """Return the objects of a list as `namespace/name,namespace/name`, none if one is no key."""
+    """Parse a list such as `namespace/name,namespace/name`, to nothing if one entry is no key."""
     found = frozenset(
         ObjectKey(namespace, name)
         for namespace, _, name in (one.partition("/") for one in spelling.split(","))
@@ -68,7 +68,7 @@ def keys_of(spelling: str) -> frozenset[ObjectKey]:
 
 
 def _can_be(policy: PolicyId) -> bool:
-    """Tell whether nothing in it could lead a URL elsewhere."""
+    """Return whether its parts are safe in a URL."""
     gvr = policy.gvr
     return (
         (not gvr.group or is_subdomain(gvr.group))

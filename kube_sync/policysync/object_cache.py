@@ -1,10 +1,10 @@
-"""Objects of one collection of the hub, as JSON, with news of what differs in them.
+"""Cache of one collection of the hub, as JSON objects, with a callback for differences.
 
-Keeps true: what was there stays when a LIST fails, and when the API server says that it does not
-know the kind: it says so for a moment after a start, and a definition that somebody has deleted by
-mistake is no reason to take everything back that stood on it. What is no object is not held; of one
-that is nested too deeply it is held that it cannot be read, since it is there. What a write was
-answered with counts until the watch has come so far, so that nothing is written twice.
+Invariant: objects stay when a LIST fails, and when the API server does not know the kind: it may
+say so for a moment after a start, and a definition that was deleted by mistake is no reason to
+remove all copies that depend on it. An item that is no object is not cached; one that is nested too
+deeply is cached as unreadable, since it exists. The response to a write counts until the watch has
+caught up, so that nothing is written twice.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from kube_sync.topology.raw_json import is_deeper, same
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 Body = Mapping[str, Any]
-# Of what an object was and is; None: it was not there, or is not.
+# Takes the old and the new object; None: it did not, or does not, exist.
 Changed = Callable[[ObjectKey, Body | None, Body | None], None]
 
 _ABSENT_SECONDS: Final = 30.0
-# Nested deeper than this no object is compared: what compares JSON calls itself for each level.
+# Objects that are nested deeper are not compared: a comparison recurses for each level.
 _DEEPEST: Final = 200
-# Stands where something was that is read by nobody; whoever expects fields there finds none.
+# Replaces an unreadable part; readers that expect fields there find none.
 TOO_DEEP: Final = "nested too deeply"
 
 
 class Bodies(Cache[Body]):
-    """The objects of one collection; of what others manage in them nothing is held."""
+    """The objects of one collection, without the managedFields of others."""
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class Bodies(Cache[Body]):
 
     @property
     def complete(self) -> bool:
-        """Whether it is known what there is: also nothing, of a kind long not served."""
+        """Whether the content is known; also that it is empty, for a kind long not served."""
         since = self._unknown_since
         absent = since is not None and self._clock() - since >= _ABSENT_SECONDS
         return self.listed or absent
 
     def wrote(self, key: ObjectKey, answer: Body) -> None:
-        """Hold what a write of ours was answered with; that is no news to anybody."""
+        """Cache the response to our own write; this runs no callback."""
         before, found = self.get(key), _bare(answer)
         if before is not None and found is not None and _state(found).is_later(_state(before)):
             self.put(key, found, notify=False)
@@ -79,7 +79,7 @@ class Bodies(Cache[Body]):
 
 
 def _newer(held: Body | None, found: Body) -> Body:
-    """Return what was found, unless the answer to a write was here first."""
+    """Return the object found, unless the cached response to a write is newer."""
     return held if held is not None and _state(held).is_later(_state(found)) else found
 
 
@@ -93,7 +93,7 @@ def _state(body: Body) -> State:
 
 
 def decoded(item: Item) -> Body | None:
-    """Return an object without what others manage of it, None for what cannot be read."""
+    """Parse an object without the managedFields of others, None if that fails."""
     try:
         body = _bare(msgspec.json.decode(item.body)) if item.whole else _unreadable(item)
     except (msgspec.DecodeError, UnicodeError):
@@ -106,7 +106,7 @@ def decoded(item: Item) -> Body | None:
 
 
 def _bare(body: Any) -> Body | None:  # noqa: ANN401 - whatever JSON there is
-    """Keep of who manages what only what we do: it tells which conditions are ours."""
+    """Keep only our own managedFields: they show which conditions are ours."""
     try:
         metadata = dict(body["metadata"])
         managed = metadata.pop("managedFields", None) or ()
@@ -119,7 +119,7 @@ def _bare(body: Any) -> Body | None:  # noqa: ANN401 - whatever JSON there is
 
 
 def _unreadable(item: Item) -> Body:
-    """Return an object of which nothing but its name is known: nobody takes it for one gone."""
+    """Return an object that has nothing but a name: it exists, but cannot be read."""
     metadata = {
         "name": item.key.name,
         "namespace": item.key.namespace,

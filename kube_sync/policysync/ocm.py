@@ -1,8 +1,8 @@
-"""Copies brought by Open Cluster Management (OCM): a ManifestWork each, where its cluster is.
+"""Places copies through Open Cluster Management (OCM): a ManifestWork each, in its cluster.
 
-Keeps true: a work that is as it should be is not written; one that was read is changed or deleted
-only while it is that one; a work of somebody else is not taken over. The finalizer of a work is
-its agent's: a work on its way out is waited for, and no new one is made before it is gone.
+Invariant: a work that is right is not written; a work is changed or deleted only at the
+resourceVersion that was read; a work of another owner is not taken over. The finalizer of a work is
+its agent's: no new work is made before one that is being deleted is gone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class OcmPlacer:
-    """A Placer by way of the hub's ManifestWorks; feed `store` with those that carry our label."""
+    """A Placer that writes the hub's ManifestWorks; feed `store` with those that have our label."""
 
     def __init__(
         self,
@@ -53,15 +53,15 @@ class OcmPlacer:
         return self._held.served
 
     def policies(self) -> Iterable[PolicyId]:
-        """Return every policy that there are works of."""
+        """Return every policy that has works."""
         return self._held.policies()
 
     def placed(self, policy: PolicyId) -> Mapping[str, Placed]:
-        """Return the copies of a policy by cluster, without those that are on their way out."""
+        """Return the copies of a policy by cluster, without those that are being deleted."""
         return single(self._held.of(policy))
 
     async def apply(self, copy: Copy) -> None:
-        """Make a work as wanted, and let it stay. Raises SyncError; Conflict: it is another's."""
+        """Create or update a work, and clear its mark. Raises SyncError; Conflict: not ours."""
         where, body = work_key(copy), work_of(copy, self._executor)
         found = self._held.get(where)
         if found is not None and found.placed.key.origin != copy.key.origin:
@@ -97,14 +97,14 @@ class OcmPlacer:
         try:
             return await self._held.send(where, request)
         except NotFound as error:
-            # Of the namespace too: a cluster that is gone, or is not yet there.
+            # This includes a missing namespace: the cluster is gone, or is not there yet.
             msg = f"ManifestWork {where}: {error}"
             raise Retriable(msg) from error
 
     async def _mark(self, found: Found, said: str | None) -> None:
         where, marks = found.where, {LEAVING: said}
         request = mark_object(self._client, WORKS, where, found.uid, marks, self._manager)
-        with suppress(NotFound):  # gone, which the watch will tell
+        with suppress(NotFound):  # already gone, as the watch will show
             await self._held.send(where, request)
             log.info("work_leaves" if said else "work_stays", work=str(where))
 

@@ -1,10 +1,10 @@
-"""Which kinds of policies a GatewayClass wants synced: `policiesToSync` in its parameters.
+"""Parses the policy sync parameters of GatewayClasses: `policiesToSync`.
 
 The parameters are a JSON text under the key `params` of a ConfigMap that `spec.parametersRef`
-names. `experimentalPolicySync`, the earlier name of the list, is read where the other is missing.
+names. `experimentalPolicySync`, the earlier name of the list, is read if the other is missing.
 
-Keeps true: an entry that is wrong hinders no other entry, and a class no other class. Parameters
-that cannot be read are no empty list: nobody concludes from them that nothing is to be synced.
+Invariant: an invalid entry affects no other entry, and a class no other class. Unreadable
+parameters are no empty list: they do not stop the sync of anything.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KEYS: Final = 10  # keys that are shown
 
 @dataclass(frozen=True, slots=True)
 class SyncedKind:
-    """A kind of policies to sync, and what is read back of it beside its conditions."""
+    """A kind of policies to sync, and its feedback fields beside its conditions."""
 
     gvr: GroupVersionResource
     fields: tuple[FeedbackField, ...] = ()
@@ -41,7 +41,7 @@ class SyncedKind:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What a class wants, and entries that mean nothing."""
+    """The kinds that a class lists, and the invalid entries."""
 
     kinds: tuple[SyncedKind, ...] = ()
     problems: tuple[str, ...] = ()
@@ -49,9 +49,9 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """The parameters cannot be read; `foreign`: they may be meant for somebody else.
+    """The parameters cannot be read; `foreign`: they may be for another controller.
 
-    They are not of a class that is known to be followed: see `HubState`.
+    They are not foreign for a class that is known to be followed: see `HubState`.
     """
 
     problem: str
@@ -77,7 +77,7 @@ class Together:
 
 
 def reference(gateway_class: Mapping[str, Any]) -> ObjectKey | Invalid | None:
-    """Return which ConfigMap has the parameters of a class, None where it names none."""
+    """Return the ConfigMap with the parameters of a class, None if it names none."""
     try:
         ref = mapping(gateway_class, "spec", "parametersRef")
         if not ref:
@@ -99,7 +99,7 @@ def parameters(
     gateway_class: Mapping[str, Any],
     configmap: Callable[[ObjectKey], Mapping[str, Any] | None],
 ) -> Parameters | Invalid:
-    """Return what a class wants synced; without parameters, nothing."""
+    """Return the parameters of a class; without any, an empty list."""
     found = reference(gateway_class)
     if found is None:
         return Parameters()
@@ -117,7 +117,7 @@ def parameters(
 
 
 def together(classes: Mapping[str, Parameters | Invalid]) -> Together:
-    """Return what all classes want, by name; the first by name says in which version."""
+    """Merge the lists of all classes, in order of names; the first determines the version."""
     kinds: dict[GroupVersionResource, dict[str, tuple[FeedbackField, ...]]] = {}
     refused: dict[str, dict[GroupVersionResource, str]] = {}
     versions: dict[tuple[str, str], tuple[str, str]] = {}
@@ -134,7 +134,7 @@ def together(classes: Mapping[str, Parameters | Invalid]) -> Together:
 
 
 def _wanted(where: ObjectKey, document: Mapping[str, Any]) -> Parameters | Invalid:
-    """Return what a document lists; of another controller's there is neither list in it."""
+    """Parse a document; a document of another controller has neither list."""
     if document and document.keys().isdisjoint(_LISTS):
         problem = f"it has no {_LISTS[0]}; its keys are {_shown(document)}"
         return Invalid(f"ConfigMap {where}, key {KEY}: {problem}", foreign=True)
@@ -186,7 +186,7 @@ def _together(name: str, listed: list[Any]) -> Parameters:
 
 
 def _kind(entry: Mapping[str, Any]) -> SyncedKind:
-    """Read an entry. Raises ValueError."""
+    """Parse an entry. Raises ValueError."""
     group, version, resource = (text(entry, key) for key in ("group", "version", "resource"))
     if not is_subdomain(group) or not is_label(version) or not is_label(resource):
         msg = f'group "{group}", version "{version}", resource "{resource}" name no resource'

@@ -1,9 +1,9 @@
-"""Several placers as one, by the policy, whatever the version that it was placed in.
+"""Combines several placers to one, by policy, in whatever version it was placed.
 
-Keeps true: a copy that is placed stays with the placer that has it; a new one goes to the first
-that knows the cluster. A kind that is synced in another version than before keeps its copies: all
-versions of a policy are one subject. A spoke that does not answer keeps no other waiting: it has
-its own turns, what waits for one gives up soon, and after its rest one step alone asks it again.
+Invariant: a placed copy stays with the placer that has it; a new one goes to the first placer
+that knows the cluster. A kind that is synced in a new version keeps its copies: all versions of a
+policy are one subject. A spoke that does not answer delays no other: it has its own semaphore,
+waiting for it is short, and after its rest one single step tries it again.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from kube_sync.kube.fencedwriter import Fenced, FencedWriter
 from kube_sync.policysync.copies import Placed, Placer, PolicyId
 from kube_sync.policysync.plan import Apply, Leave, Step
 
-AT_ONCE: Final = 16  # steps under way through one placer
-AT_ONE: Final = 4  # steps under way to one cluster, where each is reached by itself
-_SLOW: Final = 5.0  # seconds; a step that failed after so long was to a spoke that hangs
-_REST: Final = 30.0  # seconds for which such a spoke is left alone
+AT_ONCE: Final = 16  # concurrent steps of one placer
+AT_ONE: Final = 4  # concurrent steps to one cluster, if clusters are reached one by one
+_SLOW: Final = 5.0  # seconds; a step that failed after so long counts as a hanging spoke
+_REST: Final = 30.0  # seconds for which such a spoke is not tried
 
 
 class Subject(NamedTuple):
-    """A policy of the hub in whichever version."""
+    """A policy of the hub in any version."""
 
     group: str
     resource: str
@@ -37,53 +37,53 @@ class Subject(NamedTuple):
 
 
 def subject_of(policy: PolicyId) -> Subject:
-    """Return what a policy is without its version."""
+    """Return a policy without its version."""
     return Subject(policy.gvr.group, policy.gvr.resource, policy.namespace, policy.name)
 
 
 @dataclass(frozen=True, slots=True)
 class PlacerRoute:
-    """One placer, and which clusters it can reach; None: nobody can tell, so it may be tried."""
+    """One placer, and the clusters that it can reach; None: unknown, so each may be tried."""
 
     placer: Placer
     reaches: Callable[[str], bool | None] = lambda _cluster: None
-    apart: bool = False  # each cluster is reached by itself: one that hangs takes no other's turn
+    apart: bool = False  # clusters are reached one by one: a hanging one blocks no other
 
 
 class Placers:
-    """All placers that are configured, in the order in which they are asked."""
+    """All configured placers, in order of precedence."""
 
     def __init__(self, fenced: FencedWriter, clock: Callable[[], float] = time.monotonic) -> None:
         self._fenced = fenced
         self._clock = clock
         self._ways: list[tuple[PlacerRoute, asyncio.Semaphore]] = []
         self._turns: dict[str, asyncio.Semaphore] = {}  # by cluster
-        self._hanging: set[str] = set()  # clusters that did not answer when last asked
-        self._asked: set[str] = set()  # of those, the ones that are asked again now
+        self._hanging: set[str] = set()  # clusters that did not answer the last step
+        self._asked: set[str] = set()  # of those, the clusters that a step is trying again
         self._ids: dict[Subject, set[PolicyId]] = {}
         self._resting: dict[str, float] = {}  # until when, by cluster
 
     def add(self, way: PlacerRoute) -> None:
-        """Ask this one after those that there are."""
+        """Add a placer with the lowest precedence."""
         self._ways.append((way, asyncio.Semaphore(AT_ONCE)))
 
     @property
     def ready(self) -> bool:
-        """Whether all of them know what is placed."""
+        """Whether all placers know their copies."""
         return all(way.placer.ready for way, _ in self._ways)
 
     def heard(self, policy: PolicyId) -> Subject:
-        """Note that there are, or were, copies of a policy; to be told with each news of one."""
+        """Record the version of a policy with copies; to be called for each change of them."""
         subject = subject_of(policy)
         self._ids.setdefault(subject, set()).add(policy)
         return subject
 
     def subjects(self) -> Iterable[Subject]:
-        """Return all policies that there are copies of, also those that the hub has no more."""
+        """Return all policies with copies, also those that the hub no longer has."""
         return list(self._ids)
 
     def ids(self, subject: Subject) -> frozenset[PolicyId]:
-        """Return in which versions there are copies of a policy."""
+        """Return the versions in which a policy has copies."""
         known = self._ids.get(subject, set())
         gone = {one for one in known if not any(w.placer.placed(one) for w, _ in self._ways)}
         known -= gone
@@ -100,21 +100,21 @@ class Placers:
         return dict(sorted(found.items()))
 
     async def do(self, step: Step, still: Callable[[], bool] = lambda: True) -> None:
-        """Do one step, if it is `still` to be done when its turn has come.
+        """Run one step, if it is `still` wanted when its turn has come.
 
-        Raises SyncError; Fenced where this process may not write.
+        Raises SyncError; Fenced if this process is not the leader.
         """
         cluster = step.key.cluster
         self._ask(cluster)
         way, turns = self._way(step)
         async with self._turn_at(cluster) if way.apart else turns:
-            self._ask(cluster)  # it may hang since
+            self._ask(cluster)  # it may hang by now
             if still():
                 await self._timed(way.placer, step, cluster)
 
     @asynccontextmanager
     async def _turn_at(self, cluster: str) -> AsyncGenerator[None]:
-        """Take one of a cluster's turns. Raises Retriable where it is slow."""
+        """Acquire one of a cluster's slots. Raises Retriable if it is slow."""
         turns = self._turns.setdefault(cluster, asyncio.Semaphore(AT_ONE))
         try:
             async with asyncio.timeout(_SLOW):
@@ -128,9 +128,9 @@ class Placers:
             turns.release()
 
     def _ask(self, cluster: str) -> None:
-        """Raise Retriable where a cluster did not answer, and is not to be asked now.
+        """Raise Retriable if a cluster did not answer, and is not to be tried now.
 
-        After its rest one asks it; whoever comes meanwhile does not wait for what becomes of it.
+        After its rest one step tries it; other steps do not wait for the result.
         """
         resting = self._clock() < self._resting.get(cluster, 0.0)
         if resting or cluster in self._asked:
@@ -138,21 +138,21 @@ class Placers:
             raise Retriable(msg)
 
     async def _timed(self, placer: Placer, step: Step, cluster: str) -> None:
-        """Do a step, and note how long its cluster took."""
+        """Run a step, and measure how long its cluster took."""
         started = self._clock()
         if cluster in self._hanging:
             self._asked.add(cluster)
         try:
             await self._send(placer, step)
         except Fenced:
-            raise  # of the hub, and of whoever writes there: no spoke was slow
+            raise  # an error of the hub, or lost leadership: no slow spoke
         except Retriable:
             if self._clock() - started >= _SLOW:
                 self._resting[cluster] = self._clock() + _REST
                 self._hanging.add(cluster)
             raise
         except SyncError:
-            self._hanging.discard(cluster)  # whatever it said, it answered
+            self._hanging.discard(cluster)  # whatever the error, it answered
             raise
         else:
             self._resting.pop(cluster, None)
@@ -170,7 +170,7 @@ class Placers:
             await self._fenced.send("remove", partial(placer.remove, step.key))
 
     def _way(self, step: Step) -> tuple[PlacerRoute, asyncio.Semaphore]:
-        """Return who has the copy, or else the first that reaches the cluster."""
+        """Return the placer with the copy, or else the first that reaches the cluster."""
         if len(self._ways) == 1:
             return self._ways[0]
         cluster = step.key.cluster

@@ -1,10 +1,10 @@
-"""What to do about the copies of one policy, given what is wanted and what is placed. Pure.
+"""Plans the steps for the copies of one policy from the desired and the placed ones. Pure.
 
-What is as it should be is not touched. A cluster that a placement gave up keeps its copy for the
-grace, and when it comes back within, the copy stays. What nobody can want back goes at once: the
-policy is deleted, its reference leads elsewhere, the cluster is gone. Where it is not known whether
-a copy is wanted, it stays. What brings or changes a copy is done as planned; what takes one away
-only if the brakes let it go, and then by the time that they say.
+A copy that is right is not touched. A copy on a cluster that a placement dropped stays for the
+grace period; if the cluster comes back within, the copy stays. A copy that nobody can want back is
+removed at once: the policy is deleted, its reference changed, the cluster is gone. A copy that may
+be wanted stays. Steps that create or change a copy are done as planned; removals only if the
+brakes permit them, and then at the time that they set.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from kube_sync.policysync.removal_guard import CopyState
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Make a copy as it is to be; it also takes away a mark that it may be removed."""
+    """Create or update a copy; it also clears its removal mark."""
 
     copy: Copy
 
     @property
     def key(self) -> CopyKey:
-        """Which copy it is about."""
+        """The copy of the step."""
         return self.copy.key
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Mark a copy: from `at` (unix seconds) on it may be removed."""
+    """Mark a copy: from `at` (Unix seconds) on it may be removed."""
 
     key: CopyKey
     at: float
@@ -50,13 +50,13 @@ class Remove:
 
 Step = Apply | Leave | Remove
 
-# Seconds that the clocks of two replicas may be apart.
+# Seconds of clock skew between two replicas.
 _SKEW: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The steps of now, by cluster, and when to look again (unix seconds)."""
+    """The steps to do now, by cluster, and when to plan again (Unix seconds)."""
 
     steps: tuple[Step, ...] = ()
     again: float | None = None
@@ -70,9 +70,9 @@ def plan(
     grace: float,
     gone: AbstractSet[str] = frozenset(),
 ) -> Plan:
-    """Return the steps that make `placed` what is wanted; None: the policy is deleted.
+    """Return the steps from `placed` to `wanted`; None: the policy is deleted.
 
-    `now` and `grace` are seconds, `gone` are clusters that the hub has no more.
+    `now` and `grace` are seconds, `gone` are clusters that the hub no longer has.
     """
     copies = {} if wanted is None else wanted.copies
     applied = {cluster: copy for cluster, copy in copies.items() if cluster not in gone}
@@ -105,36 +105,36 @@ def _applied(copies: Mapping[str, Copy], placed: Mapping[str, Placed]) -> Iterat
 def _left(one: Placed, now: float, grace: float, *, at_once: bool) -> Leave | Remove | _Wait:
     if at_once or (one.leaving is not None and one.leaving <= now):
         return Remove(one.key)
-    # A mark beyond the grace is of a longer one, or of a clock that went wrong.
+    # A mark beyond the grace is from a longer grace, or from a wrong clock.
     if one.leaving is None or one.leaving > now + grace + _SKEW:
         return Leave(one.key, now + grace)
     return _Wait(one.leaving)
 
 
-# What says that a cluster is there: of many that are gone at once, it may be that which is wrong.
+# The source of a cluster's existence: if many vanish at once, the source may be wrong.
 _CLUSTERS: Final = frozenset(["ManagedClusters"])
 _NAMELESS: Final = frozenset(["copies that name no Gateway"])
 
 
 class Takes(Protocol):
-    """Who lets copies go."""
+    """Permits removals of copies."""
 
     def take(self, key: CopyKey, now: float) -> Withheld | float:
-        """Return from when on a copy may be removed (Unix seconds), or what it waits for."""
+        """Return from when on a copy may be removed (Unix seconds), or why it is held."""
         ...
 
     def approval(self, key: CopyKey) -> str:
-        """Return the name that lets its removal through, "" where none has to."""
+        """Return the name of the approval of its removal, "" if it needs none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Braked:
-    """The steps that may be done, what waits for what, and when to look again (Unix seconds)."""
+    """The permitted steps, the held ones, and when to plan again (Unix seconds)."""
 
     plan: Plan
     held: Mapping[str, Withheld]  # by cluster
-    approved: Mapping[str, str]  # likewise, the name that lets a removal through
+    approved: Mapping[str, str]  # likewise, the name of a removal's approval
 
 
 def standings(
@@ -145,10 +145,10 @@ def standings(
     managed: AbstractSet[str] = frozenset(),
     vanished: str = "",
 ) -> dict[str, CopyState]:
-    """Return how each copy of a policy stands, for what `plan` is given.
+    """Return the state of each copy of a policy for the brakes, from the arguments of `plan`.
 
-    `managed`: clusters that the hub tells of, those that are gone included.
-    `vanished`: what went so that there is no policy any more, as its kind; empty: it was deleted.
+    `managed`: clusters that the hub lists, including those that are gone.
+    `vanished`: the kind, if the policy went with its kind; empty: it was deleted.
     """
     found = {}
     for cluster, one in placed.items():
@@ -166,7 +166,7 @@ def standings(
 
 
 def braked(found: Plan, placed: Mapping[str, Placed], brakes: Takes, now: float) -> Braked:
-    """Return what of a plan may be done now (Unix seconds); `placed` is what it was made of."""
+    """Return the steps of a plan that may be done now (Unix seconds); `placed` as for `plan`."""
     steps: list[Step] = []
     times = [] if found.again is None else [found.again]
     held: dict[str, Withheld] = {}
@@ -190,6 +190,6 @@ def braked(found: Plan, placed: Mapping[str, Placed], brakes: Takes, now: float)
 
 
 def _marked(one: Placed, at: float) -> Iterator[Leave]:
-    """Yield the step that marks a copy, unless it is marked so: marks are whole seconds."""
+    """Yield the step that marks a copy, unless it has this mark: marks are whole seconds."""
     if one.leaving is None or one.leaving > ceil(at):
         yield Leave(one.key, at)

@@ -1,9 +1,9 @@
-"""What is to become of one policy's copies, by all that is known now. No request, no clock.
+"""Collects the state of one policy: its desired and placed copies. No request, no clock.
 
-Keeps true: what is not known is never taken for "not wanted": a kind that cannot be followed just
-now, parameters that cannot be read, a hub that is not listed yet keep what is placed. Removals are
-approved by an annotation of the ConfigMaps with the parameters: whoever may change what is synced
-may approve what that takes away, and nobody else.
+Invariant: unknown is never "not wanted": a kind that cannot be watched just now, unreadable
+parameters, a hub that is not listed yet keep the placed copies. An annotation of the ConfigMaps
+with the parameters approves removals: who may change what is synced may approve the removals
+that follow, and nobody else.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from kube_sync.topology.raw_json import text_if_any
 
 @dataclass(frozen=True, slots=True)
 class PolicyState:
-    """One policy as it stands."""
+    """The state of one policy."""
 
     policy: PolicyId
-    wanted: Desired | None  # None: no copy of it
+    wanted: Desired | None  # None: no copy is wanted
     placed: Mapping[str, Placed]
-    gone: frozenset[str] = frozenset()  # clusters that the hub has no more
-    managed: frozenset[str] = frozenset()  # clusters of its copies that the hub tells of
-    vanished: str = ""  # the kind, where that is why there is none
-    body: Body | None = None  # the hub's, where it is followed
+    gone: frozenset[str] = frozenset()  # clusters that the hub no longer has
+    managed: frozenset[str] = frozenset()  # clusters of its copies that the hub lists
+    vanished: str = ""  # the kind, if the policy is gone because its kind is
+    body: Body | None = None  # the hub's object, if its kind is followed
     kind: Valid | None = None
     targets: Targets = field(default_factory=Targets)
 
@@ -46,7 +46,7 @@ class PolicyState:
 
     @property
     def gateways(self) -> frozenset[ObjectKey]:
-        """The Gateways that it goes to the spokes with."""
+        """The Gateways that it is synced with."""
         return frozenset(one.gateway for one in self.targets.targets)
 
 
@@ -57,7 +57,7 @@ def look(
     gone: Callable[[Iterable[str]], frozenset[str]],
     downstream: Downstream,
 ) -> PolicyState:
-    """Return how a policy stands; `gone` tells which of some clusters are there no more."""
+    """Return the state of a policy; `gone` returns which of the given clusters no longer exist."""
     placed = placers.placed(subject)
     policy = PolicyId(_version(subject, state, placers), subject.namespace, subject.name)
     wanted = state.wanted(policy.gvr)
@@ -81,7 +81,7 @@ def look(
 
 
 def _without(wanted: Desired, gone: frozenset[str]) -> Desired:
-    """Want no copy for a cluster that is not there, and say so."""
+    """Remove the copies for clusters that are gone, and report that."""
     lacking = [cluster for cluster in wanted.copies if cluster in gone]
     if not lacking:
         return wanted
@@ -91,12 +91,12 @@ def _without(wanted: Desired, gone: frozenset[str]) -> Desired:
 
 
 def unknown(placed: Mapping[str, Placed]) -> Desired:
-    """Return what is wanted where nobody knows: what is there stays."""
+    """Return the desired state if it is unknown: placed copies stay."""
     return Desired(uncertain=frozenset(placed))
 
 
 def _version(subject: Subject, state: HubState, placers: Placers) -> GroupVersionResource:
-    """Return in which version a policy is synced, or was."""
+    """Return the version in which a policy is synced, or was."""
     for gvr in state.together.kinds:
         if (gvr.group, gvr.resource) == (subject.group, subject.resource):
             return gvr

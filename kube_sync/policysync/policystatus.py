@@ -1,10 +1,10 @@
-"""What the hub's policies carry of their copies: where they are, and what the clusters say.
+"""Writes the sync status of the hub's policies: the places of their copies, and conditions.
 
-Keeps true: it is written only where it differs, the same copies being the same bytes; a policy that
-is not synced any more, or without copies, carries nothing of ours. Annotations are bounded, since
-those of an object are, and what does not fit is told. Each of many clusters answers in its own
-time, so the next telling waits the longer, the more clusters there are: what it costs the hub's API
-server does not grow with them. The last answer is always told.
+Invariant: it is written only if it differs, and equal copies give equal bytes; a policy that is no
+longer synced, or has no copies, carries nothing of ours. Annotations are bounded, since those of an
+object are, and the status reports what does not fit. Clusters report one by one, so the minimum
+interval between writes grows with the number of clusters: the load of the hub's API server does
+not grow with them. The last report is always written.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from kube_sync.policysync.policy_state import PolicyState
 _MOST: Final = 64 * 1024  # bytes of the extra status fields; annotations have 256 KiB together
 _MOST_PLACED: Final = 96 * 1024  # bytes of the list of copies
 _TEXT: Final = 256  # characters of one of them
-_EACH_SECONDS: Final = 0.05  # from one telling to the next, for every cluster
+_EACH_SECONDS: Final = 0.05  # between two writes, for every cluster
 _MOST_SECONDS: Final = 10.0
 
 _sorted = msgspec.json.Encoder(order="sorted")
@@ -44,7 +44,7 @@ Values = Mapping[str, str | int | bool]
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """Annotations of a policy (None: it has no such one), and what did not fit in them."""
+    """Annotations of a policy (None: the annotation is absent), and what did not fit in them."""
 
     annotations: Mapping[str, str | None]
     cut: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ def placed_annotations(
 
 
 def _fitting(entries: Iterable[str], most: int) -> list[str]:
-    """Return as many entries as there is room for, in their order."""
+    """Return as many entries as fit, in their order."""
     kept: list[str] = []
     size = 2
     for entry in entries:
@@ -93,7 +93,7 @@ def _fitting(entries: Iterable[str], most: int) -> list[str]:
 
 def _told(values: Mapping[str, Values]) -> Iterator[str]:
     for cluster, fields in sorted(values.items()):
-        # Cut so that the same text is always cut alike.
+        # Cut, and the same text always alike.
         short = {k: v[:_TEXT] if isinstance(v, str) else v for k, v in fields.items()}
         yield _sorted.encode({cluster: short}).decode()[1:-1]
 
@@ -102,28 +102,28 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class Pace:
-    """When each policy may be told again."""
+    """Limits the rate of status writes for each policy."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock` is seconds that never go back."""
+        """`clock` is monotonic seconds."""
         self._clock = clock
         self._next: dict[Subject, float] = {}
 
     def wait(self, key: Subject) -> float:
-        """Return the seconds until it may be told; 0: now."""
+        """Return the seconds until the next write; 0: now."""
         return max(0.0, self._next.get(key, 0.0) - self._clock())
 
     def told(self, key: Subject, clusters: int) -> None:
-        """Note that it was told of so many clusters."""
+        """Record a write for so many clusters."""
         self._next[key] = self._clock() + min(_MOST_SECONDS, _EACH_SECONDS * clusters)
 
     def forget(self, key: Subject) -> None:
-        """Note that there is nothing more to tell."""
+        """Drop the record of a policy."""
         self._next.pop(key, None)
 
 
 class PolicyStatus:
-    """Writes on policies of the hub."""
+    """Writes the policies of the hub."""
 
     def __init__(
         self, client: KubeClient, state: HubState, telling: HubStatusWriter, downstream: Downstream
@@ -136,7 +136,7 @@ class PolicyStatus:
     async def tell(
         self, found: PolicyState, held: Mapping[str, Withheld], troubles: Mapping[str, str]
     ) -> bool:
-        """Bring annotations and status up to date; return whether that took a write.
+        """Update annotations and status; return whether that took a write.
 
         Raises SyncError.
         """
@@ -159,7 +159,7 @@ class PolicyStatus:
                 if notes.cut and body is not found.body:
                     log.warning("annotation_cut", gvr=str(gvr), key=str(key), cut=notes.cut)
             except (Refused, Terminal) as error:
-                failed = error  # how it stands is told all the same
+                failed = error  # the status is written all the same
             if kind.conditions:
                 body = await self._telling.conditions(gvr, body, said, kind=kind.kind)
             elif kind.ancestors:
@@ -168,19 +168,19 @@ class PolicyStatus:
             if failed is not None:
                 raise failed
         except NotFound:
-            return False  # gone, which the watch will tell
+            return False  # gone, as the watch will show
         return body is not found.body
 
     async def clean(self, policy: PolicyId) -> None:
-        """Take everything of ours off a policy whose kind is synced no more.
+        """Remove all our annotations and conditions from a policy whose kind is no longer synced.
 
-        What cannot be taken off is left behind. Raises SyncError where that may yet be.
+        What cannot be removed for good is left. Raises SyncError if a retry may succeed.
         """
         gvr, key = policy.gvr, ObjectKey(policy.namespace, policy.name)
         try:
             answer = await read_object(self._client, gvr, key)
         except (Refused, Terminal) as error:
-            # Its permission went with its kind: what nobody may touch is left behind.
+            # The permission went with its kind: what may not be written is left.
             log.warning("policy_not_cleaned", gvr=str(gvr), key=str(key), error=str(error))
             return
         if answer is None:
@@ -193,5 +193,5 @@ class PolicyStatus:
         except NotFound:
             return
         except (Refused, Terminal) as error:
-            # It may be of a shape that its kind does not take any more.
+            # Its schema may have changed so that the object is no longer valid.
             log.warning("policy_not_cleaned", gvr=str(gvr), key=str(key), error=str(error))

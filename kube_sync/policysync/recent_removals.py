@@ -1,9 +1,9 @@
-"""What was let go lately, as text: so that the brakes of the next process know of it.
+"""Encodes the recent removals as text, so that the brakes of the next process know them.
 
-It is an annotation of the Lease, written with each renewal, so whoever takes the Lease has read it.
-Removals of one policy for the same reasons are one entry, with the time of the last of them: what
-is read counts for no shorter than what was written. What is malformed tells nothing, and what says
-that it is of the future is of now.
+It is an annotation of the Lease, written with each renewal, so the next leader has read it.
+Removals of one policy for the same reasons are one entry, with the time of the last of them: an
+entry counts for no shorter than when it was written. Malformed entries are ignored, and times in
+the future count as now.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 WINDOW: Final = "kube-sync.io/let-go"
 _MOST: Final = 128 * 1024  # bytes; all annotations of an object may have 256 KiB
 
-# When each was let go at last (Unix seconds), and what it had stood on.
+# When each copy was last removed (Unix seconds), and the sources it had.
 LetGo = Mapping[CopyKey, tuple[float, frozenset[str]]]
 
 
@@ -39,7 +39,7 @@ _entries = msgspec.json.Decoder(tuple[_Entry, ...])
 
 
 def written(let: LetGo) -> str:
-    """Return what was let go as text, "" for nothing: the latest, as far as there is room."""
+    """Encode the removals, the latest as far as there is room; "" for none."""
     kept: list[str] = []
     size, entries = 2, sorted(_grouped(let), key=lambda one: (-one.at, *_order(one)))
     for entry in entries:
@@ -53,7 +53,7 @@ def written(let: LetGo) -> str:
 
 
 def read(text: str, now: float) -> dict[CopyKey, tuple[float, frozenset[str]]]:
-    """Return what a text says was let go; `now` is Unix seconds."""
+    """Decode the removals of a text; `now` is Unix seconds."""
     try:
         entries = _entries.decode(text or "[]")
     except NO_JSON as error:
@@ -74,7 +74,7 @@ def _grouped(let: LetGo) -> list[_Entry]:
         alike.setdefault((key.policy, sources), {})[key.cluster] = at
     return [
         _Entry(
-            # Rounded up: it is forgotten not earlier for having been written.
+            # Rounded up: rounding must not let it expire earlier.
             ceil(max(clusters.values())),
             (gvr.group, gvr.version, gvr.resource, namespace, name),
             tuple(sorted(sources)),

@@ -1,4 +1,4 @@
-"""Which policies name which Gateways and ListenerSets of the hub."""
+"""Indexes of policies by the Gateways and ListenerSets of the hub that they name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Index:
         self._by_policy: dict[PolicyId, frozenset[ObjectKey]] = {}
 
     def put(self, policy: PolicyId, named: frozenset[ObjectKey]) -> None:
-        """Take in what a policy names now."""
+        """Set the objects that a policy names."""
         for key in self._by_policy.pop(policy, frozenset()):
             self._by_object[key].discard(policy)
             if not self._by_object[key]:
@@ -40,14 +40,14 @@ class Index:
 
 
 class References:
-    """Policies by what they name."""
+    """The indexes of all references."""
 
     def __init__(self) -> None:
-        self.gateways = Index()  # named by themselves, or by a ListenerSet that is named
+        self.gateways = Index()  # named directly, or through a ListenerSet
         self.listener_sets = Index()
 
     def put(self, policy: PolicyId, found: Targets) -> None:
-        """Take in what a policy names now."""
+        """Set the references of a policy."""
         self.gateways.put(policy, found.named)
         self.listener_sets.put(policy, found.listener_sets)
 

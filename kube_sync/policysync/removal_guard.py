@@ -1,20 +1,20 @@
-"""The brakes of policy sync: which copies may be taken away now, which wait, and for what.
+"""The brakes of policy sync: which removals of copies are permitted, which are held, and why.
 
-Pure: no I/O and no clock; `now` is Unix seconds that never go back within a process. What brings a
-copy to a cluster, or changes one, is not its business: that takes nothing away.
+Pure: no I/O and no clock; `now` is Unix seconds that never go back within a process. It does not
+deal with creates and updates of copies, which remove nothing.
 
-How it is used, by a reconciler that takes one policy at a time:
-1. `want` with all copies of a policy, whenever any of them stands otherwise.
-2. `weigh` once a second will do; before the first time, all policies have to have been told. It
-   sees all of them at once, so that whatever vanishes in many small steps counts as one.
-3. `take` for each copy that is not wanted. A time: remove it from then on, until then mark it so.
-   Held: leave it as it is, and ask again after the next `weigh` that says something else.
+How a reconciler of one policy at a time uses it:
+1. `want` with all copies of a policy, whenever the state of any of them changes.
+2. `weigh` about once a second; before the first time, all policies must have been reported. It
+   sees all of them at once, so that copies that vanish in many small steps count as one removal.
+3. `take` for each unwanted copy. A time: remove it from then on, until then mark it so.
+   Held: leave it as it is, and ask again after the next `weigh` with another result.
 
-What waits, waits until it is fewer, or until it is approved and has been unwanted for the grace:
-time alone makes nothing of it. The time that a copy is marked with is since when it is not wanted
-plus the grace, so that after a restart an approval still names the same removals. What went within
-the window is told by `let_go`, and to the brakes of the next process by `recall`: it is one removal
-whoever does it.
+A removal is held until there are fewer, or until it is approved and the grace has passed:
+time alone does not release it. The time in a copy's mark is since when it is unwanted
+plus the grace, so that after a restart an approval still names the same removals. `let_go` returns
+the removals within the window, and `recall` gives them to the brakes of the next process: they are
+one removal, whichever process does them.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ from kube_sync.policysync.recent_removals import LetGo
 from kube_sync.runtime.freshness import Stale
 
 _LOOKS_SECONDS = 1.0
-_KEPT_SECONDS = 5.0  # what was weighed longer ago may be otherwise by now
+_KEPT_SECONDS = 5.0  # an older result of `weigh` may be outdated
 
 
 @dataclass(frozen=True, slots=True)
 class CopyState:
-    """How a copy that is placed stands with the hub.
+    """The desired state of a copy that is placed.
 
-    `sources`: by whom it is wanted, or was until lately, as `Gateway infra/edge` (its placement) or
-    `GatewayClass edge` (its parameters). None of a copy that is not wanted: somebody did this to
-    just that policy, which was deleted or targets something else. Whoever cannot tell a policy that
-    was deleted from a kind that is not served any more names the kind as a source.
+    `sources`: the objects that want it, or did until lately: `Gateway infra/edge` (its placement),
+    `GatewayClass edge` (its parameters). An unwanted copy without any: somebody changed just that
+    policy, which was deleted or targets something else. A caller that cannot distinguish a deleted
+    policy from a kind that is no longer served names the kind as a source.
     """
 
     sources: frozenset[str] = frozenset()
     wanted: bool = True
     at_once: bool = False  # nobody can want it back: no grace
-    leaving: float | None = None  # as it is marked: Unix seconds
+    leaving: float | None = None  # its removal mark: Unix seconds
 
 
 @dataclass(frozen=True, slots=True)
 class HoldReport:
-    """What holds, and how many copies are not wanted, of how many."""
+    """The reasons of holds, and how many copies are unwanted, of how many."""
 
     holds: tuple[Withheld, ...]
     unwanted: int
@@ -63,14 +63,14 @@ class HoldReport:
 
 @dataclass(slots=True)
 class _Tally:
-    """The clusters that a source has copies on, and what goes of them."""
+    """The clusters with copies of a source, and which of them go."""
 
     clusters: set[str] = field(default_factory=set)
     kept: set[str] = field(default_factory=set)
     gone: set[CopyKey] = field(default_factory=set)
 
     def lost(self, share: float) -> str:
-        """Return how much of it goes, empty where that is not much."""
+        """Return the lost part of it, empty if it is small."""
         lost = {key.cluster for key in self.gone} - self.kept
         # One cluster at a time is no shrinking, however few there are.
         many = len(lost) > max(1, share * len(self.clusters))
@@ -81,16 +81,16 @@ class _Tally:
 
 
 class Brakes:
-    """What is held and what may go; it decides by its arguments alone."""
+    """Decides on removals of copies by its arguments alone."""
 
     def __init__(self, limits: Limits, *, grace: float, window: float) -> None:
-        """`limits`: stale, shrink and mass. `window`: removals so near together are one (s)."""
+        """`limits`: stale, shrink and mass. `window`: removals within it are one (s)."""
         self._limits = limits
         self._grace = grace
         self._window = window
         self._standing: dict[PolicyId, Mapping[str, CopyState]] = {}
-        self._since: dict[CopyKey, int] = {}  # since when each is not wanted (Unix seconds)
-        # What was let go without an approval, when at last, and what it had stood on.
+        self._since: dict[CopyKey, int] = {}  # since when each is unwanted (Unix seconds)
+        # Removals without an approval, with their last time, and the sources they had.
         self._let: dict[CopyKey, tuple[float, frozenset[str]]] = {}
         self._approvals: Approvals[CopyKey] = Approvals()
         self._weighed: Mapping[CopyKey, Step] = {}
@@ -102,11 +102,11 @@ class Brakes:
 
     @property
     def held(self) -> Mapping[CopyKey, PendingChange]:
-        """The removals that wait, each since when it was held first."""
+        """The held removals, each since when it was first held."""
         return self._held
 
     def want(self, policy: PolicyId, copies: Mapping[str, CopyState], now: float) -> None:
-        """Take in all copies that are placed of a policy, by cluster; none: forget it."""
+        """Set all placed copies of a policy, by cluster; none: forget it."""
         before = self._standing.pop(policy, {})
         if copies:
             self._standing[policy] = dict(copies)
@@ -121,19 +121,19 @@ class Brakes:
 
     @property
     def let_go(self) -> LetGo:
-        """What was let go within the window without an approval, when, and what it stood on."""
+        """The removals within the window without an approval, their times, and their sources."""
         return self._let
 
     def recall(self, let: LetGo) -> None:
-        """Take in what other processes let go: it counts as what this one did."""
+        """Add the removals of other processes, which count as those of this one."""
         for key, one in let.items():
             if key not in self._let or self._let[key][0] < one[0]:
                 self._let[key] = one
 
     def weigh(self, stale: Iterable[Stale], approved: Collection[str], now: float) -> HoldReport:
-        """Weigh all that is not wanted together.
+        """Weigh all unwanted copies together.
 
-        `stale`: each source that is not current, with an age of infinity where it never was;
+        `stale`: each source that is not current, with an age of infinity if it never was;
         `approved`: the names that operators approved.
         """
         self._let = {k: one for k, one in self._let.items() if now - one[0] < self._window}
@@ -154,7 +154,7 @@ class Brakes:
         return HoldReport(tuple(self._holds()), len(self._weighed), copies)
 
     def take(self, key: CopyKey, now: float) -> Withheld | float:
-        """Return from when on a copy may be removed (Unix seconds), or what it waits for."""
+        """Return from when on a copy may be removed (Unix seconds), or why it is held."""
         begun, step = self._since.get(key), self._weighed.get(key)
         if begun is None or step != self._step(key) or now - self._at > _KEPT_SECONDS:
             until, reason = now + _LOOKS_SECONDS, "not yet weighed together with all others"
@@ -167,12 +167,12 @@ class Brakes:
         self._held.pop(key, None)
         if not approved:
             self._let[key] = now, standing.sources
-        # A mark of a grace that was shorter then is kept to.
+        # The mark of an earlier, shorter grace still applies.
         at = begun if standing.at_once else min(begun + self._grace, standing.leaving or inf)
         return float(at)
 
     def approval(self, key: CopyKey) -> str:
-        """Return the approved name that lets a removal through, "" where there is none."""
+        """Return the approved name that permits a removal, "" if there is none."""
         step = self._weighed.get(key)
         return (self._approvals.of(key, step) or "") if step else ""
 
@@ -200,7 +200,7 @@ class Brakes:
         return self._standing.get(key.policy, {}).get(key.cluster)
 
     def _lost(self, waiting: Collection[CopyKey]) -> dict[str, str]:
-        """Return the sources of which much goes, and how much."""
+        """Return the sources that lose many copies, and how many."""
         tallies: dict[str, _Tally] = defaultdict(_Tally)
         for copies in self._standing.values():
             for cluster, one in copies.items():
@@ -221,7 +221,7 @@ class Brakes:
 
 
 def brakes_of(settings: PolicySync) -> Brakes:
-    """Return the brakes that the configuration section `policy_sync` gives."""
+    """Return the brakes for the configuration section `policy_sync`."""
     own = settings.brakes
     limits = Limits(
         stale=own.stale_seconds or None,
@@ -233,7 +233,7 @@ def brakes_of(settings: PolicySync) -> Brakes:
 
 
 def _mass(counted: Collection[CopyKey], copies: int, few: float) -> str:
-    """Return how many are too many; those of one policy or one cluster are one removal."""
+    """Return a text if they are too many; those of one policy or one cluster count as one."""
     one = min(len({key.policy for key in counted}), len({key.cluster for key in counted}))
     if len(counted) <= few or one == 1:
         return ""
@@ -241,7 +241,7 @@ def _mass(counted: Collection[CopyKey], copies: int, few: float) -> str:
 
 
 def _not_current(stale: Iterable[Stale], limits: Limits) -> Withheld | None:
-    """Return what is to be current again first: of several, the one that is so for longest."""
+    """Return the hold for stale sources: of several, the one that is stale for longest."""
     worst = max(stale, key=lambda one: (one.age, one.source), default=None)
     if worst is None:
         return None
@@ -250,6 +250,6 @@ def _not_current(stale: Iterable[Stale], limits: Limits) -> Withheld | None:
         return Withheld("fleet", reason, f"{worst.source}: known")
     if limits.stale is None or worst.age <= limits.stale:
         return None
-    # Without its age: what is told of it stays as it is, and is written once.
+    # Without its age: the message stays the same, and is written once.
     reason = f"{worst.source}: not current for more than {limits.stale:.0f} s: {worst.reason}"
     return Withheld("fleet", reason, f"{worst.source}: current again")

@@ -1,8 +1,7 @@
-"""One spoke's API server: a client, what it holds of ours, and steps there one by one.
+"""One spoke's API server: a client, the caches of our copies there, and the steps on them.
 
-Keeps true: whatever becomes of this spoke, nobody waits for it longer than `patience` seconds and
-no more than a few steps at once are under way to it; what was known of it stays known while it
-cannot be reached.
+Invariant: whatever happens to this spoke, a caller waits for it no longer than `patience` seconds,
+with a bounded number of concurrent steps; its caches stay while it cannot be reached.
 """
 
 from __future__ import annotations
@@ -31,22 +30,22 @@ from kube_sync.policysync.spokesteps import Fields, There, copy_in
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _SELECTOR: Final = f"{MANAGED}=true"
-_TRUCE: Final = 600.0  # seconds for which a copy is left to whoever else writes it
+_TRUCE: Final = 600.0  # seconds for which a copy is left to another manager that writes it
 
 
 @dataclass(frozen=True, slots=True)
 class Manners:
-    """How spokes are spoken to."""
+    """How to access spokes."""
 
-    manager: str  # of fields
+    manager: str  # field manager
     patience: float = 15.0  # seconds for one step
-    at_once: int = 4  # steps
+    at_once: int = 4  # concurrent steps
     clock: Callable[[], float] = time.monotonic
 
 
 @dataclass(eq=False)
 class _Collection:
-    """What is held of one resource there, and why it is not current, if it is not."""
+    """The cache of one resource, and why it is not current, if so."""
 
     gvr: GroupVersionResource
     fields: Fields
@@ -58,7 +57,7 @@ class _Collection:
 
     @property
     def same(self) -> tuple[str, str]:
-        """What it shares with its other versions."""
+        """The group and resource, equal for all its versions."""
         return self.gvr.group, self.gvr.resource
 
 
@@ -68,7 +67,7 @@ class Spoke:
     def __init__(
         self, cluster: str, news: News, came: Callable[[str], None], manners: Manners
     ) -> None:
-        """`came` is told when the spoke answers, for the first time or again."""
+        """`came` is called when the spoke answers, for the first time or again."""
         self._cluster = cluster
         self._came = came
         self._news = news
@@ -85,7 +84,7 @@ class Spoke:
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong with this spoke, in words, or None."""
+        """The error of this spoke, as text, or None."""
         if isinstance(self._access, Misconfigured):
             return str(self._access)
         reasons = [one.reason for one in self._collections.values() if one.reason]
@@ -95,20 +94,20 @@ class Spoke:
 
     @property
     def asked(self) -> bool:
-        """Whether everything there was listed, or it is known why it was not."""
+        """Whether every resource there was listed, or it is known why not."""
         everything = all(one.asked for one in self._collections.values())
         return everything or not isinstance(self._access, InlineCredentials)
 
     def use(self, access: InlineCredentials | Misconfigured) -> None:
-        """Speak to the spoke in this way from now on; where that is none, what is known stays."""
+        """Set the credentials of the spoke; without valid ones, the caches stay."""
         if access != self._access:
             self._access = access
             self._changed.set()
 
     def follow(self, resources: Mapping[GroupVersionResource, Fields]) -> None:
-        """Hold the copies of exactly these resources from now on, and read these fields of them.
+        """Cache the copies of exactly these resources from now on, with these feedback fields.
 
-        Of one whose fields change, what is known stays until the LIST that reads the new ones ends.
+        If the fields change, the cache stays until the LIST that reads the new ones ends.
         """
         for gvr in self._collections.keys() - resources.keys():
             del self._collections[gvr], self._feeds[gvr]
@@ -120,16 +119,16 @@ class Spoke:
             self._following.want(self._feeds)
 
     def policies(self) -> Iterable[PolicyId]:
-        """Return the policies that there are copies of."""
+        """Return the policies that have copies."""
         return [one for found in self._collections.values() for one in found.held.policies()]
 
     def of(self, policy: PolicyId) -> list[Found]:
-        """Return what is held of a policy, without what is on its way out."""
+        """Return the cached copies of a policy, without those being deleted."""
         found = self._collection(policy.gvr)
         return found.held.of(policy) if found else []
 
     async def run(self) -> NoReturn:
-        """Follow what is wanted until cancelled, through every change of credentials."""
+        """Watch the resources until cancelled, through every change of credentials."""
         while True:
             self._changed.clear()
             if isinstance(self._access, InlineCredentials):
@@ -137,12 +136,12 @@ class Spoke:
             await self._changed.wait()
 
     async def apply(self, copy: Copy) -> None:
-        """Make a copy as wanted, and let it stay. Raises SyncError; Conflict: it is not ours."""
+        """Create or update a copy, and clear its mark. Raises SyncError; Conflict: not ours."""
         async with self._speaking(copy.key.policy.gvr) as there:
             await there.apply(copy)
 
     async def leave(self, policy: PolicyId, said: str) -> None:
-        """Mark the copies of a policy with the time from which they may go. Raises SyncError."""
+        """Mark the copies of a policy with their removal time. Raises SyncError."""
         async with self._speaking(policy.gvr) as there:
             for found in there.held.of(policy):
                 await there.mark(found, said)
@@ -166,13 +165,13 @@ class Spoke:
             finally:
                 self._client = self._following = None
                 following.cancel()
-            while self._busy:  # whoever is in the middle of a step ends it as he began
+            while self._busy:  # steps that are under way end with the old client
                 self._idle.clear()
                 await self._idle.wait()
         self._changed.set()
 
     def _collection(self, gvr: GroupVersionResource) -> _Collection | None:
-        """Return what is held of a resource; what was copied in another version is in it too."""
+        """Return the cache of a resource; it also has copies that were made in another version."""
         if (exact := self._collections.get(gvr)) is not None:
             return exact
         same = (gvr.group, gvr.resource)
@@ -181,7 +180,7 @@ class Spoke:
 
     @asynccontextmanager
     async def _speaking(self, gvr: GroupVersionResource) -> AsyncGenerator[There]:
-        """Take one of the turns. Raises Retriable at once where nobody answers."""
+        """Acquire a slot. Raises Retriable at once if the spoke does not answer."""
         async with self._turns:
             collection = self._collection(gvr)
             if self._client is None or collection is None or collection.away:

@@ -1,7 +1,7 @@
-"""Which spokes there are: Secrets with a kubeconfig, one a cluster, under the cluster's name.
+"""The spokes by their Secrets with a kubeconfig, one a cluster, under the cluster's name.
 
-Keeps true: a Secret that cannot be used is told by its cluster, in words without its content, and
-takes none of the others along; one that is the same as before changes nothing.
+Invariant: an unusable Secret is reported for its cluster, without its content, and affects no
+other; one that is the same as before changes nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Access = InlineCredentials | Misconfigured
 
 
 class SpokeSecrets(Cache[Access]):
-    """Those Secrets of one namespace that a label selects."""
+    """The Secrets of one namespace that a label selects."""
 
     def __init__(self, changed: Callable[[], None], schemes: tuple[str, ...] = ("https",)) -> None:
         """`schemes` are those that a spoke's URL may have."""
@@ -36,7 +36,7 @@ class SpokeSecrets(Cache[Access]):
 
     @property
     def spokes(self) -> Mapping[str, Access]:
-        """Who we are where, or why not, by cluster."""
+        """The credentials, or the reason why there are none, by cluster."""
         return {key.name: access for key, access in self.objects.items()}
 
     def _read(self, item: Item) -> Access:
@@ -49,7 +49,7 @@ class SpokeSecrets(Cache[Access]):
 
 
 def kubeconfig_in(key: ObjectKey, body: bytes) -> bytes:
-    """Return the kubeconfig out of a Secret. Raises Misconfigured."""
+    """Return the kubeconfig of a Secret. Raises Misconfigured."""
     msg = f"Secret {key} is not of type {_TYPE} with the key {KEY}"
     try:
         secret: Any = msgspec.json.decode(body)

@@ -1,8 +1,8 @@
-"""Steps at one spoke's API server: look, apply, mark, delete.
+"""Steps at one spoke's API server: get, apply, mark, delete.
 
-Keeps true: an object is changed or deleted only if it carries our marks for the very policy, and
-only while it is the one that was read; a native policy of the same name is left as it is, which
-is told. What was written is held at once, so that its echo in the watch is no news.
+Invariant: an object is changed or deleted only if it carries our marks for the very policy, and
+only at the resourceVersion that was read; a native policy of the same name is left as it is,
+which is reported. Our own writes are cached at once, so that their watch events change nothing.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class There:
     client: KubeClient
     gvr: GroupVersionResource
     held: HeldCopies
-    manager: str  # of fields
+    manager: str  # field manager
     rivals: Rivals
     clock: Callable[[], float]
 
     async def apply(self, copy: Copy) -> None:
-        """Make a copy as wanted, and let it stay. Raises SyncError; Conflict: it is not ours."""
+        """Create or update a copy, and clear its mark. Raises SyncError; Conflict: not ours."""
         where = _where(copy)
         found = self.held.get(where) or await self._look(copy, where)
         if found is not None:
@@ -84,10 +84,10 @@ class There:
                 await self.delete(other)
 
     async def mark(self, found: Found, said: str | None) -> None:
-        """Say of a copy from which time on it may go; None: it stays. Raises SyncError."""
+        """Set the time from which a copy may be removed; None: it stays. Raises SyncError."""
         where, marks = found.where, {LEAVING: said}
         request = mark_object(self.client, self.gvr, where, found.uid, marks, self.manager)
-        with suppress(NotFound):  # gone, which the watch will tell
+        with suppress(NotFound):  # gone, as the watch will show
             await self.held.send(where, request)
             self._log("copy_leaves" if said else "copy_stays", where)
 
@@ -99,17 +99,17 @@ class There:
         self._log("copy_deleted", found.where)
 
     async def _look(self, copy: Copy, where: ObjectKey) -> Found | None:
-        """Look at what has the name of a copy: the watch may be behind, or it may be native."""
+        """Get the object with the name of a copy: the watch may be behind, or it may be native."""
         body = await read_object(self.client, self.gvr, where)
         if body is None:
             return None
-        # Without its label it is still the copy that its annotation tells of.
+        # Without its label it is still the copy that its annotation names.
         read = partial(copy_in, cluster=self.cluster, fields=copy.feedback, labelled=False)
         found = found_in(body, read)
         if found is None:
             raise self._foreign(where)
         self._check(found, copy)
-        # What the watch would not show as ours, whatever its digest, has to be written.
+        # An object that the watch would not show as ours is written, whatever its digest.
         known = self.held.read(body)
         if known is None:
             return replace(found, drifted=True, spec=None)
@@ -137,7 +137,7 @@ class There:
         try:
             written = await self.held.send(where, request)
         except NotFound as error:
-            # Its kind is not there, or it was made anew; the watch will tell.
+            # Its kind is missing, or it was created anew; the watch will show it.
             msg = f"cluster {self.cluster}: {error}"
             raise Retriable(msg) from error
         self._log("copy_applied", where)
@@ -148,7 +148,7 @@ class There:
         try:
             return await apply(uid)
         except NotFound as error:
-            # In these words, whatever was to be created in it.
+            # The API server's message, whatever was to be created in the namespace.
             if uid is not None or f'namespaces "{where.namespace}"' not in str(error):
                 raise
         await ensure_namespace(self.client, where.namespace, {MANAGED: "true"})
@@ -159,13 +159,13 @@ class There:
 
 
 def _is_right(found: Found, copy: Copy) -> bool:
-    """Tell whether what was not compared yet is as it was applied, whatever else is in it."""
+    """Return whether an object that was not compared yet equals the copy, extra fields aside."""
     told = found.drifted and found.spec is not None and found.placed.digest == copy.digest
     return told and carries(found.spec, copy.body.get("spec"))
 
 
 def carries(there: object, wanted: object) -> bool:
-    """Tell whether all that is wanted is there; defaults of the API server may be there too."""
+    """Return whether all wanted fields are there; defaults of the API server may be there too."""
     if isinstance(wanted, Mapping):
         return isinstance(there, Mapping) and all(
             carries(there.get(key), value) for key, value in wanted.items()
@@ -180,7 +180,7 @@ def carries(there: object, wanted: object) -> bool:
 
 
 def _number(there: object, wanted: object) -> bool:
-    """Tell whether two are the same number: 1.0 is 1 behind an API server, and true is none."""
+    """Return whether two are the same number: an API server stores 1.0 as 1, and true is none."""
     plain = (int, float)
     numbers = isinstance(there, plain) and isinstance(wanted, plain)
     return (
@@ -191,22 +191,22 @@ def _number(there: object, wanted: object) -> bool:
 def copy_in(
     body: Mapping[str, Any], cluster: str, fields: Fields, *, labelled: bool = True
 ) -> Placed | None:
-    """Return what a spoke's object is the copy of, None for one without our marks."""
+    """Return the copy that a spoke's object is, None if it has not our marks."""
     try:
         metadata = mapping(body, "metadata")
         notes = mapping(metadata, "annotations")
         policy = policy_of(text(notes, POLICY))
         marked = not labelled or text(metadata, "labels", MANAGED) == "true"
-        # A copy has its policy's name: what has another one is somebody's copy of the copy.
+        # A copy has its policy's name: an object with another name is somebody's duplicate.
         if policy is None or not marked or text(metadata, "name") != policy.name:
             return None
-        # Whoever takes this mark away makes a native policy of it.
+        # Removing this mark turns the copy into a native policy.
         digest = text(notes, DIGEST) if text(notes, SYNCED) == "true" else ""
         at = time_of(text(notes, LEAVING))
         gateways = keys_of(text(notes, GATEWAYS))
     except UNREADABLE:
         return None
-    # Nothing stands between us and this spoke's entries of ancestors: all of them are read.
+    # Without an agent in between, all entries of ancestors can be read.
     scalars = scalars_of([one for one in fields if not is_reserved(one.name)], body)
     return Placed(
         CopyKey(policy, cluster), digest, replace(scalars, reports=reports_in(body)), at, gateways

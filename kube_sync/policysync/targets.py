@@ -1,9 +1,9 @@
-"""Which references of a policy lead to Gateways that it goes to the spokes with.
+"""Resolves the references of a policy to the Gateways that it is synced with.
 
-Keeps true: only a reference to a Gateway of a class that syncs the kind of policy counts, or to a
-ListenerSet that such a Gateway takes, and only where the policy may refer to what it names (a
+Invariant: only a reference to a Gateway of a class that syncs the kind of policy counts, or to a
+ListenerSet that such a Gateway accepts, and only if the policy may refer to the object (a
 ReferenceGrant, from another namespace, as in the topology).
-What does not count is told, and is left out of the copies. A reference into another namespace is
+Other references are reported, and left out of the copies. A reference into another namespace is
 refused, since its ReferenceGrant does not go to the spokes. A copy is not copied on, so that a hub
 that is its own spoke makes no second generation.
 """
@@ -36,24 +36,24 @@ class Target:
 
     index: int  # among the references; 0 for `targetRef`
     gateway: ObjectKey
-    problem: str = ""  # why nobody knows whether its class syncs the policy
-    refused: str = ""  # why no more copies are made for it
+    problem: str = ""  # why it is unknown whether its class syncs the policy
+    refused: str = ""  # why it gets no new copies
 
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What the references of one policy come to."""
+    """The resolved references of one policy."""
 
     targets: tuple[Target, ...] = ()
     named: frozenset[ObjectKey] = frozenset()  # every Gateway that it refers to
     listener_sets: frozenset[ObjectKey] = frozenset()  # likewise
     others: tuple[str, ...] = ()  # references that do not count, and why
-    problem: str = ""  # why nothing of the policy is known
+    problem: str = ""  # why nothing about the policy is known
 
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """What is known of the hub where references are looked up."""
+    """The caches in which references are looked up."""
 
     gateways: Mapping[ObjectKey, Body]
     # Whether a GatewayClass syncs the kind of the policy; None: its parameters cannot be read.
@@ -63,7 +63,7 @@ class Hub:
 
 
 def targets(policy: PolicyId, kind: str, body: Body, hub: Hub) -> Targets:
-    """Look up what a policy refers to; one that cannot be read is a problem."""
+    """Resolve the references of a policy; one that cannot be read is a problem."""
     own = GroupKind(policy.gvr.group, kind)
     if body.get("spec") == TOO_DEEP:
         return Targets(problem=f"the policy cannot be read: spec: {TOO_DEEP}")
@@ -118,10 +118,10 @@ def _looked_up(place: str, ref: Body, policy: PolicyId, own: GroupKind, hub: Hub
         why = f"{place}: {kind} {name} is no Gateway and no ListenerSet"
         return _Found(_NOWHERE, why, counts=False)
     key = ObjectKey(text(ref, "namespace", default=policy.namespace), name)
-    text(ref, "sectionName")  # it goes with the reference, and has to be one
+    text(ref, "sectionName")  # it is copied with the reference, and must be a string
     through = key if kind == LISTENER_SET else None
     if not _permitted(key, kind, policy, own, hub):
-        # Said first: whoever may not refer to it does not learn whether it is there.
+        # First: without a grant nobody learns whether the object exists.
         why = f"{place}: {kind.kind} {key} is in a namespace that grants no reference to it"
         return _Found(key if through is None else _NOWHERE, why, counts=False, listener_set=through)
     judged = _judged if through is None else _through
@@ -132,7 +132,7 @@ def _looked_up(place: str, ref: Body, policy: PolicyId, own: GroupKind, hub: Hub
 
 
 def _through(place: str, key: ObjectKey, own: GroupKind, hub: Hub) -> _Found:
-    """Judge a ListenerSet: it stands for the Gateway that takes it."""
+    """Resolve a ListenerSet to the Gateway that accepts it."""
     one = hub.listener_sets.there.get(key)
     if one is None:
         return _Found(_NOWHERE, f"{place}: ListenerSet {key} was not found", counts=False)
@@ -160,7 +160,7 @@ def _judged(place: str, key: ObjectKey, own: GroupKind, hub: Hub) -> _Found:
 
 
 def _refused(place: str, kind: GroupKind, key: ObjectKey, policy: PolicyId) -> str:
-    """Return why copies of a policy could not refer to an object, "" where they can."""
+    """Return why copies of a policy could not refer to an object, "" if they can."""
     if policy.namespace in ("", key.namespace):
         return ""
     return (
@@ -181,5 +181,5 @@ def _permitted(key: ObjectKey, kind: GroupKind, policy: PolicyId, own: GroupKind
 
 def _grants(hub: Hub) -> Iterator[Node]:
     for one in hub.grants:
-        with suppress(Terminal):  # what has no name grants nothing
+        with suppress(Terminal):  # a grant without a name grants nothing
             yield node_of(REFERENCE_GRANT, one)

@@ -1,11 +1,11 @@
-"""Whether a kind of policies can be synced: it is served, it has targets, we may read and tell it.
+"""Validates a kind of policies for sync: it is served, has targets, and we may read and patch it.
 
-Of each policy is told where its copies are (an annotation) and what becomes of them (its status),
+An annotation of each policy has the places of its copies, and its status their results,
 so patching both is as needed as reading.
 
-Keeps true: what has not been found out is not told as a failure. A schema that preserves unknown
-fields where the targets would be does not say that it has any, and so is not that of a policy;
-within a targetRef it may leave open what it likes.
+Invariant: what is not yet known is not reported as a failure. A schema that preserves unknown
+fields in place of the targets does not declare any, and so is not that of a policy; within a
+targetRef it may preserve unknown fields.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SCHEMA: Final = ("schema", "openAPIV3Schema", "properties")
 
 @dataclass(frozen=True, slots=True)
 class Valid:
-    """It can be synced: its kind, and where its status can be told."""
+    """It can be synced: its kind, and the form of its status."""
 
     kind: str
     namespaced: bool = True
@@ -56,9 +56,9 @@ def validated(
     *,
     listed: bool = True,
 ) -> Verdict:
-    """Judge a kind by its CustomResourceDefinition and the verbs that we are allowed.
+    """Validate a kind by its CustomResourceDefinition and the verbs that we are allowed.
 
-    `listed`: definitions are known at all; `allowed` is None where the API server has not said.
+    `listed`: definitions are known at all; `allowed` is None before the API server has answered.
     """
     if crd is None and not listed:
         return Undetermined("CustomResourceDefinitions could not be listed yet")
@@ -75,7 +75,7 @@ def validated(
 
 
 def _is_needed(verb: str, kind: Valid) -> bool:
-    """Tell whether a verb is needed: a kind without a status to write has none to patch."""
+    """Return whether a verb is needed: a kind without a writable status needs no patch of it."""
     return verb != _PATCH_STATUS or kind.conditions or kind.ancestors
 
 
@@ -109,7 +109,7 @@ def _defined(gvr: GroupVersionResource, crd: Mapping[str, Any]) -> Valid | Fault
     if not _established(crd):
         return Faulty("its definition is not established")
     if text(crd, "metadata", "deletionTimestamp"):
-        # The API server deletes its objects now, which nobody did one by one.
+        # The API server now deletes its objects, which are no individual deletions.
         return Faulty("its definition is being deleted")
     schema = mapping(version, *_SCHEMA)
     if not _has_targets(mapping(schema, "spec", "properties")):
@@ -123,7 +123,7 @@ def _defined(gvr: GroupVersionResource, crd: Mapping[str, Any]) -> Valid | Fault
 
 
 def _established(crd: Mapping[str, Any]) -> bool:
-    """Tell whether the API server serves it; a definition without a status is as if it did."""
+    """Return whether the API server serves it; a definition without a status counts as served."""
     said = {text(one, "type"): text(one, "status") for one in items(crd, "status", "conditions")}
     return said.get("Established", "True") == "True"
 

@@ -1,12 +1,12 @@
-"""Copies as ManifestWorks of Open Cluster Management (OCM), and back.
+"""Encodes copies as ManifestWorks of Open Cluster Management (OCM), and decodes them.
 
 The shape is that of `work.open-cluster-management.io/v1`, the limits those of its webhook. A work
 has one manifest and a name that is its policy's alone, whatever the version: a policy that is
 synced in another version keeps its works.
 
-Keeps true: what a work is found to carry is what its digest says, not what it was meant to carry;
-so a work that somebody edited is put right. That goes for what it says of itself as well: of which
-policy it is, and for which Gateways, its manifest says, which the digest is of.
+Invariant: the digest of a work is computed from its actual content, not from its annotation;
+so a work that somebody edited is put right. The same holds for its policy and its Gateways: they
+are read from the manifest, which the digest covers.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from kube_sync.topology.raw_json import UNREADABLE, items, mapping, text
 from kube_sync.topology.synced import POLICY
 
 WORKS: Final = GroupVersionResource("work.open-cluster-management.io", "v1", "manifestworks")
-LEAVING: Final = "kuadrant.io/grace-timeout"  # annotation: unix seconds
+LEAVING: Final = "kuadrant.io/grace-timeout"  # annotation: Unix seconds
 SELECTOR: Final = f"{MANAGED}=true"
 MOST: Final = 500 * 1024  # bytes of manifests in one work
-_FRAME: Final = 16  # bytes that protobuf may put around one
-# The agent takes no other manager than one that begins so.
+_FRAME: Final = 16  # bytes that protobuf may add for one
+# The agent accepts only managers with this prefix.
 SPOKE_MANAGER: Final = "work-agent-kube-sync"
 _NAME: Final = 63  # characters: the name is also the value of a label
 _KEY: Final = "kuadrant.io/manifestKey"
@@ -49,17 +49,17 @@ Json = dict[str, Any]
 
 
 def work_key(copy: Copy) -> ObjectKey:
-    """Return where the work of a copy is: in the namespace of its cluster."""
+    """Return the key of a copy's work: in the namespace of its cluster."""
     policy = copy.key.policy
     plain = "-".join(part for part in (copy.kind, policy.namespace, policy.name) if part).lower()
-    # Of `a-b` and `c` the plain one is that of `a` and `b-c`.
+    # Namespace `a-b`, name `c` and namespace `a`, name `b-c` are equal in the plain form.
     whole = f"{policy.gvr.group}/{policy.gvr.resource}/{policy.namespace}/{policy.name}"
     name = cut(plain.replace(".", "-"), _NAME, always=whole)
     return ObjectKey(copy.key.cluster, name)
 
 
 def work_of(copy: Copy, executor: str | None = None) -> Json:
-    """Return the work that brings a copy. Raises Terminal for one that OCM would refuse.
+    """Return the work for a copy. Raises Terminal for one that OCM would refuse.
 
     `executor`: the ServiceAccount on the spoke, `namespace/name`, whose rights bound the agent's.
     """
@@ -105,7 +105,7 @@ def _config(copy: Copy, metadata: Mapping[str, Any]) -> Json:
     paths = [{"name": field.name, "path": field.path} for field in copy.feedback]
     return {
         "resourceIdentifier": identifier,
-        # Not by force: what somebody on the spoke has set himself is his, and the work says so.
+        # Without force: fields that somebody on the spoke set are left, and the work reports it.
         "updateStrategy": {
             "type": "ServerSideApply",
             "serverSideApply": {"force": False, "fieldManager": SPOKE_MANAGER},
@@ -115,7 +115,7 @@ def _config(copy: Copy, metadata: Mapping[str, Any]) -> Json:
 
 
 def check(manifests: Sequence[Mapping[str, Any]]) -> None:
-    """Make sure that OCM takes the manifests of a work. Raises Terminal, in words.
+    """Check that OCM accepts the manifests of a work. Raises Terminal with the reason.
 
     The rules are those of its webhook: some, named ones, each once, of no more than 500 KiB.
     """
@@ -132,7 +132,7 @@ def check(manifests: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _size(manifest: Mapping[str, Any]) -> int:
-    """Return as how many bytes the webhook gets a manifest: Go's JSON spells <, > and & longer."""
+    """Return the webhook's size of a manifest in bytes: Go's JSON escapes <, > and &."""
     encoded = msgspec.json.encode(manifest)
     return len(encoded) + _FRAME + 5 * sum(map(encoded.count, (b"<", b">", b"&")))
 
@@ -152,7 +152,7 @@ def _identity(manifest: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def placed_of(work: Mapping[str, Any], executor: str | None = None) -> Placed | None:
-    """Return what a work places, None for one that is not ours or says not of which policy.
+    """Return the copy in a work, None for one that is not ours or names no policy.
 
     A work with another executor than this one does not count as right.
     """
@@ -167,7 +167,7 @@ def placed_of(work: Mapping[str, Any], executor: str | None = None) -> Placed | 
     policy = (inside.policy if found else outside.policy) or inside.policy
     if policy is None:
         return None
-    # Of a manifest that was edited nobody knows which of the two is true: both are kept for.
+    # After an edit of the manifest it is unknown which of the two is true: both count.
     gateways = inside.gateways if found else inside.gateways | outside.gateways
     right = found if outside.says(inside) else ""
     leaving = time_of(outside.leaving)
@@ -176,7 +176,7 @@ def placed_of(work: Mapping[str, Any], executor: str | None = None) -> Placed | 
 
 @dataclass(frozen=True, slots=True)
 class _Notes:
-    """What the annotations of a work, or of its manifest, say of the copy."""
+    """The annotations of a work, or of its manifest, about the copy."""
 
     policy: PolicyId | None = None
     gateways: frozenset[ObjectKey] = frozenset()
@@ -184,7 +184,7 @@ class _Notes:
     leaving: str = ""
 
     def says(self, other: _Notes) -> bool:
-        """Tell whether they say the same of which copy it is."""
+        """Return whether they name the same copy."""
         mine = (self.policy, self.gateways, self.digest)
         return mine == (other.policy, other.gateways, other.digest)
 
@@ -206,7 +206,7 @@ def _manifest(work: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _carried(work: Mapping[str, Any], inside: _Notes, executor: str | None) -> str:
-    """Return the digest of what is in a work; "", which no copy has, where that is no copy."""
+    """Return the digest of a work's content; "", which no copy has, if that is no copy."""
     try:
         (manifest,) = items(work, "spec", "workload", "manifests")
         (config,) = items(work, "spec", "manifestConfigs")
@@ -219,7 +219,7 @@ def _carried(work: Mapping[str, Any], inside: _Notes, executor: str | None) -> s
         found = digest(manifest, _rules(config))
     except (*UNREADABLE, ValueError, RecursionError):
         return ""
-    # Also what is read back of the spoke has to say which copy it is about.
+    # The feedback rules must also read which copy they are about.
     return found if inside.digest == found else ""
 
 
@@ -230,5 +230,5 @@ def _rules(config: Mapping[str, Any]) -> Iterator[FeedbackField]:
 
 
 def time_of(said: str) -> float | None:
-    """Return the end of a grace; a mark that says no time is as none, and is made anew."""
+    """Parse the end of a grace; an invalid mark counts as none, and is written anew."""
     return float(said) if said.isdecimal() and said.isascii() else None

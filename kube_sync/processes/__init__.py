@@ -1,1 +1,1 @@
-"""The wiring: the only package that knows every part."""
+"""Wires the processes; the only package that imports every other."""

@@ -43,11 +43,11 @@ from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.servertls import ServerTls, TlsFiles
 from kube_sync.runtime.services import Service
 
-_WEBHOOK_GRACE = 1.0  # what is in progress has ended by then: see Drain
+_WEBHOOK_GRACE = 1.0  # Drain has finished the requests in progress by then
 
 
 async def admit(context: Context) -> list[Service]:
-    """Serve the webhook; return what runs beside it. Raises Misconfigured without certificates."""
+    """Start the webhook; return its services. Raises Misconfigured without certificates."""
     settings, readiness, news = context.settings, context.readiness, News()
     files = _tls_files(settings.admission)
     policies, placements = _Policies(context, news), Placements(settings.remediate.guard.placements)
@@ -91,7 +91,7 @@ def _tls_files(admission: Admission) -> TlsFiles:
 
 
 class _Policies:
-    """The policies on placement, and whether there may be any."""
+    """The watches of placement policies, and whether there may be any."""
 
     def __init__(self, context: Context, news: News) -> None:
         settings = context.settings.policies
@@ -103,15 +103,15 @@ class _Policies:
         self.gate = PolicyGate(self.all, static=settings.static)
 
     def may_exist(self) -> bool:
-        """Tell whether there may be a policy."""
+        """Return whether there may be a policy."""
         return self.gate.policy_may_exist
 
     def exists(self) -> bool | None:
-        """Tell whether there is a policy, None: nobody knows."""
+        """Return whether there is a policy, None: unknown."""
         return policy_exists(self.gate, self.all, static=self._static)
 
     def followed(self) -> list[Service]:
-        """Return what keeps them current."""
+        """Return the Reflectors of policies."""
         kube, services = self._context.kube, list[Service]()
         for maps in self._maps:
             source = KubeCollection(
@@ -136,7 +136,7 @@ class _Policies:
 async def _judges(
     context: Context, policies: _Policies, placements: Placements
 ) -> tuple[DecisionClient, DecisionClient]:
-    """Return who decides on a review, and who checks what the remediator writes."""
+    """Return the decision clients: for reviews, and for the remediator's own writes."""
     settings, gate = context.settings, policies.gate
     asking = settings.admission.engine
     engine = await context.stack.enter_async_context(
@@ -152,12 +152,12 @@ async def _judges(
         read=partial(placement, read=DecisionReader(placements.unreadable, gate.modules)),
     )
     judge = made(seen)
-    # The same engine: what one knows of it, both do.
+    # The same OPA: the two share a circuit breaker.
     return judge, made(lambda review: seen(as_remediated(review)), breaker=judge.breaker)
 
 
 async def _door(context: Context) -> list[Service]:
-    """Return what watches whether the OPA that is asked asks back who calls."""
+    """Return the check that OPA requires authorization."""
     settings = context.settings
     elsewhere = settings.admission.engine.url or settings.enforce_scheduling_policy.url
     if elsewhere or settings.opa.token_file is None:
@@ -167,13 +167,13 @@ async def _door(context: Context) -> list[Service]:
 
 
 class News:
-    """Told once, heard by every registration."""
+    """Notifies all registrations of a change."""
 
     def __init__(self) -> None:
         self.listeners: list[asyncio.Event] = []
 
     def tell(self) -> None:
-        """Say that something may have changed."""
+        """Notify all listeners that something may have changed."""
         for listener in self.listeners:
             listener.set()
 
@@ -181,13 +181,13 @@ class News:
 def _registrations(
     context: Context, policies: _Policies, systems: Sequence[Served], news: News
 ) -> list[Service]:
-    """Return what keeps the webhook's registrations right, where one is named."""
+    """Return the services that keep the webhook's registrations, if one is configured."""
     settings = context.settings
     if settings.admission.registration.name is None:
         return []
     metrics.admission_registration_kept.set(1)
     lease = context.lease(LEASE, news.tell, needed=False)
-    # Every replica keeps the registrations then: what is not ready would be called by nobody.
+    # Without the Lease every replica keeps the registrations: unready replicas get no calls.
     telling = partial(tell_lease, lease, LEASE, context.readiness, f"Lease {LEASE}", needed=False)
     kept = [(found, policies.exists) for found in kept_for_placement(settings)]
     kept += [(found, system.exists) for system in systems for found in system.kept]
@@ -204,7 +204,7 @@ def _registration(
     lease: Lease,
     news: News,
 ) -> list[Service]:
-    """Return what keeps one of them right."""
+    """Return the services that keep one registration."""
     kube, own = context.kube, asyncio.Event()
     news.listeners.append(own)
     condition = "registration" if kept.path == PLACEMENT else f"registration of {kept.path}"

@@ -1,4 +1,4 @@
-"""`kube-sync remediate approve` and `policy-sync approve`: annotations in a person's own name.
+"""`kube-sync remediate approve` and `policy-sync approve`: write approvals as the calling user.
 
 On a policy ConfigMap for what decisions would move; on the ConfigMap with the parameters of a
 GatewayClass for what policy sync would remove.
@@ -33,7 +33,7 @@ _MANAGER = "kube-sync-approve"
 async def run_approve(
     settings: Settings, names: list[str], now: Callable[[], float] = time.time
 ) -> str:
-    """Approve these names on the first policy ConfigMap; tell on which. Raises SyncError."""
+    """Approve these names on the first policy ConfigMap; return which. Raises SyncError."""
     async with kube_client(settings.kubernetes) as kube:
         items = [item async for item in _policies(kube, settings.policies.namespaces)]
         if not items:
@@ -49,7 +49,7 @@ async def run_approve(
 async def run_approve_removals(
     settings: Settings, names: list[str], now: Callable[[], float] = time.time
 ) -> str:
-    """Approve these names on the first class's parameters; tell on which. Raises SyncError."""
+    """Approve these names on the first class's parameters; return which. Raises SyncError."""
     async with kube_client(settings.kubernetes) as kube:
         async for key in _parameters(kube):
             answer = await read_object(kube, CONFIGMAPS, key)

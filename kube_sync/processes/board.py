@@ -1,4 +1,4 @@
-"""The page to look at, on the port of the decision stream."""
+"""Wires the web page, on the port of the decision stream."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kube_sync.ui.story import Stories
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What the page is made of: routes, and what remembers changes."""
+    """The parts of the page: its routes, and the history of changes."""
 
     routes: list[web.RouteDef]
     tokenless: list[web.RouteDef]
@@ -35,7 +35,7 @@ class Served:
 async def serve_board(
     context: Context, replicator: Replicator, hub: DecisionHub, opa: OpaClient
 ) -> Served:
-    """Return what to serve beside the stream; it asks the remediator until the process ends."""
+    """Return the page's parts; they query the remediator until the process ends."""
     settings, history = context.settings, History()
     root, path = settings.replicate.root, settings.placement.path
     held = (await context.stack.enter_async_context(held_reader(settings.remediate))).read

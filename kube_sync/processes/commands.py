@@ -1,7 +1,7 @@
-"""Which parts a command is made of; each runs until a signal.
+"""The entry point of each long-running command; each runs until a signal.
 
-What is wrong with the configuration raises Misconfigured, or with `patience` is waited for as long
-as that lasts; what is wrong with the world outside is waited for in any case. The reason is on the
+An invalid configuration raises Misconfigured, or with `patience` is retried as long
+as that permits; outside failures are retried in any case. The reason is on the
 readiness page. Each imports its own parts when it is called: to import those of all takes every
 process twice as long.
 """
@@ -47,7 +47,7 @@ async def run_admit(settings: Settings, patience: Patience = impatient) -> None:
 
 
 async def run_topology(settings: Settings, patience: Patience = impatient) -> None:
-    """Keep the topology of a cluster, and write what it says."""
+    """Maintain the topology of a cluster, and write its statuses."""
     from kube_sync.processes.topology import topology
 
     async with process(settings, 9405, patience) as context:
@@ -55,7 +55,7 @@ async def run_topology(settings: Settings, patience: Patience = impatient) -> No
 
 
 async def run_policy_sync(settings: Settings, patience: Patience = impatient) -> None:
-    """Bring the policies of a hub to its spokes, and their statuses back."""
+    """Sync the policies of a hub to its spokes, and their statuses back."""
     from kube_sync.processes.policysync import policy_sync
 
     async with process(settings, 9407, patience) as context:

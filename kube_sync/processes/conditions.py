@@ -1,4 +1,4 @@
-"""What the replicator does for the built-in policy systems: conditions, and default objects."""
+"""Wire what the replicator does for built-in systems: status conditions, default objects."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Keeper(Protocol):
 
 
 def keep_conditions(context: Context, opa: OpaClient) -> list[Service]:
-    """Return what keeps the conditions of all kinds that are built in; nothing without any."""
+    """Return the services for the conditions of all built-in kinds; none without any."""
     kinds = [kind for kind in (SCHEDULING, METADATA) if kind.system in context.settings.builtin]
     keepers: list[ConditionKeeper] = []
 
@@ -56,7 +56,7 @@ def keep_conditions(context: Context, opa: OpaClient) -> list[Service]:
 
 def _keeper(context: Context, opa: OpaClient, kind: PolicyKind, lease: Lease) -> ConditionKeeper:
     readiness, condition = context.readiness, f"{kind.system} conditions"
-    # A note: it delays no decision, so the process is ready without it.
+    # Noted only: it delays no decision, so the process is ready without it.
     readiness.noted(condition, _WAITING)
     return ConditionKeeper(
         kind,

@@ -1,4 +1,4 @@
-"""What every part of a process shares, made before any of them and ended after all."""
+"""The parts that all services of a process share, created first and closed last."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 T = TypeVar("T")
 
 _AGAIN_SECONDS = 2.0
-_LOOK_SECONDS = 2.0  # between two looks at who holds a Lease
+_LOOK_SECONDS = 2.0  # between two checks of who holds a Lease
 
-# Whether to try once more after what is wrong at the start; False: it is for somebody else to mend.
+# Whether to retry a failed start; False: fail, and let somebody else repair it.
 Patience = Callable[[], bool]
 
 
 def impatient() -> bool:
-    """Try nothing again."""
+    """Never retry."""
     return False
 
 
@@ -50,7 +50,7 @@ def _nobody(_reason: str | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What every part of a process shares."""
+    """The shared parts of a process."""
 
     settings: Settings
     readiness: Readiness
@@ -66,7 +66,7 @@ class Context:
         *,
         needed: bool = True,
     ) -> Lease:
-        """Return a Lease that this process is a candidate for."""
+        """Return a Lease for which this process is a candidate."""
         identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
         namespace = self.settings.coordination.namespace
         return Lease(self.kube, namespace, name, identity, needed=needed, news=news, notes=notes)
@@ -79,9 +79,9 @@ class Context:
         hears: Callable[[str | None], None] = _nobody,
         behind: Callable[[str], None] = _nobody,
     ) -> Service:
-        """Return what keeps `store` current; until it is listed the process is not ready.
+        """Return the Reflector of `store`; until it is listed the process is not ready.
 
-        `hears` is told why it is not current, or None; `behind` as a Reflector tells it.
+        `hears` is called with why it is stale, or None; `behind` as by a Reflector.
         """
         self.readiness.waiting(name, "not listed yet")
         ready = self.readiness.reporter(name)
@@ -93,7 +93,7 @@ class Context:
         return Reflector(name, source, store, report, behind=behind).run
 
     def recorder(self, controller: str, counter: Counter) -> EventRecorder:
-        """Return what records Events in the name of a controller."""
+        """Return the recorder of Events of a controller."""
         return EventRecorder(self.kube, Reporter(controller, socket.gethostname()), counter)
 
 
@@ -101,7 +101,7 @@ class Context:
 async def process(
     settings: Settings, port: int, patience: Patience = impatient
 ) -> AsyncGenerator[Context]:
-    """Serve metrics and readiness, by default on `port`, and reach the API server."""
+    """Serve metrics and readiness, by default on `port`, and connect to the API server."""
     readiness = Readiness()
     readiness.waiting("start", "starting")
     address = parse_listen("observe.listen", settings.observe.listen or f"0.0.0.0:{port}")
@@ -110,7 +110,7 @@ async def process(
         kube = await _tried(
             lambda: stack.enter_async_context(kube_client(settings.kubernetes)), readiness, patience
         )
-        metrics.config_valid.set(1)  # or it would not have come so far
+        metrics.config_valid.set(1)  # an invalid configuration does not get here
         log.info("started", api_server=kube.server, opa=settings.opa.url)
         drain = Drain(settings.admission.drain_seconds, readiness.waiting)
         yield Context(settings, readiness, stack, kube, drain)
@@ -119,9 +119,9 @@ async def process(
 async def begun(
     context: Context, start: Callable[[Context], Awaitable[T]], patience: Patience
 ) -> T:
-    """Return what `start` returns, with what it has opened kept open. Raises Misconfigured.
+    """Return the result of `start`, and keep what it has opened. Raises Misconfigured.
 
-    With patience it is tried again: what it opened before it failed is closed first.
+    With patience it is retried: what it opened before it failed is closed first.
     """
 
     async def once() -> T:
@@ -154,7 +154,7 @@ async def tell_lease(
     *,
     needed: bool = True,
 ) -> NoReturn:
-    """Tell readiness who writes: a standby is ready, a process that can have no Lease is not.
+    """Report the Lease's state: a standby is ready, a process that can have no Lease is not.
 
     Without `needed` it works without a Lease too, and only the reason is shown.
     """

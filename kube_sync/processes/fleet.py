@@ -1,4 +1,4 @@
-"""Which clusters there are, for the processes that compare placements with them."""
+"""The watch of clusters, for the processes that compare placements with them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from kube_sync.runtime.services import Service
 
 
 def clusters_of(settings: Settings) -> Resource | None:
-    """Return the resource that clusters are, None where none are replicated."""
+    """Return the resource of clusters, None if none are replicated."""
     return next((r for r in settings.replicate.resources if r.name == CLUSTERS), None)
 
 
 def counted(settings: Settings, fleet: Resource) -> Callable[[ObjectKey], bool]:
-    """Return what tells whether a cluster is one that is replicated."""
+    """Return the predicate whether a cluster is replicated."""
     chosen, ignored = settings.replicate.namespaces_of(fleet), settings.replicate.ignored_of(fleet)
     return lambda key: (not chosen or key.namespace in chosen) and key.namespace not in ignored
 
 
 def fleet_collection(kube: KubeClient, fleet: Resource) -> KubeCollection:
-    """Return the clusters with their metadata alone."""
+    """Return the collection of clusters, with metadata only."""
     return KubeCollection(
         kube,
         fleet.gvr,
@@ -40,26 +40,26 @@ def fleet_collection(kube: KubeClient, fleet: Resource) -> KubeCollection:
 
 
 class FleetWatch:
-    """The clusters of a process that needs none to be ready, and what it cannot know of them."""
+    """The clusters of a process that is ready without them, and whether they are current."""
 
     def __init__(
         self, clusters: Clusters, seconds: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """For `seconds` (0: for ever) they count although they may not be current."""
+        """Use stale clusters for `seconds` (0: for ever)."""
         self._clusters = clusters
         self._seconds = seconds
         self._clock = clock
         self._late: float | None = None  # since when
 
     def report(self, reason: str | None) -> None:
-        """Take note why the clusters are not current, None: they are."""
+        """Record why the clusters are stale, None: they are current."""
         if reason is None:
             self._late = None
         elif self._late is None:
             self._late = self._clock()
 
     def inventory(self) -> Inventory | None:
-        """Return the clusters that there are, None where that is not known."""
+        """Return the clusters, None if unknown."""
         if not self._clusters.listed or not len(self._clusters):
             return None
         late = 0.0 if self._late is None else self._clock() - self._late
@@ -67,9 +67,9 @@ class FleetWatch:
 
 
 def watch_fleet(context: Context) -> tuple[Callable[[], Inventory | None], list[Service]]:
-    """Return what tells the clusters that placements are compared with, and what follows them.
+    """Return the inventory for comparisons with placements, and its services.
 
-    Nobody waits for it: without the right to list them, nothing is compared.
+    No readiness depends on it: without the right to list clusters, nothing is compared.
     """
     settings = context.settings
     fleet, guard = clusters_of(settings), settings.remediate.guard

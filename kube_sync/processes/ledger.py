@@ -1,4 +1,4 @@
-"""The ledger of a replicator, where one is configured."""
+"""Wires the ledger of a replicator, if one is configured."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from kube_sync.runtime.services import Service
 
 
 async def _nothing() -> None:
-    """Wait for nothing."""
+    """Do nothing."""
 
 
 def _nobody(_digest: str, _modules: Mapping[str, str]) -> None:
-    """Tell nobody."""
+    """Ignore the policies."""
 
 
 def _no_notes(_seen: Mapping[str, str]) -> Mapping[str, str]:
-    """Note nothing."""
+    """Return no annotations."""
     return {}
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What the parts of a replicator say to the ledger, and when they were heard."""
+    """The ledger's interface for the parts of a replicator."""
 
     recorder: Recorder | None = None
     recorded: Callable[[], Awaitable[object]] = _nothing
@@ -47,12 +47,12 @@ class Opened:
 
 
 def open_ledger(settings: Ledger, instance: str, readiness: Readiness) -> Opened:
-    """Return the ledger that is configured; without a path nothing is recorded."""
+    """Open the configured ledger; without a path nothing is recorded."""
     if settings.path is None:
         return Opened()
 
     def told(reason: str | None) -> None:
-        # Noted and no more: decisions go on without it.
+        # Noted only: decisions continue without it.
         said = "recording" if reason is None else f"cannot be written: {reason}"
         readiness.noted("ledger", said)
 
@@ -78,7 +78,7 @@ def open_ledger(settings: Ledger, instance: str, readiness: Readiness) -> Opened
 async def noted_elsewhere(
     settings: Settings, known: Sequence[tuple[int, str]], *, offline: bool
 ) -> Compared:
-    """Return the heads that are `known`, and those that the API server of the settings has."""
+    """Return the `known` heads, and those that the configured API server has."""
     heads = tuple(Head(*one) for one in known)
     if offline:
         return Compared(heads)

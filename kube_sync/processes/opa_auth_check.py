@@ -1,8 +1,8 @@
-"""Whether OPA asks who calls, where it is expected to.
+"""Checks that OPA requires authorization, if it is expected to.
 
-A process that has a token for OPA takes it that others need one too. One that answers a stranger
-was started without its authorization, so that anybody may change what is decided: the process is
-not ready until that is mended. An OPA that does not answer is for others to tell of.
+A process that has a token for OPA expects that others need one too. An OPA that answers requests
+without one was started without its authorization, so that anybody may change decisions: the
+process is not ready until that is fixed. Other checks report an OPA that does not answer.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from kube_sync.observability.readiness import Readiness
 
 CONDITION: Final = "opa authorization"
 _LOOK_SECONDS: Final = 30.0
-_SOON_SECONDS: Final = 2.0  # while something is wrong, or nothing known
+_SOON_SECONDS: Final = 2.0  # interval while something is wrong, or nothing known
 
 
 class OpaProbe(Protocol):
-    """An OPA, as somebody without a token finds it."""
+    """A client of OPA without a token."""
 
     async def answers_strangers(self) -> bool:
-        """Tell whether it answers a request without a token. Raises SyncError."""
+        """Return whether OPA answers a request without a token. Raises SyncError."""
         ...
 
 
@@ -34,7 +34,7 @@ async def watch_door(
     *,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> NoReturn:
-    """Look now and again whether OPA at `url` is open to anybody, for ever."""
+    """Check periodically whether OPA at `url` requires authorization, for ever."""
     while True:
         pause = _SOON_SECONDS
         try:
@@ -45,5 +45,5 @@ async def watch_door(
                 readiness.met(CONDITION)
                 pause = _LOOK_SECONDS
         except SyncError:
-            pass  # it says nothing now: what was known of it stands
+            pass  # no answer: the last result stays
         await sleep(pause)

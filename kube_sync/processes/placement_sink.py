@@ -1,4 +1,4 @@
-"""The sink of PlacementDecisions, and the watches that it has of its own."""
+"""Wires the sink of PlacementDecisions, and its own watches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kube_sync.remediation.decision_cache import DecisionCache
 from kube_sync.remediation.placementdecisions import PlacementSink
 from kube_sync.runtime.services import Service
 
-_WORKERS = 2  # resources whose PlacementDecisions are written at the same time
+_WORKERS = 2  # concurrent writes of PlacementDecisions, by resource
 
 
 def placement_sink(
@@ -27,9 +27,9 @@ def placement_sink(
     mode: Callable[[str], str],
     fenced: FencedWriter,
 ) -> tuple[PlacementSink, list[Service]]:
-    """Return the sink, to be handed the resources, and what runs beside it.
+    """Return the sink, which the caller gives the resources, and its services.
 
-    `mode` is of a namespace. Whoever lets the process of `fenced` write again wakes the sink.
+    `mode` maps a namespace. Who lets `fenced` write again has to wake the sink.
     """
     api = PlacementDecisionApi(context.kube, FIELD_MANAGER)
     namespace = context.settings.remediate.sinks.placement_decisions.namespace

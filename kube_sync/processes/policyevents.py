@@ -1,4 +1,4 @@
-"""Events beside policies: a canary is halted, or a version is refused for what it did or costs."""
+"""Publishes Events on policies: a halted canary, or a version that is refused."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ _REASONS: Final = {**HARMFUL, UNEXPLAINED: _RELEASED}
 
 
 class PolicyEvents:
-    """Writes them, of the same version of a policy for the same reason once."""
+    """Publishes Events, once for the same version of a policy and the same reason."""
 
     def __init__(self, events: EventRecorder, head: Callable[[], str]) -> None:
-        """`head` returns up to where the ledger is written."""
+        """`head` returns the current head of the ledger."""
         self._events = events
         self._head = head
         self._told: dict[ObjectKey, tuple[str, str]] = {}  # digest of the version, and reason
 
     def halted(self, policy: Policy, halt: Halt) -> None:
-        """Tell that a canary was halted, and up to where the ledger was written by then."""
-        # The head first, since what is too long is cut at its end.
+        """Publish that a canary was halted, with the head of the ledger at that time."""
+        # The head first, since a message that is too long is cut at its end.
         said = " ".join(part for part in ("It decides nothing any more.", self._head()) if part)
         self._occurred(policy, HALTED, "Halt", f"{said} {'; '.join(halt.why)}")
 
     def failed(
         self, policies: Mapping[ObjectKey, Policy], failures: Mapping[ObjectKey, Iterable[Cause]]
     ) -> None:
-        """Tell which versions are quarantined, not tried again, too expensive, or released."""
+        """Publish which versions are quarantined, not tried again, too expensive, or released."""
         self._told = {key: told for key, told in self._told.items() if key in policies}
         for key, causes in failures.items():
             for cause in causes:

@@ -1,7 +1,6 @@
-"""The controller of `kube-sync policy-sync`: from the policies of a hub to copies on its spokes.
+"""Wires `kube-sync policy-sync`: the controller that copies a hub's policies to its spokes.
 
-It has no OPA. What the hub has is followed by every replica, what is written is written by the one
-that holds the Lease.
+It needs no OPA. Every replica watches the hub; only the leader writes.
 """
 
 from __future__ import annotations
@@ -59,11 +58,11 @@ from kube_sync.runtime.freshness import SETTLE_SECONDS, Freshness
 from kube_sync.runtime.services import Service
 
 LEASE: Final = "kube-sync-policy-sync"
-_LOOK: Final = 2.0  # seconds between two looks at who holds the Lease
+_LOOK: Final = 2.0  # seconds between two checks of who holds the Lease
 
 
 def policy_sync(context: Context) -> list[Service]:
-    """Return what brings policies to spokes, and their statuses back."""
+    """Return the services of policy sync."""
     parts = _Parts(context)
     services = parts.followed_of_hub()
     services += [parts.followed.run, parts.permissions.run, parts.classes.run]
@@ -75,7 +74,7 @@ def policy_sync(context: Context) -> list[Service]:
 
 
 class _Parts:
-    """What policy sync is made of, each part with the others that it needs."""
+    """The parts of policy sync, wired to each other."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -127,7 +126,7 @@ class _Parts:
         )
 
     def followed_of_hub(self) -> list[Service]:
-        """Return what keeps current what is known of the hub."""
+        """Return the Reflectors of the hub's objects."""
         state, settings = self.state, self._context.settings.policy_sync
         needed: list[tuple[GroupVersionResource, Store]] = [
             (GATEWAY_CLASSES, state.classes),
@@ -143,13 +142,13 @@ class _Parts:
         found.append(self._reflected(NAMESPACES, state.namespaces, needed=False))
         if self.ocm is not None:
             found.append(self._reflected(WORKS, self.ocm.store, selector=SELECTOR))
-            # A freshness of their own: what they tell of waits for them, and nothing else does.
+            # A freshness of its own: only decisions about clusters wait for it.
             clusters = partial(self._reflected, MANAGED_CLUSTERS, state.clusters, needed=False)
             found.append(clusters(freshness=state.clusters_freshness))
         return found
 
     def followed_of_spokes(self, direct: DirectPlacer) -> list[Service]:
-        """Return what keeps current what is known of spokes, where nobody is in between."""
+        """Return the Reflectors of the spokes' Secrets, for direct access."""
         spokes = self._context.settings.policy_sync.spokes
         secrets_ = self._reflected(
             SECRETS, direct.store, namespace=spokes.namespace, selector=spokes.label
@@ -157,11 +156,11 @@ class _Parts:
         return [secrets_, direct.run]
 
     async def tell(self) -> NoReturn:
-        """Say who writes, and what is wrong with which spoke."""
+        """Report who is the leader, and the errors of spokes."""
         readiness, lease, late = self._context.readiness, self.lease, False
         while True:
             if late and not self.state.clusters_freshness.stale():
-                self.hub.add_all()  # what nobody could tell of clusters that left is known now
+                self.hub.add_all()  # removed clusters are known now
             late = bool(self.state.clusters_freshness.stale())
             if lease.lacking is not None:
                 readiness.waiting("lease", f"there can be no Lease {LEASE}: {lease.lacking}")
@@ -213,12 +212,12 @@ class _Parts:
             gvr,
             namespace=namespace,
             label_selector=selector,
-            # What is there and cannot be read is held as such: nobody takes it for one gone.
+            # Unreadable objects are cached as such, so that they do not count as deleted.
             deep=isinstance(store, Bodies),
         )
         return Reflector(name, source, store, report, behind=current).run
 
-    # Of clusters
+    # Clusters
 
     def _is_managed(self, cluster: str) -> bool | None:
         if self.direct is None or not self.state.clusters.listed:
@@ -229,12 +228,12 @@ class _Parts:
         return self.direct is not None and cluster in self.direct.clusters
 
     def _gone(self, clusters: Iterable[str]) -> frozenset[str]:
-        """Return those that Open Cluster Management has no more, and nobody else reaches."""
+        """Return which clusters OCM no longer has, and nobody reaches directly."""
         if self.ocm is None:
             return frozenset()
         return frozenset(c for c in self.state.gone(clusters) if not self._has_secret(c))
 
-    # Who hears of what; methods, since the hub is made of what calls them.
+    # Callbacks; methods, since the hub is created with what calls them.
 
     def _look(self, subject: Subject) -> PolicyState:
         return look(subject, self.state, self.placers, self._gone, self._downstream)
@@ -243,7 +242,7 @@ class _Parts:
         return approved_in(self.state, self._clock())
 
     def _lead(self) -> None:
-        # Before it weighs anything, and before the Lease is written again.
+        # Before any removal is weighed, and before the Lease is written again.
         said = self.lease.annotations.get(WINDOW, "")
         self._brakes.recall(recent_removals.read(said, self._clock()))
         self.hub.wake()
@@ -272,14 +271,14 @@ class _Parts:
         self.hub.add_all()
 
     def _follow_on_spokes(self, direct: DirectPlacer) -> None:
-        """Have the copies read of all kinds that are synced, and of those that may have been."""
+        """Read the copies of all kinds that are synced, and of those that may have been."""
         synced = {gvr: self.state.fields(gvr) for gvr in self.state.valid}
         possible = self.state.targeting
         self._read = spoke_kinds(synced, self._read, direct.policies(), possible)
         direct.follow(self._read)
 
     def _note_kind(self, gvr: str, reason: str | None) -> None:
-        # A note: what is wrong with one kind delays no other.
+        # Noted only: a failure of one kind delays no other.
         self._context.readiness.noted(f"{gvr} policies", reason or "ok")
 
 

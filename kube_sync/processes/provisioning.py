@@ -14,6 +14,6 @@ from kube_sync.provisioning.wanted import wanted
 async def run_provision(
     settings: Settings, *, tokens_only: bool, now: Callable[[], float] = time.time
 ) -> list[str]:
-    """Make and renew what is due, and tell what was done. Raises SyncError."""
+    """Create and renew what is due; return a line for each change. Raises SyncError."""
     async with kube_client(settings.kubernetes) as kube:
         return await provision(kube, wanted(settings, certificates=not tokens_only), now())

@@ -1,4 +1,4 @@
-"""The remediator: a reader of the decision stream that patches."""
+"""Wires the remediator: it reads the decision stream and patches workloads."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ from kube_sync.runtime.services import Service
 from kube_sync.runtime.tokenfile import TokenFile
 
 LEASE = "kube-sync-remediator"
-_WORKERS = 4  # PATCHes in flight at most
+_WORKERS = 4  # maximum of concurrent PATCHes
 
 
 async def remediate(context: Context) -> list[Service]:
-    """Return what follows the decision stream and patches what it concerns."""
+    """Return the services of the remediator."""
     settings, readiness = context.settings, context.readiness
     report = readiness.reporter("decisions")
     report(f"decision stream {settings.decisions.url}: not connected yet")
     stream = await context.stack.enter_async_context(stream_client(settings.decisions, report))
     token = TokenFile(settings.remediate.token_file)
-    token.current()  # wrong now: say so and exit
+    token.current()  # if it is invalid now: fail at the start
     reports = await context.stack.enter_async_context(
         reporting(settings.decisions, secrets.token_hex(8))
     )
@@ -85,7 +85,7 @@ async def remediate(context: Context) -> list[Service]:
 
 
 class _Parts:
-    """What a remediator is made of, each part with the others that it needs."""
+    """The parts of a remediator, wired to each other."""
 
     def __init__(self, context: Context, reports: Reporting) -> None:
         settings, self._context = context.settings, context
@@ -121,7 +121,7 @@ class _Parts:
         )
 
     def _brakes(self) -> tuple[Brakes, Brakes]:
-        """Return the brakes, and those of a rehearsal."""
+        """Return the brakes, and those of a dry run."""
         guard = self._context.settings.remediate.guard
         facts = FleetFacts(
             self._clusters, self._named, self._seen_at, self._stale, compares=guard.known_clusters
@@ -140,7 +140,7 @@ class _Parts:
         return brakes, rehearsal
 
     def followed(self) -> list[Service]:
-        """Return what keeps current what is known of the cluster."""
+        """Return the Reflectors of the cluster's objects."""
         kube, follow, services = self._context.kube, self._context.followed, list[Service]()
         for resource in self._context.settings.targets():
             gvr, store = resource.gvr, self._store(resource.gvr)
@@ -166,7 +166,7 @@ class _Parts:
         holder = self.lease.holder
         return f"{holder} holds the Lease {LEASE}" if holder else f"nobody holds the Lease {LEASE}"
 
-    # Methods, since the reconciler is made of what calls them.
+    # Methods, since the reconciler is created with what calls them.
     def _lead(self) -> None:
         self.reconciler.lead()
         self.telling.lead()
@@ -181,11 +181,11 @@ class _Parts:
         return len(self._placements.named(self._placed(*found) for found in objects))
 
     def _placed(self, key: Key, current: Current) -> dict[str, str]:
-        """Return what a policy gave an object: all else is what its owner made up."""
+        """Return the placements that a policy gave an object, not those of its owner."""
         wanted = self.reconciler.decisions.get(key)
         decision = None if wanted is None else wanted.decision
         keys = set[str]() if decision is None else set(decision.annotations)
-        if self._seals.sealing and REQUESTED in current.annotations:  # sealed, or it would be gone
+        if self._seals.sealing and REQUESTED in current.annotations:  # the seal would be lost
             keys |= {PLACEMENT, *requests(current.annotations)}
         return {key: text for key, text in current.annotations.items() if key in keys}
 
@@ -197,7 +197,7 @@ class _Parts:
 
 
 class _Approvals:
-    """What operators approved, on ConfigMaps."""
+    """The approvals of operators, on ConfigMaps."""
 
     def __init__(
         self, settings: Settings, changed: Callable[[], None], clock: Callable[[], float]
@@ -206,26 +206,26 @@ class _Approvals:
         self._clock = clock
 
     def names(self) -> frozenset[str]:
-        """Return the names that are approved now."""
+        """Return the names that are currently approved."""
         texts = [one.text for maps in self.maps for one in maps]
         return frozenset(name for text in texts for name in approved(text, self._clock()))
 
     def where(self, name: str) -> str:
-        """Say where an approval was given."""
+        """Return the place of an approval, for messages."""
         found = [one for maps in self.maps for one in maps]
         where = [str(one.key) for one in found if name in approved(one.text, self._clock())]
         return f"on ConfigMap {', '.join(sorted(where))}" if where else ""
 
 
 class _Patches:
-    """Writes to objects, by the names of their kinds."""
+    """Patches objects by their resource, with their kind."""
 
     def __init__(self, kube: KubeClient) -> None:
         self._kube = kube
         self._kinds: dict[GroupVersionResource, str] = {}
 
     async def send(self, gvr: GroupVersionResource, key: ObjectKey, step: Write) -> None:
-        """Write what a step says. Raises SyncError."""
+        """Send the write of a step. Raises SyncError."""
         if isinstance(step, Amend):
             await amend_metadata(self._kube, gvr, key, step, FIELD_MANAGER)
         else:
@@ -233,7 +233,7 @@ class _Patches:
             await apply_metadata(self._kube, gvr, kind, key, step, FIELD_MANAGER)
 
     async def kind_of(self, gvr: GroupVersionResource) -> str:
-        """Return the kind of a resource, asked for once. Raises SyncError."""
+        """Return the kind of a resource, from discovery once. Raises SyncError."""
         if gvr not in self._kinds:
             self._kinds[gvr] = await kind_of(self._kube, gvr)
         return self._kinds[gvr]

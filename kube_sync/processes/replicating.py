@@ -1,4 +1,4 @@
-"""The replicator, and the server of the decision stream beside it."""
+"""Wires the replicator, and the server of the decision stream."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _STREAM_GRACE = 0.1
 
 
 async def replicate(context: Context, source: Source) -> list[Service]:
-    """Return what replicates into OPA and follows `source` when it changes."""
+    """Return the services of the replicator; it reloads `source` when it changes."""
     settings = context.settings
     opa = await _opa(context)
     instance = secrets.token_hex(8)
     ledger = open_ledger(settings.ledger, instance, context.readiness)
     hub = DecisionHub(instance, stricter=stricter, recorder=ledger.recorder)
-    for condition in ("data", "policies"):  # or it would look ready before it has begun
+    for condition in ("data", "policies"):  # otherwise it would look ready before it has begun
         context.readiness.waiting(condition, "not loaded yet")
     events = EventRecorder(
         context.kube, Reporter(CONTROLLER, socket.gethostname()), metrics.replicator_events
@@ -101,7 +101,7 @@ def _replicator(
 
 
 async def _serve(context: Context, served: web.Application) -> list[Service]:
-    """Serve the decision stream; returns what follows its certificate."""
+    """Serve the decision stream; return the service that reloads its certificate."""
     decisions, services, tls = context.settings.decisions, list[Service](), None
     if decisions.cert_file and decisions.key_file:
         files = TlsFiles(decisions.cert_file, decisions.key_file)
@@ -110,12 +110,12 @@ async def _serve(context: Context, served: web.Application) -> list[Service]:
         services.append(found.follow)
     address = parse_listen("decisions.listen", decisions.listen)
     await context.stack.enter_async_context(
-        # Nothing is written here: what waits for news need not wait for somebody who has gone.
+        # Handlers write nothing: one whose client has gone can be cancelled.
         serving(served, address, tls, _STREAM_GRACE, abandon=True)
     )
     return services
 
 
 async def _opa(context: Context) -> OpaClient:
-    TokenFile(context.settings.opa.token_file).current()  # wrong now: say so and exit
+    TokenFile(context.settings.opa.token_file).current()  # if it is invalid now: fail at the start
     return await context.stack.enter_async_context(opa_client(context.settings.opa))

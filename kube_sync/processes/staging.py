@@ -1,9 +1,9 @@
-"""`kube-sync stage`: the stages of a policy, in a person's own name.
+"""`kube-sync stage`: moves a policy between stages, as the calling user.
 
-Keeps true: what is in force is replaced by one write, bound to the version that was read; what it
-was is written down before that, so that one command takes the promotion back; any step may be
-made again after it broke off. What would take a policy out of force, or passes a limit, is only
-done when it is forced.
+Invariant: one write replaces the policy in force, at the resourceVersion that was read; its
+content is saved before that, so that one command reverts the promotion; any step may be
+repeated after an interruption. A step that would take a policy out of force, or exceeds a limit,
+needs force.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from kube_sync.policies.staging.promotion import Record, canary_terms, objection
 from kube_sync.regoversion import NAME
 
 _MANAGER: Final = "kube-sync-stage"
-_KEY: Final = "before.json"  # no module, so what carries it is no policy
+_KEY: Final = "before.json"  # no module, so the ConfigMap with it is no policy
 
 
 class _Kept(msgspec.Struct):
@@ -56,7 +56,7 @@ class _Kept(msgspec.Struct):
 
 
 async def run_stage(settings: Settings, request: Request) -> str:
-    """Take a policy one step further, or back; tell what was done. Raises SyncError."""
+    """Move a policy one stage on, or back; return a message. Raises SyncError."""
     key = ObjectKey(request.namespace or settings.policies.namespaces[0], request.name)
     async with kube_client(settings.kubernetes) as kube:
         staging = _Staging(kube, settings.policies, request)
@@ -81,7 +81,7 @@ class _Staging:
         self._called = self._kind.called
 
     async def read(self, key: ObjectKey) -> Stageable:
-        """Return a policy. Raises SyncError: Terminal where there is none."""
+        """Read a policy. Raises SyncError: Terminal if there is none."""
         if (found := await self._find(key)) is None:
             kind = "" if self._is_object else "ConfigMap "
             msg = f"there is no {kind}{self._called(key)}"
@@ -89,7 +89,7 @@ class _Staging:
         return found
 
     async def label(self, found: Stageable, stage: str) -> str:
-        """Give a policy another stage."""
+        """Set the stage of a policy."""
         name = self._called(found.key)
         if found.stage == stage:
             return f"{name} is {stage} already"
@@ -100,7 +100,7 @@ class _Staging:
         return f"{name} is {stage}, it was {found.stage}"
 
     async def canary(self, found: Stageable, request: Request) -> str:
-        """Let a policy decide on a part of all objects, on the terms that are asked for."""
+        """Make a policy a canary for a part of all objects, by the requested terms."""
         name = self._called(found.key)
         if found.stage == ACTIVE and not self._force:
             msg = f"{name} is in force: to make it a canary takes it out of force (--force)"
@@ -117,7 +117,7 @@ class _Staging:
         return f"{name} is canary of {told(side)}, once these are counted"
 
     async def promote(self, staged: Stageable) -> str:
-        """Put what is staged in place of what it stands for."""
+        """Replace the policy in force by the staged one."""
         name, place = self._called(staged.key), staged.place
         if staged.stage == ACTIVE:
             return f"{name} is in force already"
@@ -144,7 +144,7 @@ class _Staging:
         return f"{self._called(place)} is what {name} says; {back}"
 
     def _said(self, staged: Stageable) -> tuple[str | None, Texts]:
-        """Return what its status says, and its modules by id."""
+        """Return the status of a policy, and its modules by id."""
         if self._is_object:
             policy = read_policy(staged.item, self._policies.rego_version)
             return as_annotation(policy), policy.modules
@@ -154,7 +154,7 @@ class _Staging:
         return (None, {}) if found is None else (found.status, found.modules)
 
     async def revert(self, key: ObjectKey) -> str:
-        """Put back what was there before the last promotion of this policy, or of its stand-in."""
+        """Restore the version before the last promotion of this policy, or of its stand-in."""
         if (stood := await self._find(key)) is not None and stood.stage == CANARY:
             await self._patch(stood, self._kind.at(stood, CANDIDATE))
             return f"{self._called(key)} decides on nothing: it is candidate, it was canary"
@@ -239,7 +239,7 @@ class _Staging:
             raise Terminal(msg) from error
 
     async def _kept(self, place: ObjectKey) -> tuple[ObjectKey, str, Record] | None:
-        """Return what was kept of what is in a place: where, with which uid, and what it says."""
+        """Return the saved version of a policy: its place, its uid, and its content."""
         key = self._kind.before(place)
         body = await read_object(self._kube, CONFIGMAPS, key)
         if body is None:

@@ -1,4 +1,4 @@
-"""The built-in policy systems in the webhook: who decides, and who knows whether any policy is."""
+"""Wires the built-in policy systems of the webhook: their decisions and policy watches."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from kube_sync.runtime.services import Service
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One system in the webhook."""
+    """One system of the webhook."""
 
     ways: tuple[Route, ...]
     kept: tuple[WebhookScope, ...]
-    exists: Callable[[], bool | None]  # a policy of it does; None: unknown
+    exists: Callable[[], bool | None]  # whether it has a policy; None: unknown
     services: tuple[Service, ...]
 
 
 async def serve_systems(
     context: Context, recorder: EventRecorder, news: Callable[[], None]
 ) -> list[Served]:
-    """Return all that are built in; `news` is called when their policies come or go."""
+    """Return all built-in systems; `news` is called when their policies come or go."""
     found = chosen(context.settings)
     return [await _serve(context, system, recorder, news) for system in found]
 
@@ -52,7 +52,7 @@ async def _serve(
     gate = PolicyGate([policies])
     judge = await _judge(context, system, gate, system.decision)
     checking = judge
-    if system.check != system.decision:  # the same OPA: what one knows of it, both do
+    if system.check != system.decision:  # the same OPA: they share a circuit breaker
         checking = await _judge(context, system, gate, system.check, judge.breaker)
     told = Denials(recorder, system.name.capitalize()).denied
     denied = told if settings.admission.events else nobody
@@ -95,7 +95,7 @@ def _watch(context: Context, system: System, gate: PolicyGate, policies: PolicyO
     context.readiness.waiting(name, "not listed yet")
 
     def report(reason: str | None) -> None:
-        if policies.is_lacking():  # of what there is no kind there is no policy
+        if policies.is_lacking():  # without the kind there is no policy
             gate.found(policies)
             context.readiness.noted(name, f"none: {reason}")
         elif reason is None:

@@ -1,6 +1,6 @@
-"""The controller of `kube-sync topology --live`: the topology of a cluster, told in the cluster.
+"""Wires `kube-sync topology --live`: the topology controller and its status writers.
 
-It has no OPA: what policies come to is data of OPA by the replicator, which makes the same topology
+It needs no OPA: the replicator loads the effective policies into OPA, from the same topology
 of the same objects.
 """
 
@@ -32,14 +32,14 @@ LEASE: Final = "kube-sync-topology"
 
 
 def topology(context: Context) -> list[Service]:
-    """Return what keeps the topology and writes what it says, while the Lease is held."""
+    """Return the services that maintain the topology and, while leader, write its statuses."""
     readiness, news = context.readiness, asyncio.Event()
     world, shape = World(news.set), shaped(gateway_api(), context.settings.topology)
     chooser = Chooser(shape.kinds)
     followed = FollowedKinds(context.kube, world, readiness, news.set, chooser)
     readiness.noted("statuses", "not looked at yet")
 
-    # The controller, which it wakes, is made of it.
+    # By a lambda: the controller is created with the Lease that wakes it.
     lease = context.lease(LEASE, lambda: controller.wake())  # noqa: PLW0108
     looks = ResyncLoop()
     machinery = _machinery(context, world, followed, lease, looks)
@@ -66,7 +66,7 @@ def topology(context: Context) -> list[Service]:
 def _machinery(
     context: Context, world: World, followed: FollowedKinds, lease: Lease, looks: ResyncLoop
 ) -> Machinery:
-    """Return what writes statuses and the picture."""
+    """Return the writer of statuses and of the topology picture."""
     settings = context.settings.topology
     return Machinery(
         context.kube,
@@ -83,16 +83,16 @@ def _machinery(
 
 
 def withheld(unseen: Mapping[GroupKind, str], kinds: Collection[GroupKind]) -> list[str]:
-    """Name, of the `kinds` that policies target, those that are there and were never listed.
+    """Return which of the target `kinds` exist and were never listed.
 
-    Without them targets seem not to be there. Kinds of policies that were not listed are left
-    alone one by one: who installs one need not know of this process.
+    Without them targets seem not to exist. Kinds of policies that were not listed are left
+    out one by one: who installs one need not know of this process.
     """
     return [f"{kind} ({unseen[kind]})" for kind in sorted(unseen) if kind in kinds]
 
 
 def _addresses(followed: FollowedKinds, ours: Collection[str]) -> Addresses:
-    """Return where kinds are written; `ours` names those whose conditions are ours to say."""
+    """Return the status address of each kind; `ours` are kinds whose conditions we own."""
 
     def address(kind: GroupKind) -> Address | None:
         choice = followed.choices.get(kind)
@@ -107,7 +107,7 @@ def _addresses(followed: FollowedKinds, ours: Collection[str]) -> Addresses:
 
 
 def address_of(gvr: GroupVersionResource, version: Version, *, named: bool) -> Address:
-    """Return where in their status policies hear; `named`: the conditions are ours to say."""
+    """Return where in their status policies get conditions; `named`: we own the conditions."""
     if version.type_of("status", "ancestors") == "array":
         return Address(gvr, ancestors=True)
     if version.type_of("status", "conditions") != "array":

@@ -1,1 +1,1 @@
-"""The Secrets of an installation: made where they are missing, renewed before they are too old."""
+"""Provisions the Secrets of an installation: creates missing ones, renews old ones."""

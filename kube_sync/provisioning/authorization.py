@@ -1,8 +1,8 @@
-"""OPA's authorization as the one file that its pod mounts: rules, and who holds which token.
+"""OPA's authorization as the one file that its pod mounts: the rules, and the tokens' roles.
 
-Keeps true: one archive, since OPA follows a file in a mounted volume at every new version, and a
+Invariant: one archive, since OPA reloads a file in a mounted volume at every new version, and a
 folder there at the first one only; all of it is one bundle that owns `system`, so that nothing
-below it can be changed through OPA's API; the same access is the same bytes, so that nothing is
+below it can be changed through OPA's API; equal access gives equal bytes, so that nothing is
 written when nothing changed. The rules are in the installed package (a wheel, an image) or, in an
 editable installation, in the repository beside it.
 """
@@ -26,10 +26,10 @@ def archive(access: bytes) -> bytes:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as bundle:
         for name, content in (*_rules(), ("data.json", access)):
-            member = tarfile.TarInfo(name)  # of nobody, at the beginning of time
+            member = tarfile.TarInfo(name)  # without owner and time, for equal bytes
             member.size = len(content)
             bundle.addfile(member, io.BytesIO(content))
-    # Stored as it is: it is small, and compressors differ in what they make of it.
+    # Uncompressed: it is small, and compressors differ in their output.
     return gzip.compress(packed.getvalue(), compresslevel=0, mtime=0)
 
 

@@ -1,8 +1,8 @@
-"""Brings the Secrets of an installation to what is planned.
+"""Writes the planned Secrets of an installation.
 
-Keeps true: a Secret is written only as the one that was read (its resource version), so that
-whoever wrote meanwhile is not overwritten: then all is read and planned again. It ends; something
-else calls it every hour.
+Invariant: a Secret is written only at the resourceVersion that was read, so that no
+concurrent write is overwritten: after a conflict all is read and planned again. It ends; the
+caller runs it every hour.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _ATTEMPTS: Final = 3
 
 
 async def provision(client: KubeClient, wanted: Wanted, now: float) -> list[str]:
-    """Return what was made or changed, one line for each Secret. Raises SyncError."""
+    """Write what is due; return one line for each Secret. Raises SyncError."""
     done: list[str] = []
-    now = float(int(now))  # as it is written down
+    now = float(int(now))  # whole seconds, as in the annotation
     for _ in range(_ATTEMPTS):
         try:
             await _once(client, wanted, now, done)

@@ -1,9 +1,9 @@
-"""What Secrets are to hold, from what they hold now.
+"""Plans the content of Secrets from their current content.
 
-Keeps true: what is good stays as it is; a Secret of somebody else is used and not changed; OPA is
-told of a token before anybody uses it (its Secret comes first), and a certificate is signed by an
-authority that was announced before. Planned again right away, nothing is left to do. Makes keys and
-tokens, and no requests.
+Invariant: valid content stays; a Secret of another owner is used and not changed; OPA learns
+a token before anybody uses it (its Secret comes first), and a certificate is signed by an
+authority that was announced before. A second plan right away is empty. Generates keys and
+tokens, and makes no requests.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from kube_sync.provisioning.wanted import (
 )
 
 _DAY: Final = 86400.0
-# Longer than the kubelet needs until a volume holds what its Secret holds, by far.
+# Far longer than the kubelet needs to update a volume from its Secret.
 _OVERLAP: Final = 1800.0
 _TOKENS: Final = Pace(30 * _DAY, _OVERLAP)
 _CERTIFICATE: Final = 90 * _DAY
@@ -46,7 +46,7 @@ Secrets = Mapping[str, Content]
 
 
 def planned(held: Secrets, wanted: Wanted, now: float) -> dict[str, Content]:
-    """Return the Secrets that are to be written, in this order. Raises Terminal."""
+    """Return the Secrets to write, in this order. Raises Terminal."""
     tokens = {name: _token(name, held, now) for name in _TOKEN_SECRETS}
     plan = _access(held, wanted, tokens, now)
     plan |= {name: content for name, content in tokens.items() if content != held.get(name)}
@@ -81,7 +81,7 @@ def _token(name: str, held: Secrets, now: float) -> Content:
 
 
 def _keys(found: Content | None, now: float) -> dict[str, Content]:
-    """Return the key of notes where there is none: it lives as long as what it has sealed."""
+    """Return a new key of notes if there is none: it lives as long as what it has sealed."""
     if found is not None and found.data.get("keys"):
         return {}
     if found is not None and found.since is None:
@@ -100,7 +100,7 @@ def _token_content(token: Rotating[bytes]) -> Content:
 
 
 def _access(held: Secrets, wanted: Wanted, tokens: Secrets, now: float) -> dict[str, Content]:
-    """Return OPA's authorization: digests of tokens by role, and what roles may touch."""
+    """Return OPA's authorization: digests of tokens by role, and the roles' permissions."""
     found = held.get(ACCESS)
     if found is not None and found.since is None:
         return {}
@@ -148,7 +148,7 @@ def _authorities(found: Content | None, now: float) -> Rotating[Authority]:
         _authority(found.data, "next"),
         _authority(found.data, "previous"),
     )
-    # One of somebody else is replaced by somebody else.
+    # A certificate of another owner is renewed by that owner.
     return (
         held
         if found.since is None
@@ -192,7 +192,7 @@ def _issued(certificate: Certificate, authority: Authority, now: float) -> KeyPa
         lifetime = timedelta(seconds=_CERTIFICATE)
         begin = datetime.fromtimestamp(now, UTC)
         return issue(authority, certificate.hosts[0], certificate.hosts, lifetime, begin)
-    except (TypeError, ValueError):  # which may quote the key
+    except (TypeError, ValueError):  # the error may quote the key
         msg = f"Secret {AUTHORITY}: tls.crt and tls.key are no authority with an elliptic curve key"
         raise Terminal(msg) from None
 
@@ -200,7 +200,7 @@ def _issued(certificate: Certificate, authority: Authority, now: float) -> KeyPa
 def _is_good(
     data: Mapping[str, bytes], certificate: Certificate, authority: Authority, now: float
 ) -> bool:
-    """Tell whether a certificate is by this authority, for these hosts, with a third to live."""
+    """Return whether a certificate is of this authority, for these hosts, with a third to live."""
     if not data.get("tls.key"):
         return False
     try:

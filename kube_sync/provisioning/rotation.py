@@ -1,8 +1,8 @@
-"""How a value is replaced that others hold copies of: announced, used, and only then forgotten.
+"""Rotates a value that others hold copies of: announce, use, and only then forget.
 
-Keeps true: what is in use now was announced at least one overlap ago, so that whoever has to accept
-it has heard of it, and what was in use before is accepted for as long again. A run that fails or
-comes late lengthens a step and shortens none. Pure.
+Invariant: the value in use was announced at least one overlap ago, so that all servers
+accept it by then, and the value before it is accepted for as long after. A failed or
+late run lengthens a step and shortens none. Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long a value is used, and how long two are good at once, in seconds."""
+    """How long a value is used, and how long two are valid at once, in seconds."""
 
     lifetime: float
     overlap: float
@@ -24,7 +24,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Rotating(Generic[T]):
-    """A value, the one that comes after it or went before it, and when that was last changed."""
+    """A value, its successor or predecessor, and the time of the last change."""
 
     current: T
     since: float  # Unix seconds
@@ -33,13 +33,13 @@ class Rotating(Generic[T]):
 
     @property
     def good(self) -> tuple[T, ...]:
-        """Return all that are accepted, the one in use first."""
+        """Return all accepted values, the one in use first."""
         others = (self.following, self.previous)
         return (self.current, *(value for value in others if value is not None))
 
 
 def turned(held: Rotating[T], pace: Pace, now: float, make: Callable[[], T]) -> Rotating[T]:
-    """Return the value one step further, or as it is where nothing is due."""
+    """Return the value after its next step, or unchanged if nothing is due."""
     age = now - held.since
     if held.following is not None:
         return Rotating(held.following, now, previous=held.current) if age >= pace.overlap else held

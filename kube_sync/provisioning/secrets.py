@@ -1,7 +1,7 @@
-"""One Secret as values: what it holds, whether it is ours, and as it is sent.
+"""Parses and encodes one Secret: its content, and whether it is ours.
 
-Keeps true: a Secret without our mark is somebody else's, whose content is used and never changed;
-what cannot be read raises, so that it is neither taken for an empty one nor written over. No error
+Invariant: a Secret without our mark has another owner: its content is used and never changed;
+an unreadable one raises, so that it is neither taken for an empty one nor overwritten. No error
 quotes the content.
 """
 
@@ -21,7 +21,7 @@ from kube_sync.objects import GroupVersionResource
 SECRETS: Final = GroupVersionResource("", "v1", "secrets")
 OPAQUE: Final = "Opaque"
 TLS: Final = "kubernetes.io/tls"
-SINCE: Final = "kube-sync.io/provisioned-at"  # Unix seconds; its presence says that it is ours
+SINCE: Final = "kube-sync.io/provisioned-at"  # Unix seconds; a Secret with it is ours
 _LABELS: Final = {
     "app.kubernetes.io/name": "kube-sync",
     "app.kubernetes.io/managed-by": "kube-sync-provision",
@@ -30,7 +30,7 @@ _LABELS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What is in a Secret; `since` is None of one that is not ours."""
+    """The content of a Secret; `since` is None if it is not ours."""
 
     data: Mapping[str, bytes] = field(repr=False)
     type: str = OPAQUE
@@ -44,7 +44,7 @@ class _Secret(msgspec.Struct):
 
 
 def read_secret(name: str, body: bytes) -> tuple[Content, str]:
-    """Return what a Secret holds, and its resource version. Raises Terminal."""
+    """Parse a Secret; return its content and its resourceVersion. Raises Terminal."""
     try:
         found = msgspec.json.decode(body, type=_Secret)
         data = {key: base64.b64decode(text) for key, text in (found.data or {}).items()}
@@ -57,7 +57,7 @@ def read_secret(name: str, body: bytes) -> tuple[Content, str]:
 
 
 def write_secret(namespace: str, name: str, content: Content, version: str | None) -> bytes:
-    """Return a Secret of ours as JSON, with the version that it replaces, if any."""
+    """Encode a Secret of ours as JSON, with the resourceVersion that it replaces, if any."""
     metadata: dict[str, Any] = {
         "name": name,
         "namespace": namespace,
@@ -80,5 +80,5 @@ def write_secret(namespace: str, name: str, content: Content, version: str | Non
 def _number(text: str | None) -> float | None:
     try:
         return None if text is None else float(text)
-    except ValueError:  # a mark that says nothing of the time: as old as can be
+    except ValueError:  # an invalid time counts as the oldest
         return 0.0

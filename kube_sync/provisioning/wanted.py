@@ -1,4 +1,4 @@
-"""Which Secrets an installation has, by its configuration. Pure."""
+"""The Secrets that an installation needs, by its configuration. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ AUTHORITY: Final = "kube-sync-authority"
 ACCESS: Final = "kube-sync-opa-access"
 DECISIONS: Final = "kube-sync-decisions"
 REMEDIATION: Final = "kube-sync-remediation"
-NOTES: Final = "kube-sync-notes"  # what notes of requests are sealed with
+NOTES: Final = "kube-sync-notes"  # has the key that seals notes of requests
 # Tokens for OPA, by the role in system.authz.
 OPA_TOKENS: Final = {
     "replicator": "kube-sync-opa-replicator",
@@ -23,7 +23,7 @@ _OWN_ROOT: Final = "kube_sync"  # of the replicator's own data in OPA
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A server's certificate: the Secret that holds it, and the names it is for."""
+    """A server's certificate: the name of its Secret, and its hosts."""
 
     secret: str
     hosts: tuple[str, ...]
@@ -31,12 +31,12 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What there is to be; `certificates` is empty where somebody else makes them."""
+    """The desired Secrets; `certificates` is empty if somebody else makes them."""
 
     namespace: str
     certificates: tuple[Certificate, ...]
     roots: tuple[str, ...]  # of data that the replicator may write
-    decisions: tuple[str, ...]  # that the webhook may ask for
+    decisions: tuple[str, ...]  # that the webhook may query
 
 
 def wanted(settings: Settings, *, certificates: bool = True) -> Wanted:

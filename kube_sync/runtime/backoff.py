@@ -1,6 +1,6 @@
-"""How long to wait before trying again.
+"""Exponential back-off with jitter.
 
-Exponential with full jitter between half and the whole of each step, so that many clients do not
+Each delay is random between half and the whole of its step, so that many clients do not
 come back at once. `wait()` always waits: no caller can spin on it.
 """
 
@@ -14,7 +14,7 @@ Sleep = Callable[[float], Awaitable[object]]
 
 
 class Backoff:
-    """Waits that grow from `first` to `longest` seconds until `progressed()` resets them."""
+    """Delays that grow from `first` to `longest` seconds until `progressed()` resets them."""
 
     def __init__(
         self,
@@ -32,20 +32,20 @@ class Backoff:
 
     @property
     def failures(self) -> int:
-        """How many failures were counted since the last progress."""
+        """The number of failures since the last progress."""
         return self._failures
 
     def progressed(self) -> None:
-        """Forget earlier failures: the next wait is the first one again."""
+        """Reset the back-off: the next delay is the first one again."""
         self._failures = 0
 
     def next_delay(self) -> float:
-        """Return the next wait in seconds, and count one more failure."""
+        """Return the next delay in seconds, and count one more failure."""
         # 2**30 is past any ceiling; without the bound the float overflows after a day of failures.
         step: float = min(self._longest, self._first * 2.0 ** min(self._failures, 30))
         self._failures += 1
         return step * (0.5 + self._jitter() / 2)
 
     async def wait(self, at_least: float | None = None) -> None:
-        """Sleep; `at_least` is what a server asked for, in seconds (Retry-After)."""
+        """Sleep; `at_least` is the delay that a server asked for, in seconds (Retry-After)."""
         await self._sleep(max(self.next_delay(), at_least or 0.0))

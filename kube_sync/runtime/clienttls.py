@@ -1,9 +1,9 @@
-"""What a client trusts and shows, as its files say now.
+"""TLS contexts of clients, reloaded when their CA or certificate files change.
 
-Keeps true: whoever replaces the files needs no restart, and an authority that was taken out is no
-longer trusted by new connections. Contexts are never changed but replaced, each made whole before
-it counts: files that do not match, are half written or gone leave the last good ones in use, and
-are told in the log. Connections that are open stay as they are.
+Invariant: replaced files need no restart, and new connections no longer trust an authority that
+was removed. A context is never modified but replaced by one that was loaded completely: files that
+do not match, are partly written or missing leave the last good context in use, which is
+logged. Open connections stay as they are.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _LOOK_SECONDS = 5.0
 
-Tls = ssl.SSLContext | bool  # what aiohttp takes for one request
+Tls = ssl.SSLContext | bool  # aiohttp's `ssl` argument of one request
 
 
 class ClientTls:
-    """One client's context; ask for it again for each request."""
+    """One client's context; call it again for each request."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ClientTls:
         self._looked = clock()
 
     def current(self) -> ssl.SSLContext:
-        """Return the context; the files are looked at every 5 seconds at most."""
+        """Return the context; the files are checked every 5 seconds at most."""
         if self._clock() - self._looked >= _LOOK_SECONDS:
             self._looked = self._clock()
             self._look()
@@ -53,7 +53,7 @@ class ClientTls:
 
     def _look(self) -> None:
         try:
-            # Read before it is loaded: what is swapped in between is found by the next look.
+            # Read before it is loaded: the next check finds a file that is replaced in between.
             content = self._read()
             if content != self._content:
                 self._context = client_context(*self._files)
@@ -80,12 +80,12 @@ class ClientTls:
 def client_tls(
     url: str, ca_file: str | None, cert_file: str | None = None, key_file: str | None = None
 ) -> Callable[[], Tls]:
-    """Return what to ask before each request to `url`. Raises Misconfigured, naming the file."""
+    """Return a function to call before each request to `url`. Raises Misconfigured."""
     if not url.startswith("https:"):
         return in_the_clear
     return ClientTls(ca_file, cert_file, key_file).current
 
 
 def in_the_clear() -> Tls:
-    """Return aiohttp's default, which an `http:` URL has no use for."""
+    """Return aiohttp's default, which an `http:` URL does not use."""
     return True

@@ -1,4 +1,4 @@
-"""The time of day for whoever measures with it."""
+"""A monotonic clock of Unix time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from collections.abc import Callable
 
 
 def unix_clock() -> Callable[[], float]:
-    """Return Unix seconds that never go back: the wall clock counts once."""
+    """Return a clock of Unix seconds that never goes back: it reads the wall clock once."""
     start = time.time() - time.monotonic()
     return lambda: start + time.monotonic()

@@ -1,10 +1,10 @@
-"""The configuration file while it is in force: read again every second.
+"""Reloads the configuration file while a process runs: it is read every second.
 
-Keeps true: content is compared, never times, since a ConfigMap that is mounted changes by swapping
-symbolic links; a new content counts when it was there twice in a row, so that a file that is being
-written is not taken at its half; a mistake changes nothing and is told in the log, on the readiness
-page (without making the process unready: the last good configuration works on) and by a metric.
-What cannot change in a running process stays as it was at the start, and is named.
+Invariant: contents are compared, never times, since a mounted ConfigMap changes by swapping
+symbolic links; a new content counts when it was read twice in a row, so that a partly written
+file is not used; an invalid file changes nothing and is reported in the log, on the readiness
+page (the process stays ready with the last good configuration) and by a metric.
+Settings that need a restart keep their values, and are reported by name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LOOK_SECONDS = 1.0
 
 
 class ConfigFile:
-    """One configuration, and who is told when it changes."""
+    """One configuration file, with a callback for changes."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class ConfigFile:
         *,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        """Take `settings` as what is in force now."""
+        """Start with `settings` as the configuration in force."""
         self._source = source
         self._settings = settings
         self._readiness = readiness
@@ -49,7 +49,7 @@ class ConfigFile:
         self._said: object = None
 
     async def follow(self, changed: Callable[[Settings], None]) -> NoReturn:
-        """Tell `changed` the settings whenever they differ from those in force, for ever."""
+        """Call `changed` with the settings whenever they differ from those in force, for ever."""
         metrics.config_valid.set(1)
         self._readiness.met(CONDITION)
         while True:
@@ -60,11 +60,11 @@ class ConfigFile:
             await self._sleep(_LOOK_SECONDS)
 
     def _look(self) -> Settings | None:
-        """Return what the file says now, None where that is nothing new."""
+        """Return the settings of a changed file, None if it did not change."""
         try:
             content = self._source.read()
         except Misconfigured as error:
-            self._seen = self._judged = None  # it may come back as it was
+            self._seen = self._judged = None  # the file may get its old content back
             self._reject(str(error))
             return None
         settled, self._seen = content == self._seen, content
@@ -93,13 +93,13 @@ class ConfigFile:
         return _merged(self._settings, wanted)
 
     def _news(self, said: object) -> bool:
-        """Tell whether this was not the last thing said."""
+        """Return whether this differs from the last reported problem."""
         old, self._said = self._said, said
         return old != said
 
 
 def _differing(running: Settings, wanted: Settings) -> list[str]:
-    """Return the fields that only a restart can change, where they differ."""
+    """Return the changed fields that need a restart."""
     late = (field for field in fields() if field.path not in LIVE)
     return [field.path for field in late if field.of(running) != field.of(wanted)]
 

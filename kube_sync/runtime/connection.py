@@ -1,10 +1,10 @@
-"""One connection of a client, in what aiohttp leaves open: clients that are slow, or wrong.
+"""One server connection, hardened against slow and invalid clients beyond aiohttp's own checks.
 
-Keeps true: a request that has begun has its whole head within `HEAD_SECONDS` and 64 KiB, or its
-connection is cut; one that says nothing may wait, as clients keep connections for later. What is a
-client's own fault (what is no HTTP, a body that is not as it was announced, a client that leaves)
-is no error of this server: there is no traceback, and neither the answer nor the log repeats what
-was sent, in which a token may be.
+Invariant: a request that has begun must have its whole head within `HEAD_SECONDS` and 64 KiB, or
+its connection is cut; an idle one may wait, as clients keep connections for later. A
+client's own fault (invalid HTTP, a body that is not as announced, a client that leaves)
+is no error of this server: there is no traceback, and neither the answer nor the log repeats
+the request, which may contain a token.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HEAD_BYTES: Final = 1 << 16
 _CLIENTS_FAULT = (HttpProcessingError, web.RequestPayloadError)
 
 
-# Inherited, since these are the methods that aiohttp calls, and it has no setting for any of this.
+# By inheritance: aiohttp calls these methods, and has no setting for any of this.
 class Connection(web.RequestHandler):
     """The server's side of a connection."""
 
@@ -35,13 +35,13 @@ class Connection(web.RequestHandler):
 
     def __init__(self, server: web.Server, **settings: Any) -> None:  # noqa: ANN401 - aiohttp's own
         super().__init__(server, **settings)
-        self._head = 0  # bytes of a request whose head is not whole
+        self._head = 0  # bytes of a request whose head is incomplete
         self._timer: asyncio.TimerHandle | None = None
 
     def data_received(self, data: bytes) -> None:
-        """Take what was sent."""
+        """Receive bytes."""
         super().data_received(data)
-        # As aiohttp itself tells a connection that waits for a request from one that has one.
+        # aiohttp's own way to distinguish an idle connection from one with a request.
         if self._waiter is None or self._waiter.done():
             self._came()
             return
@@ -52,11 +52,11 @@ class Connection(web.RequestHandler):
             self._timer = self._loop.call_later(HEAD_SECONDS / 2, self._look_again)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Take note of the end."""
+        """Handle the end of the connection."""
         self._came()
         task = None if self._request_in_progress else self._task_handler
         super().connection_lost(exc)
-        if task is not None:  # else it would wait for the rest of a body, which comes no more
+        if task is not None:  # otherwise it would wait for the rest of a body, which never comes
             task.cancel()
 
     def handle_error(
@@ -66,9 +66,9 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what could not be answered."""
+        """Answer a request whose handler failed."""
         if isinstance(exc, ConnectionError) and self.transport is None:
-            raise exc  # the client is gone, which is its right: there is nobody to answer
+            raise exc  # the client is gone: there is nobody to answer
         if not isinstance(exc, _CLIENTS_FAULT):
             return super().handle_error(request, status, exc, message)
         log.info("request_malformed", client=request.remote, error=type(exc).__name__)
@@ -80,7 +80,7 @@ class Connection(web.RequestHandler):
         return response
 
     def log_exception(self, *args: Any, **kw: Any) -> None:  # noqa: ANN401 - aiohttp's own
-        """Log what went wrong here; a body that comes after its answer, and is wrong, did not."""
+        """Log an error of this server; an invalid body that arrives after its answer is none."""
         if isinstance(kw.get("exc_info"), _CLIENTS_FAULT):
             log.info("request_malformed", error=type(kw["exc_info"]).__name__)
         else:
@@ -93,7 +93,7 @@ class Connection(web.RequestHandler):
             self._timer = None
 
     def _look_again(self) -> None:
-        # Twice half the time: whoever was stopped itself all the while has not read what is there.
+        # Twice half the time: after a pause of this process, received bytes are not read yet.
         self._timer = self._loop.call_later(HEAD_SECONDS / 2, self._cut)
 
     def _cut(self) -> None:
@@ -103,9 +103,9 @@ class Connection(web.RequestHandler):
 
 
 def expecting(handler: _Handler) -> _Handler:
-    """Return `handler` for requests that expect what can be met (RFC 9110, section 10.1.1).
+    """Return `handler` with a check of the Expect header (RFC 9110, section 10.1.1).
 
-    aiohttp would repeat in its answer what else was expected.
+    aiohttp's own answer would repeat an unsupported value.
     """
 
     async def handle(request: BaseRequest) -> web.StreamResponse:

@@ -1,9 +1,9 @@
-"""The loop that reconciles the keys of a queue, after controller-runtime's.
+"""The loop that reconciles the keys of a work queue, after controller-runtime's.
 
-Level-based: a reconcile is called with a key, reads how things are by itself, and may be called
-again at any time. It returns a Result, or raises SyncError to be called again after the back-off
-of its key, for no less than the server asked for. What no retry helps it does not raise. It logs
-its failures itself, since it knows what they mean; any other exception ends the loop.
+Level-based: a reconcile gets a key, reads the current state by itself, and may be called
+again at any time. It returns a Result, or raises SyncError to be requeued with the back-off
+of its key, but no earlier than the server asked for. It does not raise errors that no retry
+helps. It logs its own failures, since it knows what they mean; any other exception ends the loop.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a reconcile that did not fail.
+    """The result of a successful reconcile.
 
-    `requeue_after`: in how many seconds the key is to be reconciled again though nothing adds it,
-    None: not before something does.
+    `requeue_after`: the seconds until the key is reconciled again without another add,
+    None: only when it is added.
     """
 
     requeue_after: float | None = None
@@ -39,9 +39,9 @@ class Result:
 async def work(
     queue: WorkQueue[K], reconcile: Callable[[K], Awaitable[Result]], turn: int = TURN
 ) -> NoReturn:
-    """Reconcile keys until cancelled; more than one of these may run side by side.
+    """Reconcile keys until cancelled; several of these loops may run concurrently.
 
-    Others get their turn after `turn` keys: most reconciles have nothing to wait for.
+    After `turn` keys it yields to other tasks: most reconciles never wait.
     """
     turns = itertools.cycle(range(turn))
     try:

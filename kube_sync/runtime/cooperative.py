@@ -1,4 +1,4 @@
-"""Long work on many things, a part at a time: what else is to be done gets its turn between."""
+"""Iterates over many items in slices, and yields to other tasks in between."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-TURN: Final = 200  # things, of some tens of microseconds each
+TURN: Final = 200  # items, of some tens of microseconds each
 
 
 async def by_turns(things: Iterable[T]) -> AsyncGenerator[T]:
-    """Yield them all, and let others run after each few of them.
+    """Yield all items, and let other tasks run after each slice.
 
-    What is iterated over must not be changed meanwhile by those.
+    Those tasks must not change the collection.
     """
     for number, thing in enumerate(things, 1):
         yield thing

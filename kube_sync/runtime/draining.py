@@ -1,10 +1,10 @@
-"""How a server ends without losing a request: told first, shut later, closed last.
+"""Graceful shutdown of a server: first unready, then no new connections, then closed.
 
-Kubernetes takes a pod that is ending out of its Service only a moment after it tells the pod to
-end, and a client that keeps connections does not repeat a POST when one closes under it. So the
-process says that it is not ready and goes on serving for a moment, each answer asking for a new
-connection (`Connection: close`); then nothing new is accepted; then what is in progress ends.
-It does not know who the clients are: a connection that was idle all the while may be used in the
+Kubernetes removes a terminating pod from its Service only a moment after it signals the
+pod, and a client that keeps connections does not repeat a POST when one closes under it. So the
+process becomes unready and continues to serve for a moment, each answer asking for a new
+connection (`Connection: close`); then it accepts nothing new; then the requests in progress end.
+It does not know its clients: a connection that was idle all the while may be used in the
 very moment in which it is closed.
 """
 
@@ -18,14 +18,14 @@ import structlog
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 CONDITION = "serving"
-_NOTICE_SECONDS = 3.0  # until whoever sends requests here has heard that this one is ending
-_LATE_SECONDS = 0.25  # connections that were accepted last, and have not sent their request yet
+_NOTICE_SECONDS = 3.0  # until clients have noticed that this process is terminating
+_LATE_SECONDS = 0.25  # for connections that were accepted last, and have not sent their request yet
 
 Stop = Callable[[], Awaitable[object]]
 
 
 class Drain:
-    """The end of one process' server: what is in progress, and in what order it closes."""
+    """The shutdown of one process' server: its requests in progress, and the order of closing."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Drain:
         self.draining = False
 
     def shuts(self, stop: Stop) -> None:
-        """Take what stops accepting connections; without it there is nothing to drain."""
+        """Set the function that stops accepting; without it there is nothing to drain."""
         self._stop = stop
 
     def began(self) -> None:
@@ -60,7 +60,7 @@ class Drain:
             self._idle.set()
 
     async def run(self) -> None:
-        """Return when nothing is left to answer, or the time for that is over."""
+        """Return when all requests are answered, or the time for that is over."""
         if self._stop is None:
             return
         self.draining = True

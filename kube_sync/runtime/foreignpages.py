@@ -1,10 +1,10 @@
-"""Whether a request was made by a web page of somebody else, in a browser that can reach us.
+"""Rejects requests that a foreign web page makes through a browser that can reach this server.
 
-A browser asks whatever server a page names. It shows the page no answer of another origin, but a
-name that is the page's own today and 127.0.0.1 tomorrow (DNS rebinding) makes us the same origin.
-Who needs a token is safe from that, since the browser has none to send by itself. Where there is
-none only this machine can ask, so it has to call us by a name of this machine.
-Keeps true: programs that are no browsers, and say none of this, notice nothing.
+A browser requests any URL that a page names. It shows the page no answer of another origin, but
+DNS rebinding (a page's own name that later resolves to 127.0.0.1) makes us the same origin.
+A server with a token is safe, since the browser does not send the token by itself. Without one
+only this machine can connect, so the Host must be a name of this machine.
+Invariant: clients that are no browsers, and send none of these headers, are not affected.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-# What a browser says of who asks (W3C, Fetch Metadata Request Headers).
+# The browser's own statement of the requesting site (W3C, Fetch Metadata Request Headers).
 _OWN: Final = ("same-origin", "none")
 _LOCAL: Final = ("localhost", "ip6-localhost", "ip6-loopback")
 
@@ -24,7 +24,7 @@ def foreign(
 ) -> str | None:
     """Return why a request is refused, None: it is not.
 
-    `open_to_all` says that no token is asked for; `setting` is where to configure one.
+    `open_to_all` means that no token is required; `setting` is the field to configure one.
     """
     host = headers.get("Host")
     if open_to_all and host is not None and not _is_local(host):
@@ -50,4 +50,4 @@ def _authority(origin: str) -> str:
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:
-        return ""  # as `null`, which is no origin of ours
+        return ""  # an opaque origin (`null`), which is not ours

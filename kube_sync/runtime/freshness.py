@@ -1,7 +1,7 @@
-"""Which sources are not current, since when, and why.
+"""Tracks which sources are stale, since when, and why.
 
-A source that is current again has still to deliver what it missed. So where `settle_seconds` are
-given it counts as stale for that long, and one that is stale again by then was so all the time.
+A source that is current again may still have to deliver what it missed. So with `settle_seconds`
+it counts as stale for that long, and one that is stale again by then was so all the time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-SETTLE_SECONDS: Final = 5.0  # until what a source missed is in, and decided on
+SETTLE_SECONDS: Final = 5.0  # until the missed changes of a source have arrived, and are decided on
 
 _T = TypeVar("_T")
 
@@ -35,7 +35,7 @@ class StaleSource(Generic[_T]):
 
 
 class Freshness(Generic[_T]):
-    """The sources that are stale; `_T` is what a report may name beside the reason."""
+    """The stale sources; a report may have details of type `_T` beside the reason."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Freshness(Generic[_T]):
         settle_seconds: float = 0.0,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """`clock` never goes back (seconds).
+        """`clock` is monotonic (seconds).
 
         `on_change` is called when a report changes `sources`; not when a source has settled.
         """
@@ -56,12 +56,12 @@ class Freshness(Generic[_T]):
 
     @property
     def sources(self) -> tuple[StaleSource[_T], ...]:
-        """Every source that is stale, by name."""
+        """Every stale source, by name."""
         self._drop_settled(self._clock())
         return tuple(one for _, one in sorted(self._sources.items()))
 
     def stale(self) -> list[Stale]:
-        """Return every source that is stale with its age, the oldest first."""
+        """Return every stale source with its age, the oldest first."""
         now = self._clock()
         found = sorted(self.sources, key=lambda one: one.since)
         return [Stale(one.source, now - one.since, one.reason) for one in found]
@@ -73,7 +73,7 @@ class Freshness(Generic[_T]):
     def report(
         self, source: str, reason: str | None, details: tuple[_T, ...] = (), *, age: float = 0.0
     ) -> None:
-        """Record why a source is not current, for `age` seconds at least; None: it is current."""
+        """Record why a source is stale, for `age` seconds at least; None: it is current."""
         now = self._clock()
         self._drop_settled(now)
         known = self._sources.get(source)
@@ -87,7 +87,7 @@ class Freshness(Generic[_T]):
             self._on_change()
 
     def reporter(self, source: str) -> Callable[[str | None], None]:
-        """Return a function that takes why a source is not current; None: it is current."""
+        """Return a function that takes why a source is stale; None: it is current."""
         return lambda reason: self.report(source, reason)
 
     def replace(self, stale: Iterable[Stale]) -> None:
@@ -99,7 +99,7 @@ class Freshness(Generic[_T]):
             self.report(one.source, one.reason, age=one.age)
 
     def clear(self) -> None:
-        """Forget all sources, as if none had been reported."""
+        """Drop all sources, as if none had been reported."""
         if self._sources:
             self._sources.clear()
             self._ended.clear()

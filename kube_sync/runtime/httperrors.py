@@ -1,4 +1,4 @@
-"""Foreign errors of a request, in our words: what failed, where, and that it may pass."""
+"""Converts aiohttp's errors of a request to Retriable, with the server's name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kube_sync.errors import Retriable
 
 @contextmanager
 def retriable(where: str) -> Iterator[None]:
-    """Let no aiohttp error out: whatever kept an answer from coming is Retriable, and says where.
+    """Convert any aiohttp error in the block to Retriable.
 
     `where` names the server for a person, as in `OPA https://opa:8181`.
     """
@@ -25,7 +25,7 @@ def retriable(where: str) -> Iterator[None]:
     except TimeoutError as error:
         msg = f"{where}: no answer in time"
         raise Retriable(msg) from error
-    # A line past the limit is an HttpProcessingError, which is no ClientError.
+    # A line over the limit raises HttpProcessingError, which is no ClientError.
     except (aiohttp.ClientError, HttpProcessingError) as error:
         msg = f"{where}: {str(error) or type(error).__name__}"
         raise Retriable(msg) from error

@@ -1,4 +1,4 @@
-"""One aiohttp application on one address, started and stopped as a pair."""
+"""Serves one aiohttp application on one address, for the length of a block."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kube_sync.runtime.listening import Connections, listening
 # meets a closing connection.
 _KEEPALIVE_SECONDS = 120.0
 _HANDSHAKE_SECONDS = 10.0
-# Far more than API servers, OPAs and readers of the stream open. One of TLS takes 0.3 MB.
+# Far more than API servers, OPAs and stream clients open. One with TLS takes 0.3 MB.
 MOST_CONNECTIONS = 1000
 
 
@@ -34,8 +34,8 @@ async def serving(
 ) -> AsyncGenerator[int]:
     """Serve until the block ends, then let requests finish for `grace` seconds; yields the port.
 
-    A `drain` that runs before the block ends stops accepting when it is time. Raises Misconfigured
-    when the address cannot be had. `abandon`: a request whose client has gone is cancelled.
+    A `drain` that runs before the block ends stops accepting by itself. Raises Misconfigured
+    when the address is not available. `abandon`: cancel a request whose client has gone.
     """
     runner = web.AppRunner(app, shutdown_timeout=grace, handler_cancellation=abandon)
     await runner.setup()
@@ -63,7 +63,7 @@ async def _listen(
     connections: Connections,
     servers: list[asyncio.Server],
 ) -> None:
-    """Add to `servers` what listens. Raises Misconfigured."""
+    """Add listening servers to `servers`. Raises Misconfigured."""
     loop, handler = asyncio.get_running_loop(), runner.server
     assert handler is not None  # noqa: S101 - it is set up
     handler.request_handler = expecting(handler.request_handler)

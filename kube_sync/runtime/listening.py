@@ -1,10 +1,10 @@
-"""Listening sockets of one server, which hold no more connections than they are told.
+"""Listening sockets of one server, with a limit of open connections.
 
-Keeps true: a connection counts from its acceptance until it is closed, with the time of its TLS
-handshake, of which no protocol is told; one past the limit is closed at once, counted and, once for
-each time that the limit is reached, told in the log. What a peer does not take within
-`UNTAKEN_SECONDS` ends its connection: else a reader that never reads would hold it for ever, after
-`close()` too, which waits for what is still to be sent.
+Invariant: a connection counts from its acceptance until it is closed, including its TLS
+handshake, which no protocol sees; one over the limit is closed at once, counted and, once for
+each time that the limit is reached, logged. A peer that does not read within
+`UNTAKEN_SECONDS` is disconnected: otherwise its connection would stay for ever, also after
+`close()`, which waits for unsent data.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Connections:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        # Weak: of a connection that is cancelled before its first step asyncio lets go unclosed.
+        # Weak: asyncio drops a connection cancelled before its first step without closing it.
         self._open: weakref.WeakSet[_Accepted] = weakref.WeakSet()
         self._told = False
         self.port = 0
@@ -44,11 +44,11 @@ class Connections:
         self._told = self._told and len(self._open) > self._most // 2
 
     def closed(self, accepted: _Accepted) -> None:
-        """Count it no more."""
+        """Stop counting a connection."""
         self._open.discard(accepted)
 
     def full(self) -> bool:
-        """Tell whether there may be no more; whoever asks turns one away then."""
+        """Return whether the limit is reached; the caller then rejects a connection."""
         if len(self._open) < self._most:
             return False
         metrics.connections_refused.labels(str(self.port)).inc()
@@ -58,7 +58,7 @@ class Connections:
         return True
 
 
-# Inherited, since what asyncio accepts and closes is a socket: there is no other seam that sees a
+# By inheritance, since asyncio accepts and closes a socket: there is no other seam that sees a
 # connection before its handshake and after its end.
 class _Accepted(socket.socket):
     def __init__(self, descriptor: int, connections: Connections) -> None:
@@ -71,7 +71,7 @@ class _Accepted(socket.socket):
         super().close()
 
     def __del__(self) -> None:
-        # Accepted while its server closed: asyncio never comes to it, and its peer would wait.
+        # Accepted while its server closed: asyncio would never handle it, and its peer would wait.
         self.close()
 
 
@@ -84,7 +84,7 @@ class _Listening(socket.socket):
         found, address = super().accept()
         if self._connections.full():
             found.close()
-            raise ConnectionAbortedError  # which asyncio takes for: nothing to accept now
+            raise ConnectionAbortedError  # asyncio treats it as: nothing to accept now
         if sys.platform == "linux":
             wait = int(UNTAKEN_SECONDS * 1000)
             found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, wait)
@@ -92,7 +92,7 @@ class _Listening(socket.socket):
 
 
 async def listening(address: _Address, connections: Connections) -> list[socket.socket]:
-    """Return sockets that are bound to what the name of a host stands for. Raises OSError."""
+    """Return sockets bound to all addresses of a host name. Raises OSError."""
     host, port = address
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -113,6 +113,6 @@ async def listening(address: _Address, connections: Connections) -> list[socket.
 def _bind(found: socket.socket, where: object) -> None:
     found.setblocking(False)  # noqa: FBT003 - its only name
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if found.family == socket.AF_INET6:  # or it could not be beside the same port of IPv4
+    if found.family == socket.AF_INET6:  # otherwise it could not share a port with IPv4
         found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     found.bind(where)  # type: ignore[arg-type] # as getaddrinfo gave it

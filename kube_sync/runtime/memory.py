@@ -1,4 +1,4 @@
-"""Memory that a process does not need any more."""
+"""Returns unused memory to the operating system."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import ctypes
 
 
 def give_back() -> None:
-    """Give memory that is free back to the system, where the C library does so when asked (glibc).
+    """Return free memory to the system, if the C library can (glibc malloc_trim).
 
-    By itself it keeps what was free for a moment between two things that stay.
+    By itself it keeps free memory that lies between blocks in use.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

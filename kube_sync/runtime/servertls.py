@@ -1,9 +1,9 @@
-"""A server's certificate and its clients' authority, as their files say now.
+"""TLS context of a server, reloaded when its certificate or client CA files change.
 
-Keeps true: whoever replaces the files (cert-manager, the kubelet by swapping a symbolic link)
-needs no restart. Contexts are never changed but replaced, each made whole before it counts, so that
-a pair that does not match, is half written or gone changes nothing but the readiness page; an
-authority that was taken out is no longer trusted. Connections that are open stay as they are.
+Invariant: replaced files (by cert-manager, or by the kubelet swapping a symbolic link)
+need no restart. A context is never modified but replaced by one that was loaded completely, so that
+a pair that does not match, is partly written or missing changes only the readiness page; an
+authority that was removed is no longer trusted. Open connections stay as they are.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TlsFiles:
     client_ca: str | None = None
 
     def content(self) -> tuple[bytes, ...]:
-        """Return what they hold. Raises Misconfigured, naming the file."""
+        """Return the contents of the files. Raises Misconfigured with the file."""
         files = (self.cert, self.key, self.client_ca)
         try:
             return tuple(Path(file).read_bytes() for file in files if file is not None)
@@ -47,7 +47,7 @@ class TlsFiles:
 
 
 class ServerTls:
-    """One server's context, of which every handshake takes the latest form."""
+    """One server's context; every handshake uses the latest one."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class ServerTls:
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """Load the files of server `name`. Raises Misconfigured, naming the file."""
+        """Load the files of server `name`. Raises Misconfigured with the file."""
         self._name = name
         self._files = files
         self._readiness = readiness
@@ -71,13 +71,13 @@ class ServerTls:
         self.context.sni_callback = self._take_current
 
     async def follow(self) -> NoReturn:
-        """Look at the files every few seconds, for ever."""
+        """Check the files every few seconds, for ever."""
         while True:
             self._say(self._look(), expired=self._now() >= self._expiry)
             await self._sleep(_LOOK_SECONDS)
 
     def _look(self) -> str:
-        """Load what is new; return what people should know of the files."""
+        """Load changed files; return a note on them for people."""
         try:
             if self._files.content() != self._content:
                 self._load()
@@ -92,7 +92,7 @@ class ServerTls:
     def _load(self) -> None:
         from kube_sync.certificates import expiry  # noqa: PLC0415 - slow, and only with TLS
 
-        # Read before it is loaded: what is swapped in between is found by the next look.
+        # Read before it is loaded: the next check finds a file that is replaced in between.
         content = self._files.content()
         context = server_context(self._files.cert, self._files.key, self._files.client_ca)
         try:
@@ -109,7 +109,7 @@ class ServerTls:
         handshake.context = self._current
 
     def _say(self, detail: str, *, expired: bool) -> None:
-        # Nobody who verifies talks to a server whose time is over: then it is of no use.
+        # No client that verifies accepts an expired certificate: the server is of no use then.
         say = self._readiness.waiting if expired else self._readiness.noted
         say(f"{self._name} certificate", detail)
         if not expired and detail not in (self._said, "ok"):

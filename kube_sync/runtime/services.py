@@ -1,8 +1,8 @@
 """Run the long-lived parts of a process until a signal or until one of them fails.
 
 The first SIGTERM or SIGINT cancels every service and waits for it to end; a second one exits at
-once. A service that ends by itself is an error: services run for ever. Whoever has something to
-finish first does so while all services still run.
+once. A service that ends by itself is an error: services run for ever. `finish` runs
+while all services still run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ async def _nothing() -> None:
 
 
 async def run_services(services: Sequence[Service], finish: Service = _nothing) -> None:
-    """Run all of `services`; returns after a signal, raises what the first failing one raised.
+    """Run all of `services`; return after a signal, raise the error of the first that fails.
 
     After a signal `finish` runs before any service is cancelled.
     """

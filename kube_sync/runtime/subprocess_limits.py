@@ -1,4 +1,4 @@
-"""Resource limits of a child process, set by prlimit(2) once it runs, and its end.
+"""Resource limits of a child process, set by prlimit(2) once it runs, and its termination.
 
 RLIMIT_DATA and not RLIMIT_AS: Go reserves over 1 GiB of addresses before it allocates anything. The
 kernel refuses memory beyond it at once, so a process that allocates 1 GB a second cannot overshoot.
@@ -23,14 +23,14 @@ _CHUNK: Final = 2**16  # bytes
 
 @dataclass(frozen=True, slots=True)
 class ResourceLimits:
-    """What one process may take."""
+    """The limits of one process."""
 
     memory: int  # bytes of private writable memory
     cpu_seconds: int
     files: int = 256  # open at once
 
     def apply(self, pid: int) -> None:
-        """Limit a running child; on Linux alone. Raises OSError, ProcessLookupError among them."""
+        """Limit a running child, on Linux only. Raises OSError, including ProcessLookupError."""
         if sys.platform != "linux":
             return
         _lower(pid, resource.RLIMIT_DATA, self.memory)
@@ -41,12 +41,12 @@ class ResourceLimits:
             Path(f"/proc/{pid}/oom_score_adj").write_text(_FIRST_TO_GO, encoding="ascii")
 
     def environment(self) -> dict[str, str]:
-        """Return what makes Go collect garbage before it meets the limit of memory."""
+        """Return the environment that makes Go collect garbage before the memory limit."""
         return {"GOMEMLIMIT": f"{self.memory * 9 // 10}B"}
 
     @property
     def memory_text(self) -> str:
-        """The limit of memory, for messages."""
+        """The memory limit, for messages."""
         return f"more than {self.memory / _MIB:.0f} MiB of memory"
 
     @property
@@ -56,23 +56,23 @@ class ResourceLimits:
 
 
 def _lower(pid: int, kind: int, wanted: int) -> None:
-    """Lower one limit; nothing raises the one that this process has itself."""
+    """Lower one limit; it never exceeds the limit of this process."""
     _, most = resource.getrlimit(kind)
     wanted = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
     resource.prlimit(pid, kind, (wanted, wanted))
 
 
 async def reaped(process: asyncio.subprocess.Process) -> None:
-    """Wait for the end of a process that was killed, also where nobody reads its output any more.
+    """Wait for the end of a killed process, also if nobody reads its output any more.
 
-    asyncio tells of the end once all pipes are closed, and it stops reading a pipe of which more
-    than twice its limit (64 KiB) waits for a reader: then `Process.wait` alone never returns.
+    asyncio reports the end once all pipes are closed, and it stops reading a pipe with more
+    than twice its limit (64 KiB) unread: then `Process.wait` alone never returns.
     """
     for stream in (process.stdout, process.stderr):
         while stream is not None and await stream.read(_CHUNK):
             pass
     await process.wait()
-    await asyncio.sleep(0)  # what closes the transport is due, and the loop may end after this
+    await asyncio.sleep(0)  # lets the transport close before the loop may end
 
 
 def cpu_of_children() -> float:

@@ -1,8 +1,8 @@
-"""A limit of time for Python code that nothing else can end, in whichever thread it runs.
+"""A time limit for Python code in any thread.
 
-What may take years by what others wrote (exponential in a text of a few hundred bytes, by one of
-many ways) is ended by an exception that another thread raises in it. Python raises it between two
-bytecodes, so code in C that takes long is not ended.
+Code that may run for years on foreign input (exponential in a text of a few hundred bytes)
+is ended by an exception that another thread raises in it. Python raises it between two
+bytecodes, so a long call in C is not ended.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in the block once it has taken so long; never after its end."""
+    """Raise TimeoutError in the block after this time; never after its end."""
     thread, lock, ended = threading.get_ident(), threading.Lock(), threading.Event()
 
     def end() -> None:
@@ -27,12 +27,12 @@ def time_limit(seconds: float) -> Iterator[None]:
 
     timer = threading.Timer(seconds, end)
     timer.daemon = True
-    with lock:  # Not while the thread is started: `threading` does not bear an exception there.
+    with lock:  # Not during the start of the thread: `threading` cannot handle an exception there.
         timer.start()
     try:
         yield
     finally:
         with lock:
             ended.set()
-        # What was raised before that comes up in this call at the latest.
+        # An exception that was raised before surfaces in this call at the latest.
         timer.cancel()

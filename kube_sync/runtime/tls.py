@@ -1,6 +1,6 @@
 """TLS contexts from files, with errors that name the file.
 
-Keeps true: verification is never switched off, and nothing below TLS 1.2 is spoken.
+Invariant: verification is never switched off, and the minimum is TLS 1.2.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class _Handshake(ssl.SSLObject):
-    """Tells why a client could not be served; asyncio only closes the connection."""
+    """Logs why a handshake failed; asyncio only closes the connection."""
 
     def do_handshake(self) -> None:
-        """Go on with the handshake."""
+        """Continue the handshake."""
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -32,9 +32,9 @@ class _Handshake(ssl.SSLObject):
 def server_context(
     cert_file: str, key_file: str, client_ca_file: str | None = None
 ) -> ssl.SSLContext:
-    """Serve with this certificate, and only clients of the authority where one is given.
+    """Return a server context; with a client CA, clients need a certificate of it.
 
-    Raises Misconfigured, naming the file.
+    Raises Misconfigured with the file.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -43,7 +43,7 @@ def server_context(
     if client_ca_file is not None:
         _trust(context, client_ca_file)
         context.verify_mode = ssl.CERT_REQUIRED
-        # A resumed session would not be looked at again, whatever became of the authority.
+        # A resumed session would skip verification, whatever became of the authority.
         context.num_tickets = 0
         context.options |= ssl.OP_NO_TICKET
     return context
@@ -61,9 +61,9 @@ def _trust(context: ssl.SSLContext, ca_file: str) -> None:
 def client_context(
     ca_file: str | None, cert_file: str | None = None, key_file: str | None = None
 ) -> ssl.SSLContext:
-    """Trust `ca_file` alone, or the machine's authorities; show a certificate where there is one.
+    """Return a client context that trusts `ca_file` alone, or the machine's authorities.
 
-    Raises Misconfigured, naming the file.
+    Raises Misconfigured with the file.
     """
     if ca_file is not None:
         _readable(ca_file)

@@ -1,4 +1,4 @@
-"""How often something may happen: in a burst at first, then at a rate."""
+"""Rate limiting by a token bucket."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class TokenBucket:
-    """`burst` tokens, `rate` more of them a second until it is full again."""
+    """A bucket of `burst` tokens, refilled at `rate` tokens a second."""
 
     def __init__(
         self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic
@@ -19,14 +19,14 @@ class TokenBucket:
         self._at = clock()
 
     def has(self) -> bool:
-        """Whether there is a token."""
+        """Whether a token is available."""
         now = self._clock()
         self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
         self._at = now
         return self._tokens >= 1
 
     def take(self) -> bool:
-        """Take a token; false when there is none."""
+        """Take a token; return false when there is none."""
         if not self.has():
             return False
         self._tokens -= 1

@@ -1,8 +1,8 @@
-"""A bearer token in a file that somebody else rotates.
+"""A bearer token in a file that is rotated by others.
 
 The file is read again when its time stamp changes, so that a rotation needs no restart. It may hold
-more tokens, one a line: whoever asks shows the first, and whoever is asked takes any of them, so
-that a rotation loses nothing while some have the new file and others the old one.
+several tokens, one a line: a client sends the first, and a server accepts any of them, so
+that a rotation loses nothing while some processes have the new file and others the old one.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class TokenFile:
 
     @property
     def asked_for(self) -> bool:
-        """Whether there is a file, so that whoever asks has to show a token."""
+        """Whether a token file is configured, so that clients have to send a token."""
         return self._path is not None
 
     def current(self) -> str | None:
-        """Return the token to show.
+        """Return the token to send.
 
         Raises Misconfigured when the file is missing or holds no token.
         """
@@ -39,14 +39,14 @@ class TokenFile:
         return self._read()
 
     def accepts(self, authorization: str) -> bool:
-        """Tell whether this header, as aiohttp gives it, shows one of the tokens.
+        """Return whether this Authorization header of aiohttp has one of the tokens.
 
-        Without a file anybody is let in. Raises Misconfigured, as `current` does.
+        Without a file every client is accepted. Raises Misconfigured, as `current` does.
         """
         tokens = self._read()
         # As sent: aiohttp decodes bytes that are no text to surrogates.
         sent = authorization.encode("utf-8", "surrogateescape")
-        # Constant time, and all of them: how much of a guess was right must not show.
+        # In constant time, and all of them: timing must not show how much of a guess was right.
         right = [hmac.compare_digest(sent, f"Bearer {token}".encode()) for token in tokens]
         return any(right) or not tokens
 

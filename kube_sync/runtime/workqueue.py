@@ -1,8 +1,8 @@
 """A queue of keys to reconcile, after client-go's workqueue.
 
-Keeps true: a key is in work at most once at a time; a key added while it is in work runs once
-more afterwards; a key added often before its turn runs once. It holds keys, never events. A key
-that failed is added again after a wait that grows with each failure of that key (client-go's
+Invariant: a key is processed at most once at a time; a key added while it is processed runs once
+more afterwards; a key added several times before its turn runs once. It holds keys, never events. A
+failed key is added again after a delay that grows with each failure of that key (client-go's
 rate-limited requeue). `runtime.controller` is the loop that takes keys from it.
 """
 
@@ -31,8 +31,8 @@ class WorkQueue(Generic[K]):
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`name` is the label of the metrics; `backoff` makes what a failing key waits by."""
-        # Not a dict: its first key is found by passing over every key that was removed before it.
+        """`name` is the label of the metrics; `backoff` makes the back-off of a failing key."""
+        # Not a dict: finding its first key would skip every key that was removed before it.
         self._waiting: OrderedDict[K, float] = OrderedDict()  # since when, as in the next two
         self._in_work: dict[K, float] = {}
         self._again: dict[K, float] = {}
@@ -41,7 +41,7 @@ class WorkQueue(Generic[K]):
         self._failing: dict[K, Backoff] = {}
         self._backoff = backoff
         self._clock = clock
-        # Resolved once: labels() takes longer than everything that a queue does with a key.
+        # Resolved once: labels() takes longer than everything else that the queue does with a key.
         self._adds = metrics.workqueue_adds.labels(name)
         self._retries = metrics.workqueue_retries.labels(name)
         self._queue_seconds = metrics.workqueue_queue_duration_seconds.labels(name)
@@ -63,7 +63,7 @@ class WorkQueue(Generic[K]):
         self._news.set()
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Add `key` after a while; of several the nearest counts, and an `add` replaces it."""
+        """Add `key` after a delay; of several the shortest counts, and an `add` replaces it."""
         if key in self._waiting:
             return
         loop, known = asyncio.get_running_loop(), self._timers.get(key)
@@ -74,14 +74,14 @@ class WorkQueue(Generic[K]):
         self._timers[key] = loop.call_later(seconds, self._due, key)
 
     def add_rate_limited(self, key: K, at_least: float | None = None) -> None:
-        """Add `key` after its next back-off; `at_least` is what a server asked for, in seconds."""
+        """Add `key` after its next back-off; `at_least` is the server's minimum, in seconds."""
         self._retries.inc()
         if (backoff := self._failing.get(key)) is None:
             backoff = self._failing[key] = self._backoff()
         self.add_after(key, max(backoff.next_delay(), at_least or 0.0))
 
     def forget(self, key: K) -> None:
-        """Let the next back-off of `key` be the first one again."""
+        """Reset the back-off of `key`."""
         self._failing.pop(key, None)
 
     def num_requeues(self, key: K) -> int:
@@ -90,7 +90,7 @@ class WorkQueue(Generic[K]):
         return 0 if backoff is None else backoff.failures
 
     async def get(self) -> K:
-        """Wait for a key; whoever takes it calls `done` afterwards, once."""
+        """Wait for a key; the caller has to call `done` once afterwards."""
         while not self._waiting:
             self._news.clear()
             await self._news.wait()
@@ -100,20 +100,20 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """Give `key` back; if it was added meanwhile, it waits again."""
+        """Mark `key` as processed; if it was added meanwhile, it is queued again."""
         self._work_seconds.observe(self._clock() - self._in_work.pop(key))
         if (added := self._again.pop(key, None)) is not None:
             self._waiting[key] = added
             self._news.set()
 
     def close(self) -> None:
-        """Cancel what was to be added later."""
+        """Cancel all delayed adds."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
     def ages(self) -> list[float]:
-        """Return for how many seconds each key that is in work has been."""
+        """Return for how many seconds each key has been in processing."""
         now = self._clock()
         return [now - since for since in self._in_work.values()]
 
@@ -123,9 +123,9 @@ class WorkQueue(Generic[K]):
 
 
 def _set_gauges(name: str, queue: WorkQueue[Any]) -> None:
-    """Have gauges read the queue when they are scraped, so that they cost nothing before.
+    """Make gauges read the queue when they are scraped, so that they cost nothing before.
 
-    Of several queues of one name, of which each replaces the one before, the last one is read.
+    Of several queues of one name, each replacing the one before, the last one is read.
     """
     known = weakref.ref(queue)
 

@@ -1,3 +1,3 @@
-"""A page to look at: what is decided where, why, and how replication fares. Read only."""
+"""The web page: decisions, their reasons, and the state of replication. Read only."""
 
 from __future__ import annotations

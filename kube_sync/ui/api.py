@@ -1,7 +1,7 @@
-"""What the page asks for beside the decision stream, as JSON: all of it read only.
+"""The JSON API of the web page, beside the decision stream; read only.
 
 `GET /v1/board/fleet`, `/health`, `/held`, `/history?since=<number>` and
-`/story?resource=…&namespace=…&name=…`. Whoever serves these asks for the token.
+`/story?resource=…&namespace=…&name=…`. The server that has these routes checks the token.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _LONGEST: Final = 512  # characters of a name
 
 
 class StoryReader(Protocol):
-    """Who tells stories."""
+    """Reads the stories of objects."""
 
     async def tell(self, target: Target) -> Story | None:
-        """Return one, None where there is none."""
+        """Return the story of an object, None if there is none."""
         ...
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """The fleet, and where the decisions on it are streamed."""
+    """The fleet, and the resources with decisions."""
 
     fleet: Fleet
     stream: str
-    placements: dict[str, str]  # annotations that place, and their forms
+    placements: dict[str, str]  # placement annotations, and their forms
     v: int = 1
 
 
@@ -117,6 +117,6 @@ def _target(request: web.Request) -> Target:
 
 
 async def _json(document: Any) -> web.Response:  # noqa: ANN401 - any of ours
-    # In a thread: a thousand changes take long enough to keep events waiting.
+    # In a thread: to encode a thousand changes would block the event loop noticeably.
     body = await asyncio.to_thread(msgspec.json.encode, document)
     return web.Response(body=body, content_type="application/json", headers=HEADERS)

@@ -1,7 +1,7 @@
-"""The clusters as OPA holds them: names, labels and attributes, nothing else of an object.
+"""The clusters in OPA's data: names, labels and attributes, nothing else of an object.
 
-Keeps true: many pages ask OPA no more often than one; while OPA does not answer, what it said last
-is told with the reason. The number of clusters and the length of what is said of each are bounded.
+Invariant: many pages query OPA no more often than one; while OPA does not answer, the last
+answer is returned with the reason. The number of clusters and the length of each value are bounded.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ MOST: Final = 2_000
 
 _FRESH_SECONDS: Final = 2.0
 _LONGEST: Final = 256  # characters of a label or an attribute
-_MANY: Final = 64  # of each
+_MANY: Final = 64  # labels, and attributes
 
 
 class Data(Protocol):
-    """What OPA holds."""
+    """The data of OPA."""
 
     async def get_data(self, path: DataPath) -> bytes | None:
-        """Return a document, None where there is none. Raises SyncError."""
+        """Return a document, None if there is none. Raises SyncError."""
         ...
 
 
@@ -42,7 +42,7 @@ class Cluster(msgspec.Struct, frozen=True):
 
 
 class Fleet(msgspec.Struct, frozen=True):
-    """All clusters; `failure` says why they may not be what they are now, `left_out` how many."""
+    """All clusters; `failure` is why they may be outdated, `left_out` how many are missing."""
 
     clusters: tuple[Cluster, ...] = ()
     left_out: int = 0
@@ -53,7 +53,7 @@ class FleetReader:
     """Reads the fleet of one OPA."""
 
     def __init__(self, opa: Data, root: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """`root` is the one of what is replicated."""
+        """`root` is the path of the replicated data."""
         self._opa = opa
         self._path = (root, CLUSTERS)
         self._clock = clock
@@ -61,7 +61,7 @@ class FleetReader:
         self._read: tuple[float, Fleet] | None = None
 
     async def read(self) -> Fleet:
-        """Return the clusters as they were in the last two seconds."""
+        """Return the clusters, cached for two seconds."""
         async with self._turn:
             if self._read is None or self._clock() - self._read[0] >= _FRESH_SECONDS:
                 self._read = self._clock(), await self._asked()
@@ -73,7 +73,7 @@ class FleetReader:
         except SyncError as error:
             before = Fleet() if self._read is None else self._read[1]
             return msgspec.structs.replace(before, failure=str(error))
-        # In a thread: thousands of clusters take long enough to keep events waiting.
+        # In a thread: to decode thousands of clusters would block the event loop noticeably.
         return await asyncio.to_thread(fleet, body or b"{}")
 
 
@@ -88,7 +88,7 @@ def fleet(body: bytes) -> Fleet:
 
 
 def _objects(document: object) -> Iterator[Mapping[str, Any]]:
-    """Yield the objects of a collection, whether or not they lie in namespaces."""
+    """Yield the objects of a collection, namespaced or not."""
     for value in _members(document).values():
         if "name" in _members(_members(value).get("metadata")):
             yield value
@@ -105,7 +105,7 @@ def _cluster(found: Mapping[str, Any]) -> Cluster:
 
 
 def _attributes(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what a ClusterProfile says of its cluster (SIG Multicluster, KEP-4322)."""
+    """Yield the properties of a ClusterProfile (SIG Multicluster, KEP-4322)."""
     spec, status = _members(found.get("spec")), _members(found.get("status"))
     if "displayName" in spec:
         yield "displayName", _short(spec["displayName"])

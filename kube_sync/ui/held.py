@@ -1,7 +1,7 @@
-"""What the remediator holds, as it says itself on its own port of this machine.
+"""Client of the remediator's status on its local port: the changes that it holds.
 
-Keeps true: the page waits for it no longer than two seconds, and says it where nobody answers: a
-remediator is no part of replication, and may not be there at all.
+Invariant: a page waits for it no longer than two seconds, and reports if nobody answers: a
+remediator is optional beside the replicator.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RemediatorStatus(msgspec.Struct, frozen=True):
 
 
 class RemediatorClient:
-    """Asks the remediator."""
+    """Queries the remediator's status."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class RemediatorClient:
         self._read: tuple[float, RemediatorStatus] | None = None
 
     async def read(self) -> RemediatorStatus:
-        """Return what it said in the last second: many pages ask no more often than one."""
+        """Return the status, cached for a second: many pages query no more often than one."""
         async with self._turn:
             if self._read is None or self._clock() - self._read[0] >= _FRESH_SECONDS:
                 self._read = self._clock(), await self._held()
@@ -84,8 +84,8 @@ class RemediatorClient:
 
 @asynccontextmanager
 async def held_reader(settings: Remediate) -> AsyncGenerator[RemediatorClient]:
-    """Yield one for the configured remediator."""
+    """Yield a client of the configured remediator."""
     timeout = aiohttp.ClientTimeout(total=_SECONDS)
-    # Never through a proxy of the environment, which aiohttp does not look at by default.
+    # No proxy: aiohttp ignores the environment's by default.
     async with aiohttp.ClientSession(timeout=timeout) as session:
         yield RemediatorClient(settings, session)

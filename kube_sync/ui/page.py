@@ -1,8 +1,8 @@
-"""The page itself: one file, served to anybody, since it holds no data.
+"""Serves the page itself: one file, without authentication, since it holds no data.
 
-Keeps true: what a browser runs and shows of it is what this package holds, to the byte (a
-Content-Security-Policy with hashes), it asks nobody but this server, and no other page can frame
-it. Everything that it shows it asks for with the token.
+Invariant: a browser runs and shows only the bytes of this package (a
+Content-Security-Policy with hashes), it connects only to this server, and no other page can frame
+it. All data that it shows needs the token.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aiohttp import web
 
 PATH: Final = "/ui"
 
-# Of all answers, data too (OWASP, HTTP Security Response Headers).
+# Of all responses, data too (OWASP, HTTP Security Response Headers).
 HEADERS: Final = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -43,7 +43,7 @@ def page_routes() -> list[web.RouteDef]:
 
 
 def policy(text: str) -> str:
-    """Return the Content-Security-Policy that allows what is in the page, and nothing else."""
+    """Return the Content-Security-Policy that allows only the content of the page."""
     hashes: dict[str, list[str]] = {"style": [], "script": []}
     for kind, content in _INLINE.findall(text):
         digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()

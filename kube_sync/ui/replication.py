@@ -1,6 +1,6 @@
-"""What the replicator knows of itself, as the page asks for it.
+"""The state of the replicator for the page.
 
-It is the Replicator that the wiring hands over; here is only what of it is looked at.
+These protocols are the parts of the Replicator that the page reads.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from kube_sync.opa.analysis.reads import Reads
 
 
 class Collection(Protocol):
-    """One collection."""
+    """One replicated collection."""
 
     name: str
     known: bool
 
     @property
     def loaded(self) -> bool:
-        """Whether OPA holds what was listed first."""
+        """Whether OPA holds the first LIST."""
         ...
 
     @property
@@ -34,12 +34,12 @@ class Collection(Protocol):
 
     @property
     def pending(self) -> int:
-        """How many changes OPA does not hold yet."""
+        """The number of changes that OPA does not hold yet."""
         ...
 
     @property
     def pending_seconds(self) -> float:
-        """For how long the oldest of them waits."""
+        """The age of the oldest of them."""
         ...
 
 
@@ -53,7 +53,7 @@ class Policies(Protocol):
 
     @property
     def rejected(self) -> Mapping[str, str]:
-        """Why a policy is not in force as it is, by its name."""
+        """Why a policy is not in force in its current version, by its name."""
         ...
 
     @property
@@ -63,35 +63,35 @@ class Policies(Protocol):
 
     @property
     def digest(self) -> str:
-        """The digest of what is in force, as in decisions."""
+        """The digest of the policies in force, as in decisions."""
         ...
 
     @property
     def canary(self) -> Canary | None:
-        """What decides on the objects of its side, None: what is in force does."""
+        """The canary that decides on the objects of its side, None if there is none."""
         ...
 
 
 class Replication(Protocol):
-    """All of it."""
+    """The replicator."""
 
     @property
     def collections(self) -> Sequence[Collection]:
-        """What is replicated."""
+        """The replicated collections."""
         ...
 
     @property
     def policies(self) -> Policies:
-        """By what is decided."""
+        """The policies that decide."""
         ...
 
 
 class Readiness(Protocol):
-    """Why the process is not ready."""
+    """The readiness of the process."""
 
     @property
     def reasons(self) -> dict[str, str]:
-        """What it waits for, by condition."""
+        """The reasons of conditions that are not met."""
         ...
 
     @property
@@ -112,7 +112,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """A policy that is not in force as it is."""
+    """A policy that is not in force in its current version."""
 
     name: str
     error: str
@@ -127,7 +127,7 @@ class InForce(msgspec.Struct, frozen=True):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """How replication fares: what is not ready, what is held, what is late, what is in force."""
+    """The state of replication: failed conditions, counts, delays, and policies in force."""
 
     v: int = 1
     instance: str
@@ -142,7 +142,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def health(replication: Replication, hub: DecisionHub, readiness: Readiness) -> Health:
-    """Return how it is now."""
+    """Return the current state."""
     policies = replication.policies
     rejected = sorted(policies.rejected.items())
     return Health(

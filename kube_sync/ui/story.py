@@ -1,7 +1,7 @@
-"""The story of one workload: what is decided, on what, by which rules, and what became of it.
+"""The story of one workload: its decision, the input and the rules, and its writes.
 
-Keeps true: of the object itself nothing leaves but what policies read; each part that cannot be
-had says why, and the others are told all the same.
+Invariant: of the object itself only fields that policies read are returned; a missing part has
+a reason, and the others are returned.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kube_sync.ui.replication import Replication
 
 
 class RelatedCollection(msgspec.Struct, frozen=True):
-    """A collection that is read beside the object itself."""
+    """A collection that the page reads beside the object itself."""
 
     collection: str
     fields: tuple[str, ...]
@@ -41,21 +41,21 @@ class OnSide(msgspec.Struct, frozen=True):
     stands_for: str
     share: str
     namespaces: tuple[str, ...]
-    told: str  # of which objects it is one, for people
+    told: str  # the side, for people
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known of one workload; a `…_failure` says why a part is not there."""
+    """Everything known about one workload; a `…_failure` is why a part is missing."""
 
     v: int = 1
-    record: DecisionRecord | None  # None: nothing is decided of it
-    canary: OnSide | None = None  # None: what is in force decides on it
+    record: DecisionRecord | None  # None: no decision
+    canary: OnSide | None = None  # None: the policies in force decide
     inputs: tuple[Input, ...] = ()
     inputs_failure: str | None = None
     looked_at: tuple[RelatedCollection, ...] = ()
     rules: tuple[Rule, ...] = ()
     rules_failure: str | None = None
-    decided_otherwise: bool = False  # asked now, OPA does not answer what was decided last
+    decided_otherwise: bool = False  # evaluated now, the decision differs from the last one
     history: tuple[Change, ...] = ()
     history_since: float
     history_cut: bool
@@ -64,7 +64,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stories:
-    """Tells them."""
+    """Assembles stories."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Stories:
         targets: Callable[[], Sequence[Resource]],
         root: str,
     ) -> None:
-        """`held` asks the remediator; `targets` are the resources that decisions are about."""
+        """`held` queries the remediator; `targets` are the resources with decisions."""
         self._hub = hub
         self._replication = replication
         self._history = history
@@ -89,7 +89,7 @@ class Stories:
         self._root = root
 
     async def tell(self, target: Target) -> Story | None:
-        """Return the story of an object, None where nothing is or was decided of it lately."""
+        """Return the story of an object, None without a current or recent decision."""
         entry = self._hub.log.current.get(target)
         record = None if entry is None else entry.record
         record = None if isinstance(record, DeletedRecord) else record
@@ -123,7 +123,7 @@ class Stories:
         return canary if canary is not None and canary.side.has(key) else None
 
     async def _body(self, target: Target) -> tuple[bytes | None, str | None]:
-        """Return the object as it was asked for, from OPA, or why it is not there."""
+        """Return the object as a decision's input, from OPA, or why it is missing."""
         names = (r.name for r in self._targets() if r.gvr == target.gvr)
         if (name := next(names, None)) is None:
             return None, "decisions are not about this resource any more"

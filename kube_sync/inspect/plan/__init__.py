@@ -1,5 +1,5 @@
-"""What an edit of policies or clusters would do to every workload, before it does it.
+"""`kube-sync plan`: predicts the effect of an edit of policies or clusters on every workload.
 
-Above the replicator and the remediator and not beside them: what is predicted is what their own
-code makes of a snapshot, without a server that serves.
+Layered above the replicator and the remediator: their own code computes the prediction from a
+snapshot, without a server that serves.
 """

@@ -1,8 +1,7 @@
-"""Candidates as a person has them: files and folders of Rego, of policies, of clusters.
+"""Reads candidates from files and folders: of Rego, of policies, of clusters.
 
-Keeps true: a file that was named holds what was asked for, or that is said; in a folder what is
-something else is passed over, but a folder of nothing is no candidate. Tests, in Rego or as
-scenarios, are no policies.
+Invariant: a named file of another kind is an error; other files in a folder are skipped, but a
+folder without any candidate is an error. Tests, in Rego or as scenarios, are no policies.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.kube.manifests import Document, files_of, is_manifest, read_files
 from kube_sync.objects import ObjectKey
 
-SCENARIOS: Final = (".scenario.yaml", ".scenario.yml")  # what tests of policies end with
+SCENARIOS: Final = (".scenario.yaml", ".scenario.yml")  # file name suffixes of tests of policies
 _NOTHING: Final = "no policy (*.rego, tests left out, or objects in YAML or JSON) lies here"
 
-_File = tuple[str, str, Item]  # what to call it, the file or folder that was named, the policy
+_File = tuple[str, str, Item]  # its name for people, the file or folder that was named, the policy
 
 
 async def read_candidates(
@@ -59,7 +58,7 @@ async def read_candidates(
 
 
 def clusters_of(files: Sequence[str], *, namespaced: bool) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the clusters in files, with the file of each. Raises Misconfigured, Terminal."""
+    """Return the clusters in files, each with its file. Raises Misconfigured, Terminal."""
     found: list[tuple[str, Mapping[str, Any]]] = []
     for document in read_files(files):
         namespace = document.namespace(None) if namespaced else ""
@@ -71,7 +70,7 @@ def clusters_of(files: Sequence[str], *, namespaced: bool) -> list[tuple[str, Ma
 
 
 def only(items: Sequence[Item], names: Sequence[str]) -> Sequence[Item]:
-    """Return the staged policies of these names, all without any. Raises Broken."""
+    """Return the staged policies of these names; without names, all. Raises Broken."""
     if not names:
         return items
     staged = {str(key_of(item)): item for item in items if unstaged(item) is not None}
@@ -106,7 +105,7 @@ def _item(document: Document) -> Item:
 
 
 def _below(file: str, path: str) -> str:
-    """Return a file's path below the folder that was named."""
+    """Return a file's path relative to the folder that was named."""
     return Path(file).name if file == path else Path(file).relative_to(path).as_posix()
 
 

@@ -1,8 +1,7 @@
-"""Candidate policies: what each one stands for among those that there are. Pure.
+"""Puts candidate policies in place among the existing ones. Pure.
 
-Keeps true: each candidate takes the place of exactly one policy or comes beside all of them; where
-that is not certain nothing is guessed. Every module knows what a person calls it: the file that it
-came from, or its id.
+Invariant: each candidate replaces exactly one policy or is added to all of them; an ambiguous
+one is an error. Every module has a name for people: the file that it came from, or its id.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from kube_sync.policies.bundle import digest
 from kube_sync.regoversion import V1, by_default
 from kube_sync.regoversion import version_of as rego_version_of
 
-_NEW: Final = ObjectKey("", "candidates")  # what new modules lie in
+_NEW: Final = ObjectKey("", "candidates")  # the policy of new modules
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A staged policy that is planned with: what it goes by, and which version of it this is."""
+    """A staged policy that is part of the plan: its key, and its version."""
 
     key: ObjectKey
     stands_for: ObjectKey
@@ -42,14 +41,14 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What is to be tried: policies with the file that each is from, and files of Rego."""
+    """The candidates: policies with their files, and files of Rego."""
 
-    maps: Sequence[tuple[str, ObjectKey, Modules]] = ()  # file, what it stands for, and modules
-    files: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # path below, and source
-    instead: bool = False  # of all others
-    removed: Sequence[str] = ()  # ConfigMaps that leave, as they were named
+    maps: Sequence[tuple[str, ObjectKey, Modules]] = ()  # file, policy it stands for, and modules
+    files: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # relative path, and source
+    instead: bool = False  # the candidates replace all other policies
+    removed: Sequence[str] = ()  # ConfigMaps to remove, as they were named
     staged: tuple[Staged, ...] = ()  # which of the maps are staged
-    rego_version: int = V1  # of files that state none and stand for nothing that there is
+    rego_version: int = V1  # of files that state none and replace no policy
 
     def __bool__(self) -> bool:
         return bool(self.maps or self.files or self.instead or self.removed)
@@ -57,18 +56,18 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """All policies as they would be, which of them are candidates, and what modules are called."""
+    """All policies after the edit, the candidates among them, and the names of modules."""
 
     policies: Mapping[ObjectKey, Modules]
     changed: frozenset[ObjectKey]
-    names: Mapping[str, str]  # a module's file, by its id
+    names: Mapping[str, str]  # the files of modules, by id
     staged: tuple[Staged, ...] = ()  # which of them are staged objects
 
 
 def unstaged(item: Item) -> Item | None:
-    """Return a staged policy as the one that it stands for, None for one that is not staged.
+    """Return a staged policy as the policy that it stands for, None if it is not staged.
 
-    Raises Broken for what is no ConfigMap and no PlacementPolicy.
+    Raises Broken for other kinds than ConfigMap and PlacementPolicy.
     """
     try:
         whole = msgspec.json.decode(item.body)
@@ -80,7 +79,7 @@ def unstaged(item: Item) -> Item | None:
     label, _, value = STAGED.partition("=")
     said = labels.pop(label, None)
     if is_object(item):
-        said = read_policy(item).stage  # field and label may say it, and the field is right
+        said = read_policy(item).stage  # a field or a label may set it; the field wins
         as_active(whole, value)
     if said != value:
         return None
@@ -91,17 +90,17 @@ def unstaged(item: Item) -> Item | None:
 
 
 def name_of(item: Item) -> str:
-    """Return kind and name of what may be policy."""
+    """Return kind and name of a possible policy."""
     return called(key_of(item))
 
 
 def key_of(item: Item) -> ObjectKey:
-    """Return what a policy goes by among those of both kinds."""
+    """Return the key of a policy among those of both kinds."""
     return policy_key(item.key) if is_object(item) else item.key
 
 
 def version_of(key: ObjectKey, place: ObjectKey, modules: Modules) -> Staged:
-    """Return which version of a staged policy it is whose modules are called after its place."""
+    """Return the version of a staged policy whose modules are named after `place`."""
     own = {f"{key}{policy_id.removeprefix(str(place))}": s for policy_id, s in modules.items()}
     return Staged(key, place, digest(own))
 
@@ -144,7 +143,7 @@ def put(candidates: Candidates, policies: Mapping[ObjectKey, Modules]) -> Wanted
 def _place(
     file: str, path: str, policies: Mapping[ObjectKey, Mapping[str, str]]
 ) -> tuple[ObjectKey, str]:
-    """Return the policy and the id that a file of Rego stands for: by the end of its path."""
+    """Return the policy and the id that a file of Rego stands for, by the end of its path."""
     known = {policy_id: key for key, modules in policies.items() for policy_id in modules}
     parts = PurePath(path).parts
     for start in range(max(0, len(parts) - 3), len(parts)):

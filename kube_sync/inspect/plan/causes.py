@@ -1,8 +1,8 @@
-"""Which rules are responsible for what becomes of workloads: asked of the OPAs that decided.
+"""Finds the rules behind the effects on workloads, by explanations of the OPAs that decided.
 
-Keeps true: of workloads that go the same way one is asked about, on both sides; so many ways and no
-more, the most frequent first, since an explanation of a decision over a large fleet is long. What
-applies on one side only is responsible; where both sides apply the same, the data made it.
+Invariant: of workloads with the same effect one is explained, on both sides; only a limited number
+of effects, the most frequent first, since an explanation over a large fleet takes long. Rules that
+apply on one side only are the cause; if both sides apply the same, the data is.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from kube_sync.inspect.plan.effects import Effect
 from kube_sync.inspect.plan.offline import both
 from kube_sync.inspect.survey.progress import Progress
 
-# Ways that are asked about: half a second each in a fleet of 100 clusters. No more than may wait.
+# Effects that are explained: half a second each in a fleet of 100 clusters, while the user waits.
 MOST: Final = 6
-RULES: Final = 5  # of one way
+RULES: Final = 5  # of one effect
 
 Way = tuple[str, tuple[str, ...], tuple[str, ...], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One rule with the file as a person calls it; `when` it applies: `now`, `then` or `both`."""
+    """One rule with its file's name; `when` it applies: `now`, `then` or `both`."""
 
     file: str
     row: int
@@ -37,7 +37,7 @@ class Cause:
 
 
 def way(effect: Effect) -> Way:
-    """Return what makes workloads go the same way."""
+    """Return the grouping key of an effect."""
     return (effect.kind, effect.before, effect.after, effect.reason)
 
 
@@ -47,7 +47,7 @@ async def causes(
     then: Decided,
     progress: Progress,
 ) -> Mapping[Way, Sequence[Cause]]:
-    """Return the rules that are responsible, by way. What OPA cannot tell is left out."""
+    """Return the rules that cause each effect. Effects that OPA cannot explain are left out."""
     ways: dict[Way, list[Effect]] = {}
     for effect in effects:
         ways.setdefault(way(effect), []).append(effect)
@@ -62,7 +62,7 @@ async def causes(
         if before.failure is None and later.failure is None:
             found[one] = responsible(before.rules, later.rules, then.world.names)
 
-    # OPA is asked about one after the other, and explains the next one while this one is read.
+    # One query at a time: OPA computes the next explanation while this one is parsed.
     async with asyncio.TaskGroup() as group:
         for one in common:
             group.create_task(ask(one))
@@ -72,20 +72,20 @@ async def causes(
 def responsible(
     now: Iterable[Rule], then: Iterable[Rule], names: Mapping[str, str]
 ) -> tuple[Cause, ...]:
-    """Return what applies on one side only or, where there is no such rule, on both."""
+    """Return the rules that apply on one side only or, if there are none, on both."""
     before, later = _applied(now), _applied(then)
     new = [_cause(rule, "then", names) for key, rule in later.items() if key not in before]
     gone = [_cause(rule, "now", names) for key, rule in before.items() if key not in later]
     if new or gone:
         return tuple([*new, *gone][:RULES])
     rules = [rule for rule in later.values() if not _is_helper(rule)] or [*later.values()]
-    # Below a head that stays as it is another body may stand: a candidate's own come first.
+    # A head that did not change may have another body: a candidate's own rules come first.
     rules.sort(key=lambda rule: rule.file not in names)
     return tuple(_cause(rule, "both", names) for rule in rules[:RULES])
 
 
 def _applied(rules: Iterable[Rule]) -> dict[tuple[str, str, str], Rule]:
-    """Return rules by what they say: one that only moved within its file is the same."""
+    """Return rules by their content: a rule that only moved within its file is the same."""
     return {(rule.file, rule.name, rule.text): rule for rule in rules if rule.applied}
 
 

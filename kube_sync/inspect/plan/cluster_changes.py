@@ -1,7 +1,7 @@
-"""Clusters as they would be: what the command line says of them, put into a snapshot. Pure.
+"""Applies the cluster changes of the command line to a snapshot. Pure.
 
-Keeps true: nothing is said of a cluster that does not exist, unless a file brings it; a name that
-several have is none. Facts apply in one order: a file, then fields, then clusters that leave.
+Invariant: a change of a cluster that does not exist is an error, unless a file adds it; so is an
+ambiguous name. Changes apply in one order: files, then fields, then removed clusters.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAPS: Final = ("labels", "annotations")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is asked: whole clusters by file, fields as they were spelt, and who leaves."""
+    """The requested changes: whole clusters by file, fields as spelt, and removed clusters."""
 
     brought: Sequence[tuple[str, Mapping[str, Any]]] = ()  # file and object
     fields: Sequence[str] = ()
@@ -34,14 +34,14 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """One field to set; a `value` of UNSET takes it away."""
+    """One field to set; the `value` UNSET removes it."""
 
     path: tuple[str, ...]
     value: Any
 
 
 def applied(facts: Facts, clusters: Objects) -> dict[ObjectKey, Item]:
-    """Return the clusters as they would be. Raises Broken, naming all that cannot be."""
+    """Return the clusters after the changes. Raises Broken with all impossible ones."""
     found, wrong = dict(clusters), list[str]()
     for file, body in facts.brought:
         try:
@@ -68,7 +68,7 @@ def applied(facts: Facts, clusters: Objects) -> dict[ObjectKey, Item]:
 def named(
     name: str, keys: Iterable[ObjectKey], option: str, what: str = "cluster", perhaps: str = ""
 ) -> ObjectKey:
-    """Return the one of a name, `namespace/name` or bare. Raises Broken, with what comes near."""
+    """Return the one key of a name, `namespace/name` or bare. Raises Broken with similar names."""
     fits = [key for key in keys if name in (str(key), key.name)]
     if len(fits) == 1:
         return fits[0]
@@ -79,7 +79,7 @@ def named(
 
 
 def _read(text: str, clusters: Objects) -> tuple[ObjectKey, _Field]:
-    """Return which cluster and which field; names may have dots, so the longest one counts."""
+    """Parse the cluster and the field; names may contain dots, so the longest match counts."""
     option = "--set-cluster"
     spelt, equals, value = text.partition("=")
     names = sorted({n for key in clusters for n in (str(key), key.name)}, key=len, reverse=True)

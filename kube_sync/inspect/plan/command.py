@@ -1,8 +1,8 @@
-"""`kube-sync plan` and `kube-sync export`, from what is asked for to what is printed.
+"""The handlers of `kube-sync plan` and `kube-sync export`, from the request to the output.
 
-Keeps true: of a cluster it only reads, the OPA that serves is not asked, and nothing is said as a
-result unless all of it is one. It is wired here and not in `app`, since it has nothing of what runs
-there, and must not need it to start.
+Invariant: a cluster is only read, the serving OPA gets no query, and no partial result is printed.
+Wired here and not in `processes`: it needs none of the long-running parts, and must start without
+them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _Currents = Mapping[str, Mapping[ObjectKey, Current]]  # by collection
 
 
 async def run(request: Request, settings: Settings, say: Say) -> Answer:
-    """Plan, and return what to print with the exit status. Raises SyncError: there is no plan."""
+    """Plan, and return the output and the exit status. Raises SyncError: there is no plan."""
     plan = await planned(request, settings, Progress(say), time.time())
     match request.form:
         case "json":
@@ -65,16 +65,16 @@ async def run(request: Request, settings: Settings, say: Say) -> Answer:
 
 
 async def export(settings: Settings, say: Say, tell: Say) -> None:
-    """Hand each line of an export of the configured cluster to `tell`. Raises SyncError."""
+    """Pass each line of an export of the configured cluster to `tell`. Raises SyncError."""
     async with kube_client(settings.kubernetes) as client:
         snapshot = await sources.of_cluster(client, settings, Progress(say))
-    # Made whole before the first is told: half an export is none.
+    # Complete before the first line is written: half an export is useless.
     for line in [*sources.lines(snapshot, settings)]:
         tell(line)
 
 
 async def planned(request: Request, settings: Settings, progress: Progress, now: float) -> Plan:
-    """Return the plan, with moves that go from `now` on (Unix seconds). Raises SyncError."""
+    """Return the plan; moves start at `now` (Unix seconds). Raises SyncError."""
     scratch = ScratchOpa.of(settings)
     snapshot = await sources.snapshot_of(request, settings, progress)
     plan = await _planned(request, settings, snapshot, scratch, progress, now)
@@ -106,7 +106,7 @@ async def _planned(
         has = {name: await currents(snapshot.objects[name]) for name in _targets(settings)}
         fleet = _fleet(settings, len(clusters), found.clusters)
         effects = _effects(settings, has, is_now, then, fleet.inventory)
-        # The one waits for OPA, the other calculates.
+        # The one waits for OPA, the other computes.
         why, (going, notes) = await both(
             causes(effects, is_now, then, progress),
             _forecast(settings, effects, has, then, fleet, now),
@@ -120,9 +120,9 @@ async def _planned(
 
 
 def _fleet(settings: Settings, before: int, clusters: Objects) -> Fleet:
-    """Return the fleet as the remediator would know it once the edit is made."""
+    """Return the fleet as the remediator would know it after the edit."""
     if all(resource.name != CLUSTERS for resource in settings.replicate.resources):
-        return Fleet(0.0, 1, 1, epoch_matches=True)  # as it does: nobody counts clusters
+        return Fleet(0.0, 1, 1, epoch_matches=True)  # the remediator counts none either
     after, known = len(clusters), None
     if after and settings.remediate.guard.known_clusters:
         known = inventory({key: labels_of(item) for key, item in clusters.items()})
@@ -130,7 +130,7 @@ def _fleet(settings: Settings, before: int, clusters: Objects) -> Fleet:
 
 
 def _cautions(settings: Settings, now: Decided, then: Decided) -> Iterator[str]:
-    """Yield what the plan cannot know, or knows of this moment alone."""
+    """Yield notes on what the plan cannot know, or knows only of this moment."""
     if all(outcome == Outcome(outcome.uid) for outcome in now.outcomes.values()):
         yield "as things are nothing is decided of any workload: are all policies here?"
     if then.alone is not None:
@@ -165,7 +165,7 @@ async def _forecast(
     fleet: Fleet,
     now: float,
 ) -> tuple[Forecast, list[str]]:
-    """Return when what moves goes, and what is to be said of that."""
+    """Return the forecast of the moves, and notes on it."""
     modes, notes = Modes(settings.remediate), list[str]()
     placed = [e for e in effects if e.change is not None]
     moving = [e for e in placed if modes.of(e.key.namespace) in _WRITTEN]
@@ -196,7 +196,7 @@ async def _forecast(
 def _wanted(
     moving: Sequence[Effect], has: _Currents, now: float
 ) -> dict[str, tuple[Change, History]]:
-    """Return the changes of what moves, each with the history its object has."""
+    """Return the changes of the moves, each with the history of its object."""
     wanted = dict[str, tuple[Change, History]]()
     for one in moving:
         if one.change is not None:
@@ -216,7 +216,7 @@ def _workloads(has: _Currents, now: float) -> dict[str, Workload]:
 
 
 def _numbers(has: _Currents, modes: Modes) -> Counter[str]:
-    """Return how many workloads the remediator may write, but for idle ones, by namespace."""
+    """Return how many workloads the remediator may write, without idle ones, by namespace."""
     return Counter(
         key.namespace
         for objects in has.values()
@@ -226,7 +226,7 @@ def _numbers(has: _Currents, modes: Modes) -> Counter[str]:
 
 
 async def _stand(settings: Settings, effects: Sequence[Effect]) -> None:
-    """Make sure that what a plan is about is still there. Raises Broken, SyncError."""
+    """Check that the planned objects still exist. Raises Broken, SyncError."""
     async with kube_client(settings.kubernetes) as client:
         missing = await sources.gone(client, settings, {effect.uid for effect in effects})
     if missing:

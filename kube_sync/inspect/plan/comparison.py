@@ -1,6 +1,6 @@
-"""The two sides of a comparison: policies and objects as they are, and with what was asked for.
+"""The two sides of a comparison: policies and objects as they are, and after the edit.
 
-Keeps true: both are made from one snapshot, and a side that nothing was asked of is the other one.
+Invariant: both are made from one snapshot, and a side without an edit equals the other.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class Worlds:
     now: World
     then: World
     reads: Mapping[str, Reads]  # by the name of the side
-    snapshot: Snapshot  # with the candidate facts
+    snapshot: Snapshot  # after the cluster changes
     notes: tuple[str, ...] = ()
     staged: tuple[Staged, ...] = ()
-    canary: InEffect | None = None  # whose set the second side has
+    canary: InEffect | None = None  # the canary whose policies the second side has
 
     @property
     def clusters(self) -> Objects:
-        """The fleet as it would be."""
+        """The fleet after the edit."""
         return self.snapshot.objects.get(CLUSTERS, {})
 
 
@@ -71,10 +71,10 @@ async def worlds(
     progress: Progress,
     on: InEffect | None = None,
 ) -> Worlds:
-    """Return what is to be compared. Raises Broken, SyncError.
+    """Return the worlds to compare. Raises Broken, SyncError.
 
-    With a canary that the question is `on` the side of, the second side has its set of policies,
-    unless others are asked for.
+    With a canary (`on`), the second side has the canary's policies, unless the request has
+    others.
     """
     facts = _facts(request, snapshot)
     data = await beside(snapshot.configmaps, settings)
@@ -91,7 +91,7 @@ async def worlds(
     now = World("now", {**chosen.before.modules, **added}, bodies, data.documents)
     names = chosen.wanted.names if chosen.wanted else {}
     then = World("then", {**chosen.after.modules, **added}, then_bodies, data.documents, names)
-    # One for both: where the policies are the same they are analysed once.
+    # One for both: equal policies are analysed once.
     reading = analysis(scratch, settings.placement.path, snapshot.places)
     with progress.during("finding out what the policies read"):
         reads = {side.name: (await reading.need(side.modules)).reads for side in (now, then)}
@@ -118,11 +118,11 @@ def _facts(request: Request, snapshot: Snapshot) -> Facts:
 def _moved(
     facts: Facts, settings: Settings, snapshot: Snapshot, bodies: Bodies
 ) -> tuple[Snapshot, Bodies]:
-    """Return a snapshot and its bodies with the candidate facts."""
+    """Apply the cluster changes to a snapshot and its bodies."""
     if not facts:
         return snapshot, bodies
     moved = snapshot.with_objects(CLUSTERS, applied(facts, snapshot.objects[CLUSTERS]))
-    # The other collections are the very same, so that their classes are too.
+    # The other collections stay the same objects, so that their classes do too.
     return moved, {**bodies, **projected(settings, moved, only=CLUSTERS)}
 
 
@@ -153,9 +153,9 @@ async def _chosen(
     if on is None:
         return _Chosen(before, before)
     try:
-        # By the names that its author knows.
+        # With the file names of its author.
         as_canary = replace(put(on.candidates, modules), names={})
         after = await chooser.tried(as_canary, choice)
-    except Broken as error:  # the replicator may hold a set of it from before an edit
+    except Broken as error:  # the replicator may still run it from before an edit
         return _Chosen(before, before, notes=(f"{on}, decides on it, but {_UNKNOWN}: {error}",))
     return _Chosen(before, after, canary=on)

@@ -1,8 +1,8 @@
-"""Decisions over a snapshot, one for each class of workloads that share it.
+"""Evaluates the decisions over a snapshot, once for each class of equivalent workloads.
 
-Keeps true: objects of one group are decided once, and every object has an outcome in the end. A
-decision over what is held is the decision over all objects, by what the policies were found to read
-(`analysis`); where that is not known everything is held, and decided one by one.
+Invariant: objects of one class are decided once, and every object has an outcome in the end. A
+decision over the loaded data equals the decision over all objects, by the analysis of what the
+policies read (`analysis`); without a result of it everything is loaded, and decided one by one.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from kube_sync.policies.required_fields import WHOLE, Form, Need
 from kube_sync.replicator.class_backfill import classifier
 from kube_sync.replicator.path_projection import narrowing
 
-_PART = 200  # classes between two signs of life
+_PART = 200  # classes between two progress messages
 
-Group = Sequence[ObjectKey]  # the first one is asked about
-Key = tuple[str, ObjectKey]  # a collection's name, and an object of it
+Group = Sequence[ObjectKey]  # the first one is evaluated
+Key = tuple[str, ObjectKey]  # a collection's name, and the key of an object
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What one world decides of each target, in how many classes, and the OPA that did."""
+    """The decisions of one world on each target, the number of classes, and the OPA behind them."""
 
     world: World
     opa: OfflineOpa
@@ -51,7 +51,7 @@ async def deciding(
     settings: Settings,
     progress: Progress,
 ) -> AsyncGenerator[Decided]:
-    """Yield all decisions of a world, whose policies need this, one for each group.
+    """Yield all decisions of a world, whose policies read `need`, one for each group.
 
     Raises SyncError.
     """
@@ -67,10 +67,10 @@ async def deciding(
 
 
 class Sharing:
-    """Finds classes, once for worlds that read the same of the same objects."""
+    """Computes classes, once for worlds that read the same of the same objects."""
 
     def __init__(self, targets: Collection[str]) -> None:
-        """`targets` are the collections that decisions are about."""
+        """`targets` are the collections with decisions."""
         self._targets = targets
         self._known: list[tuple[Mapping[ObjectKey, bytes], object, list[Group]]] = []
 
@@ -89,7 +89,7 @@ class Sharing:
 
 
 def grouped(objects: Mapping[ObjectKey, bytes], classify: Classify | None) -> list[Group]:
-    """Return the objects in classes; without a way to tell, each is one by itself."""
+    """Group the objects by class; without `classify`, each is a class of its own."""
     if classify is None:
         return [(key,) for key in objects]
     found: dict[bytes | ObjectKey, list[ObjectKey]] = {}
@@ -101,10 +101,10 @@ def grouped(objects: Mapping[ObjectKey, bytes], classify: Classify | None) -> li
 def needed(
     bodies: Bodies, need: Need, groups: Mapping[str, Sequence[Group]], chosen: Collection[str] = ()
 ) -> Bodies:
-    """Return what of all objects the decisions over one of each group read.
+    """Return the parts of all objects that the decisions over one of each group read.
 
-    Of workloads that no policy looks at but as its input, that is one of each group. Of collections
-    whose fields somebody has `chosen` the objects are left as they are.
+    Of workloads that policies read only as input, that is one of each group. In collections
+    with `chosen` fields the objects stay as they are.
     """
     return {
         name: _narrowed(
@@ -123,7 +123,7 @@ def _keys(
 
 
 def _is_read(name: str, need: Need) -> bool:
-    """Tell whether policies read a collection as data, whichever object they decide on."""
+    """Return whether policies read a collection as data, whatever the input is."""
     sides = (need.reads, need.reads.beside)
     return any(
         reads.gave_up is not None or name not in reads.resources or reads.resources[name].used
@@ -137,8 +137,8 @@ def _narrowed(
 ) -> Mapping[ObjectKey, bytes]:
     if form == WHOLE:
         return {key: objects[key] for key in keys}
-    narrow = narrowing(form.paths, values=True)  # which OPA would not get are left out already
-    # Paths begin at an object's place: what lies elsewhere is kept whole.
+    narrow = narrowing(form.paths, values=True)  # the configured projection is applied already
+    # Paths begin at an object's place: other data is kept whole.
     inside = form.namespaced
     return {k: narrow(objects[k]) if bool(k.namespace) == inside else objects[k] for k in keys}
 

@@ -1,8 +1,8 @@
-"""What becomes of workloads, worked out once for all that differ in nothing it depends on. Pure.
+"""Computes the effects on workloads, once for all that are equal in what the effect reads. Pure.
 
-Keeps true: each workload's effect is the one that `effect` tells of it alone. The remediator's step
-passes annotations and labels through that nobody decided, asked for or wrote, so these are left out
-of the comparison, and of its history what is in it.
+Invariant: each workload's effect equals the result of `effect` for it alone. The remediator's step
+passes annotations and labels through that no decision, request or write touches, so these are not
+compared, and of the history only its content.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Pair:
 
 
 class Effects:
-    """Tells effects; outcomes that are to be told alike have to be the same objects."""
+    """Computes effects; outcomes with equal effects have to be identical objects."""
 
     def __init__(self, placements: Placements, inventory: Inventory | None = None) -> None:
         """`inventory`: the clusters that placements are compared with, None: with none."""
@@ -45,7 +45,7 @@ class Effects:
     def of(
         self, resource: str, key: ObjectKey, current: Current, now: Outcome, then: Outcome
     ) -> Effect | None:
-        """Return what becomes of a workload, None where it stays as it is."""
+        """Return the effect on a workload, None if it does not change."""
         pair = self._pair(now, then)
         view = _view(current, pair)
         maps = (tuple(view.annotations.items()), tuple(view.labels.items()))
@@ -60,7 +60,7 @@ class Effects:
         return replace(found, resource=resource, key=key, uid=current.uid, change=change)
 
     def _pair(self, now: Outcome, then: Outcome) -> _Pair:
-        ids = (id(now), id(then))  # which stay theirs as long as the pair is kept
+        ids = (id(now), id(then))  # stable while the pair is cached
         if ids not in self._pairs:
             decisions = [one.decision for one in (now, then) if one.decision is not None]
             annotations = self._always.union(*(decision.annotations for decision in decisions))
@@ -70,7 +70,7 @@ class Effects:
 
 
 def _view(current: Current, pair: _Pair) -> Current:
-    """Return what of a workload its step depends on."""
+    """Return the parts of a workload that its step depends on."""
     matters = pair.annotations.union(current.ours, requests(current.annotations))
     annotations = _some(current.annotations, matters)
     if HISTORY in annotations:

@@ -1,7 +1,7 @@
-"""What an edit does to one workload, told by the step that the remediator would take. Pure.
+"""The effect of an edit on one workload, computed by the remediator's own step. Pure.
 
-Keeps true: what is told is what would be written, or why nothing is; the decision as things are
-only tells whether it is the edit's doing.
+Invariant: the effect is what would be written, or why nothing is; the current decision only
+determines whether the edit is the cause.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _STEPS: Final[dict[str, Kind]] = {
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What becomes of one workload; `pending`: the same would without the edit.
+    """The effect on one workload; `pending`: it would be the same without the edit.
 
-    `before` and `after` name the clusters that it may run on, `*` where that is any, and `?` where
-    it cannot be told.
+    `before` and `after` name the clusters that it may run on, `*` for any cluster, and `?` if
+    they are unknown.
     """
 
     resource: str
@@ -54,11 +54,11 @@ class Effect:
     reason: str = ""
     pending: bool = False
     evict: bool = False
-    change: Change | None = None  # of the placement, where something would be written
+    change: Change | None = None  # of the placement, if something would be written
 
     @property
     def breaks(self) -> bool:
-        """Whether the edit takes something away from the workload that it had."""
+        """Whether the edit takes something away that the workload had."""
         return self.kind in BREAKS and not self.pending
 
 
@@ -72,7 +72,7 @@ def effect(
     *,
     inventory: Inventory | None = None,
 ) -> Effect | None:
-    """Return what becomes of a workload, None where it stays as it is.
+    """Return the effect on a workload, None if it does not change.
 
     `inventory`: the clusters that placements are compared with, None: with none.
     """
@@ -103,7 +103,7 @@ def effect(
 
 
 def unknown_clusters(effects: Iterable[Effect], inventory: Inventory | None) -> Iterator[str]:
-    """Yield what is to be said of placements of which some clusters are unknown."""
+    """Yield the note on placements with unknown clusters."""
     if inventory is None:
         return
     found = [
@@ -118,7 +118,7 @@ def unknown_clusters(effects: Iterable[Effect], inventory: Inventory | None) -> 
 
 
 def clusters(placements: Placements, annotations: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the clusters that annotations place a workload on, in order."""
+    """Return the clusters in a workload's placement annotations, in order."""
     read = placements.read(annotations)
     found: list[str] = []
     for key, named in read.items():
@@ -138,10 +138,10 @@ def _step(outcome: Outcome, current: Current) -> Step:
 
 
 def _is_pending(current: Current, now: Outcome, then: Outcome, *, empties: bool) -> bool:
-    """Tell whether the same is written without the edit."""
+    """Return whether the same is written without the edit."""
     if (now.decision, now.failure) == (then.decision, then.failure):
         return True
-    # What empties a workload waits for ever, unless the policy says that it is to go.
+    # A change that empties a workload is held for ever, unless the policy evicts it.
     goes_alike = _evicts(now) == _evicts(then) or not empties
     return goes_alike and _step(now, current) == _step(then, current)
 
@@ -151,7 +151,7 @@ def _evicts(outcome: Outcome) -> bool:
 
 
 def _silence(now: Outcome, then: Outcome, step: Step) -> Kind | None:
-    """Tell what it means that nothing is written, None where that is nothing new."""
+    """Return the effect of an empty step, None if it is nothing new."""
     if isinstance(step, Unusable):
         kind = _STEPS[step.kind]
     elif then.decision is None and now.decision is not None:

@@ -1,7 +1,7 @@
-"""What ConfigMaps say beside policies: JSON data, the last good version of each policy, a canary.
+"""Documents from ConfigMaps beside policies: JSON data, last good versions, a canary.
 
-Keeps true: it is what the replicator would make of them if it began now. What only a running one
-knows, the last good value of a key that is no JSON now, is left out and noted; so is a canary that
+Invariant: they are what a replicator would load at its start. State of a running replicator only,
+such as the last good value of a key that is no JSON now, is left out and noted; so is a canary that
 is being counted, was halted or was edited since. Pure.
 """
 
@@ -31,19 +31,19 @@ from kube_sync.replicator.datamaps import RESERVED, why_no_json
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Documents by the namespace and name that they lie at below `data`."""
+    """Documents by the namespace and name of their place below `data`."""
 
     documents: Mapping[ObjectKey, bytes] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
     def places(self) -> list[DataPath]:
-        """Where they lie, which no policy may take."""
+        """The paths of the documents, which no policy may use."""
         return [(key.namespace, key.name) for key in self.documents]
 
 
 async def beside(configmaps: Iterable[Item], settings: Settings) -> Beside:
-    """Return what lies beside the objects, as JSON. Raises Retriable."""
+    """Return the JSON documents beside the objects. Raises Retriable."""
     found = await data_of(configmaps, settings.policies)
     reserved = {*RESERVED, settings.replicate.root}
     documents, notes = dict[ObjectKey, bytes](), list[str]()
@@ -59,7 +59,7 @@ async def beside(configmaps: Iterable[Item], settings: Settings) -> Beside:
 
 
 def last_good(configmaps: Iterable[Item], settings: Settings) -> Versions:
-    """Return the last good versions on record, none where that cannot be read."""
+    """Return the recorded last good versions, none if the record cannot be read."""
     where = record_of(settings)
     try:
         return next((unpacked(item.body) for item in configmaps if item.key == where), {})
@@ -68,7 +68,7 @@ def last_good(configmaps: Iterable[Item], settings: Settings) -> Versions:
 
 
 def record_of(settings: Settings) -> ObjectKey:
-    """Return where the replicator keeps that record."""
+    """Return the key of the replicator's record."""
     return ObjectKey(settings.coordination.namespace, NAME)
 
 
@@ -81,12 +81,12 @@ class InEffect:
 
     @property
     def place(self) -> ObjectKey:
-        """What it stands for."""
+        """The policy it stands for."""
         return self.policy.stands_for or self.policy.key
 
     @property
     def candidates(self) -> Candidates:
-        """It as what is tried in its place; its modules keep the ids that their author knows."""
+        """It as a candidate for that policy; its modules keep the ids that their author knows."""
         return Candidates([(called(self.policy.key), self.place, self.policy.modules)])
 
     def __str__(self) -> str:
@@ -94,7 +94,7 @@ class InEffect:
 
 
 async def in_effect(configmaps: Iterable[Item], policies: Policies) -> InEffect | None:
-    """Return the canary that decides, None where none does. Raises Retriable."""
+    """Return the canary that decides, None if none does. Raises Retriable."""
     keeper = CanaryKeeper()
     keeper.look(await staged_of(configmaps, policies))
     if not isinstance(keeper.policy, PolicyMap) or keeper.effect is None:
@@ -103,7 +103,7 @@ async def in_effect(configmaps: Iterable[Item], policies: Policies) -> InEffect 
 
 
 def counted(canary: InEffect, keys: Iterable[ObjectKey]) -> str:
-    """Return what a plan has to say of a canary, which knows only what is in force."""
+    """Return the note on a canary, since a plan evaluates only the policies in force."""
     on = sum(map(canary.side.has, keys))
     what = f"{canary}, decides on {on} of these workloads"
     return f"{what}: they are counted by what is in force, before and after"

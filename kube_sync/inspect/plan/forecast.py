@@ -1,9 +1,9 @@
-"""When each move would go, by the remediator's own guard on a simulated clock. Pure.
+"""Forecasts when each move would go, by the remediator's own guard on a simulated clock. Pure.
 
-The guard tells who may go and from when on, the buckets (`pacing`) how fast they go then.
-Keeps true: what the guard says is taken as it is. What waits for an approval is let wait for none,
-and counts from the approval on: how long people take is not known here. What an approval does not
-release is held for good.
+The guard determines which moves may go and from when on, the buckets (`pacing`) how fast they go.
+Invariant: the guard's verdict is not changed. A move that needs an approval gets it at once, and
+its time counts from the approval: how long people take is unknown. A move that no approval
+releases is held for good.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kube_sync.guard.budget import scopes_of
 from kube_sync.guard.history import History
 from kube_sync.inspect.plan.pacing import Buckets, paced, spent
 
-_ASKED, _APPROVED = 20, 5  # times for each move, and rounds of approvals
+_ASKED, _APPROVED = 20, 5  # queries for each move, and rounds of approvals
 _RATES = [
     f"{of}moves_{what}" for of in ("", "namespace_", "cluster_") for what in ("per_minute", "burst")
 ]
@@ -41,7 +41,7 @@ Wanted = Mapping[str, tuple[Change, History]]
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What the guard has to know of one object: where it lies, and how it was placed before."""
+    """What the guard has to know of one object: its namespace, and its earlier placements."""
 
     namespace: str
     history: History
@@ -49,7 +49,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """After how many seconds each move goes, what holds the others, and what wants an approval."""
+    """The seconds until each move goes, the holds of the others, and the needed approvals."""
 
     seconds: Mapping[str, float]
     held: Mapping[str, Withheld]
@@ -57,12 +57,12 @@ class Forecast:
 
     @property
     def lasts(self) -> float:
-        """Seconds until the last one has gone."""
+        """Seconds until the last move."""
         return max(self.seconds.values(), default=0.0)
 
 
 def workload(namespace: str, annotations: Mapping[str, str], now: float) -> Workload | None:
-    """Return what an object tells of its placements, None where it tells nothing."""
+    """Return an object's placements by its annotations, None if it has none."""
     if HISTORY not in annotations:
         return None
     return Workload(namespace, read_history(annotations, now))
@@ -79,12 +79,12 @@ def forecast(
     not_before: Mapping[str, float],
     now: float,
 ) -> Forecast:
-    """Return when the changes in `wanted` would go, from `now` on.
+    """Return the times of the changes in `wanted`, from `now` on.
 
-    `numbers`: how many workloads each namespace has, but for idle ones.
+    `numbers`: the workloads of each namespace, idle ones excluded.
     """
     tight = limits.tightened(by)
-    # Without buckets of its own: they are for what may go.
+    # Without buckets of its own: they apply to permitted moves.
     guard: Guard[str] = Guard(replace(tight, moves=None, namespace=None, cluster=None))
     others = dict.fromkeys(_RATES)
     guard.tighten(msgspec.structs.replace(by, **others), not_before, now)
@@ -116,7 +116,7 @@ class _Simulation:
         self._holds: list[Withheld] = []
 
     def run(self, begun: float) -> Forecast:
-        """Let everything go that ever goes."""
+        """Run until no further move goes."""
         self._weigh(begun)
         seconds, held = dict[str, float](), dict[str, Withheld]()
         due: list[tuple[float, int, str]] = [
@@ -141,7 +141,7 @@ class _Simulation:
         return Forecast(seconds, held, tuple(self._holds))
 
     def _weigh(self, now: float) -> None:
-        """Weigh what is left, and give the approvals that it asks for."""
+        """Weigh the remaining moves, and give the approvals that they need."""
         for _ in range(_APPROVED):
             found = self._guard.consider(self._wanted, self._fleet, self._numbers, self._given, now)
             names = {hold.approve for hold in found.holds if hold.approve} - self._given
@@ -153,5 +153,5 @@ class _Simulation:
 
 
 def tightening(document: Any) -> Tightening:  # noqa: ANN401 - any JSON
-    """Return what policies make less of. Raises Undecided where it cannot be used."""
+    """Return the limits that policies tighten. Raises Undecided if they are invalid."""
     return Tightening() if document is None else parse_tightening(document)

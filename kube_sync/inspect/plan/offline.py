@@ -1,8 +1,8 @@
-"""OPAs of our own that hold a world, policies and data, asked aside from the one that serves.
+"""Offline OPAs that hold a world (policies and data), apart from the OPA that serves.
 
-`plan`, `why`, `test` and `replay` evaluate by them. Keeps true: the question is the one that the
-replicator asks, by the same generated module, or is about an input that comes with it; an OPA ends
-with the block that it was started for.
+`plan`, `why`, `test` and `replay` use them. Invariant: the query is the replicator's own, by the
+same generated module, or is about an input that comes with it; an OPA ends with the block that
+started it.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class Scratch(Protocol):
     def serving(
         self, modules: Modules, data: bytes, given: Collection[str] = ()
     ) -> AbstractAsyncContextManager[OpaClient]:
-        """Yield a client of an OPA that holds these."""
+        """Yield a client of an OPA with these modules and data."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Policies, and all objects and other documents as OPA would get them."""
+    """Policies, and all objects and other documents in the form that OPA gets."""
 
     name: str  # for people
     modules: Modules
@@ -70,11 +70,11 @@ class World:
     names: Mapping[str, str] = field(default_factory=dict)  # of modules that people call otherwise
 
     def called(self, policy_id: str) -> str:
-        """Return what people call a module."""
+        """Return a module's name for people."""
         return self.names.get(policy_id, policy_id)
 
     def asked(self, name: str, key: ObjectKey) -> bytes:
-        """Return an object of a collection as a policy sees it."""
+        """Return an object of a collection as a decision's input."""
         return as_asked(self.bodies[name][key])
 
 
@@ -89,7 +89,7 @@ class OfflineOpa:
         path: str,
         read: ReadDecision = parse_decision,
     ) -> None:
-        """`root` is where collections lie, `path` that of the decision, which `read` reads."""
+        """`root` is the path of collections, `path` that of the decision, which `read` parses."""
         self.client = client
         self._root = root
         self._read = read
@@ -99,16 +99,16 @@ class OfflineOpa:
         self._sources = {file: modules[policy_id] for file, policy_id in self._ids.items()}
 
     async def evaluate(self, name: str, keys: Iterable[ObjectKey]) -> dict[ObjectKey, Outcome]:
-        """Return what is decided of objects of a collection, of those that it holds.
+        """Evaluate the decisions on objects of a collection, if the OPA holds them.
 
         Raises SyncError.
         """
         return await self._evaluator.evaluate(name, keys)
 
     async def evaluate_inputs(self, inputs: Sequence[Mapping[str, Any]]) -> list[Outcome]:
-        """Return what is decided on each of `inputs`: `asked`, with `objects` at their places.
+        """Evaluate the decision on each of `inputs`: `asked`, with `objects` at their places.
 
-        The world has `inputs_module` in it. Raises SyncError.
+        The world must include `inputs_module`. Raises SyncError.
         """
         body = msgspec.json.encode({"input": {"inputs": inputs}})
         try:
@@ -116,25 +116,25 @@ class OfflineOpa:
         except Undecided as error:
             if len(inputs) == 1:
                 return [Outcome("", failure=str(error))]
-            # One that fails fails all: find out which.
+            # One evaluation error fails the whole query: find the input at fault.
             return [outcome for one in inputs for outcome in await self.evaluate_inputs([one])]
         return [*_outcomes(answer or b"{}", len(inputs), self._read)]
 
     async def explain(self, body: bytes) -> Explanation:
-        """Return how an object, as it was asked for, is decided on; files are ids of modules."""
+        """Explain the decision on an object's input; files are ids of modules."""
         found = await self._explaining.explain(body, self._sources)
         rules = (structs.replace(r, file=self._ids.get(r.file, r.file)) for r in found.rules)
         return replace(found, rules=tuple(rules))
 
     async def budget(self) -> Any:  # noqa: ANN401 - any JSON
-        """Return what policies say of how much may move, None: nothing. Raises SyncError."""
+        """Return the policies' budget of moves, None if there is none. Raises SyncError."""
         body = msgspec.json.encode({"input": {"epoch": EPOCH}})
         answer = await self.client.query("kube_sync/batch/budget", body)
         found = msgspec.json.decode(answer or b"{}")
         return found.get("document") if isinstance(found, dict) else None
 
     async def put_collection(self, name: str, objects: Mapping[ObjectKey, bytes]) -> None:
-        """Put a whole collection in place of its own. Raises SyncError."""
+        """Replace a whole collection. Raises SyncError."""
         await self.client.put_data((self._root, name), msgspec.json.encode(collection(objects)))
 
 
@@ -158,13 +158,13 @@ async def serving_world(
 
 
 def common_modules(settings: Settings) -> dict[str, str]:
-    """Return the modules that are part of every set: generated, and built in."""
+    """Return the modules that are part of every set: generated ones, and built-in ones."""
     batch = batch_module(settings.replicate.root, settings.placement.path)
     return {BATCH_MODULE: batch, **built_in(settings)}
 
 
 def authored(settings: Settings, modules: Modules) -> dict[str, str]:
-    """Return the modules that somebody wrote, without those that are part of every set."""
+    """Return the modules of authors, without those that are part of every set."""
     without = common_modules(settings)
     return {i: source for i, source in modules.items() if i not in without}
 
@@ -172,14 +172,14 @@ def authored(settings: Settings, modules: Modules) -> dict[str, str]:
 def reader(
     settings: Settings, modules: Modules, names: Mapping[str, str] | None = None
 ) -> DecisionReader:
-    """Return what reads decisions by these modules, as the replicator does."""
+    """Return the parser of decisions by these modules, as the replicator has it."""
     check = Placements(settings.remediate.guard.placements).unreadable
     written = authored(settings, modules)
     return DecisionReader(check, lambda: written, names)
 
 
 def analysis(scratch: TreeCompiler, path: str, places: Mapping[str, Place]) -> Reading:
-    """Return what finds out what the decision at `path` reads of collections at these places."""
+    """Return the analysis of what the decision at `path` reads of collections at these places."""
 
     async def known() -> Mapping[str, Place]:
         return places
@@ -203,7 +203,7 @@ answers[index] := decision if {{
 
 
 async def both(one: Coroutine[Any, Any, A], other: Coroutine[Any, Any, B]) -> tuple[A, B]:
-    """Return what both worlds answer. Raises the SyncError of whichever fails first."""
+    """Return the results of both worlds. Raises the SyncError of the first that fails."""
     try:
         async with asyncio.TaskGroup() as group:
             first, second = group.create_task(one), group.create_task(other)
@@ -227,5 +227,5 @@ def _outcomes(answer: bytes, number: int, read: ReadDecision) -> Iterator[Outcom
         except Undecided as error:
             yield Outcome("", failure=str(error))
         else:
-            # As it is written and recorded: warnings are for whoever writes an object.
+            # As written and recorded: warnings are for the sender of an admission request.
             yield Outcome("", structs.replace(decision, warnings=()))

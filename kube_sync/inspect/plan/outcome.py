@@ -1,4 +1,4 @@
-"""A whole plan as a value: what is printed, in whichever form, and what it means to a program."""
+"""A complete plan as a value: the content of every output format, and the exit status."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RANK: Final = {kind: number for number, kind in enumerate(KINDS)}
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What becomes of which workloads, why, and when."""
+    """The effects on workloads, their causes, and their times."""
 
     workloads: int
     classes: int
@@ -27,16 +27,16 @@ class Plan:
     causes: Mapping[Way, Sequence[Cause]] = field(default_factory=dict)
     forecast: Forecast = field(default_factory=lambda: Forecast({}, {}))
     notes: tuple[str, ...] = ()
-    staged: tuple[Staged, ...] = ()  # the staged policies that were planned with
+    staged: tuple[Staged, ...] = ()  # the staged policies that are part of the plan
 
     @property
     def ordered(self) -> list[Effect]:
-        """What becomes of workloads, the worst first, and what is not the edit's doing last."""
+        """The effects, the worst first, and those that are not caused by the edit last."""
         return sorted(self.effects, key=lambda e: (e.pending, _RANK[e.kind], e.resource, e.key))
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many workloads go which way by this edit, and how many would anyway."""
+        """The number of workloads by effect of this edit, and of those that change anyway."""
         found = Counter[str](e.kind for e in self.effects if not e.pending)
         pending = sum(e.pending for e in self.effects)
         return {kind: found[kind] for kind in KINDS} | {"pending": pending}
@@ -49,18 +49,18 @@ class Plan:
         return SOMETHING if any(not effect.pending for effect in self.effects) else NOTHING
 
     def why(self, effect: Effect) -> Sequence[Cause]:
-        """Return the rules that are responsible, as far as they were asked for."""
+        """Return the rules that cause an effect, as far as they were determined."""
         return self.causes.get(way(effect), ())
 
     def when(self, effect: Effect) -> float | None:
-        """Return after how many seconds it goes, None where it does not, or waits for nothing."""
+        """Return after how many seconds it goes, None if it does not, or waits for nothing."""
         return self.forecast.seconds.get(identity(effect))
 
     def held(self, effect: Effect) -> Withheld | None:
-        """Return what holds it for good."""
+        """Return the hold that keeps it for good."""
         return self.forecast.held.get(identity(effect))
 
 
 def identity(effect: Effect) -> str:
-    """Name one object for as long as it lives, as the remediator does."""
+    """Return the identity of one object during its life, as the remediator has it."""
     return f"{effect.resource}/{effect.key}/{effect.uid}"

@@ -1,9 +1,9 @@
-"""When moves go that may go as far as all else is concerned: as fast as the buckets give. Pure.
+"""Schedules permitted moves by token buckets: when each one goes. Pure.
 
-The same buckets as the remediator's (`safety.budget`), scheduled and not asked: there whoever has
-to wait asks again and again, which takes a quarter of an hour for ten thousand moves. Keeps true:
-each scope gives no more than its rate and burst. Which of two goes first may differ from what
-happens, since there it depends on who asks; how long all of them take does not.
+The buckets are those of the remediator (`guard.budget`), but scheduled and not polled: there each
+waiting move polls again and again, which takes a quarter of an hour for ten thousand moves.
+Invariant: each scope gives no more than its rate and burst. The order of two moves may differ from
+the real one, which depends on who polls; the time that all of them take does not.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from kube_sync.guard.limits import Limits, Rate
 _NEVER = float("-inf")
 _SAME = 1e-9  # seconds
 
-Spent = tuple[float, tuple[Scope, ...] | None]  # when, and of what; None: nobody knows
+Spent = tuple[float, tuple[Scope, ...] | None]  # when, and from which scopes; None: unknown
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """A token bucket by when it is full again (the generic cell rate algorithm)."""
+    """A token bucket by the time when it is full again (the generic cell rate algorithm)."""
 
-    interval: float  # seconds in which a token comes back
-    depth: float  # seconds in which all but one come back
+    interval: float  # seconds for one token
+    depth: float  # seconds for all tokens but one
     full_at: float = _NEVER
     waiting: deque[_Group] = field(default_factory=deque)
 
     @property
     def free_at(self) -> float:
-        """When there is a token."""
+        """When a token is available."""
         return self.full_at - self.depth
 
     def take(self, at: float) -> None:
@@ -43,20 +43,20 @@ class _Bucket:
         self.full_at = max(self.full_at, at) + self.interval
 
     def exhaust(self, at: float) -> None:
-        """Have no token left at this time, as far as is known."""
+        """Take all tokens at this time, as far as is known."""
         self.full_at = max(self.full_at, at + self.depth + self.interval)
 
 
 @dataclass(slots=True)
 class _Group:
-    """Moves that take of the same buckets, each with the time that it is ready at."""
+    """Moves with the same buckets, each with the time when it is ready."""
 
     taken: Sequence[_Bucket]
     keys: deque[tuple[float, str]] = field(default_factory=deque)
 
     @property
     def free_at(self) -> tuple[float, _Bucket | None]:
-        """When the first may go, and for which bucket it waits; None: for none."""
+        """Return when the first may go, and the bucket it waits for; None: for none."""
         at, last = self.keys[0][0], None
         for bucket in self.taken:
             free = bucket.full_at - bucket.depth
@@ -66,7 +66,7 @@ class _Group:
 
 
 class Buckets:
-    """The buckets of all scopes, made as they are needed."""
+    """The buckets of all scopes, created on demand."""
 
     def __init__(self, limits: Limits) -> None:
         self._rates: dict[str, Rate | None] = {
@@ -78,7 +78,7 @@ class Buckets:
         self._exhausted_at = _NEVER
 
     def replay(self, spent: Iterable[Spent]) -> None:
-        """Take what was spent before."""
+        """Take the tokens of earlier moves."""
         for at, scopes in sorted(spent, key=lambda found: found[0]):
             if scopes is None:
                 self._exhausted_at = at
@@ -87,11 +87,11 @@ class Buckets:
                 continue
             for bucket in self.of(scopes):
                 bucket.take(at)
-                # It may have had other limits, but no more is due.
+                # Its limits may have been others, but it cannot owe more than that.
                 bucket.full_at = min(bucket.full_at, at + bucket.depth + bucket.interval)
 
     def of(self, scopes: Iterable[Scope]) -> list[_Bucket]:
-        """Return the buckets of scopes that are limited."""
+        """Return the buckets of the limited scopes."""
         found = []
         for scope in scopes:
             if scope in self._known:
@@ -109,7 +109,7 @@ class Buckets:
 def paced(
     ready: Mapping[str, float], scopes: Mapping[str, tuple[Scope, ...]], buckets: Buckets
 ) -> dict[str, float]:
-    """Return when each of `ready` goes that may go from then on; who is ready first goes first."""
+    """Return when each of `ready` goes, first come first served."""
     groups: dict[tuple[Scope, ...], _Group] = {}
     for key in sorted(ready, key=lambda key: (ready[key], key)):
         of = scopes[key]
@@ -119,9 +119,9 @@ def paced(
 
 
 class _Schedule:
-    """Who is due when: groups by their own time, else the bucket that they wait for.
+    """A queue of groups: by their own time, else by the bucket that they wait for.
 
-    Of those that wait for one bucket only the first is looked at when it has a token, so that a
+    Of groups that wait for one bucket only the first is checked when it has a token, so that a
     move costs the same however many wait.
     """
 
@@ -130,14 +130,14 @@ class _Schedule:
         self._number = 0
 
     def run(self, groups: Iterable[_Group]) -> dict[str, float]:
-        """Let all go, at times that never go back."""
+        """Schedule all moves, at times that never go back."""
         found: dict[str, float] = {}
         for group in groups:
             self._wait(group)
         while self._due:
             now, _, one = heapq.heappop(self._due)
             if isinstance(one, _Bucket):
-                if one.free_at > now + _SAME:  # others have taken of it since
+                if one.free_at > now + _SAME:  # others have taken its token since
                     self._push(one.free_at, one)
                     continue
                 group = one.waiting.popleft()
@@ -163,15 +163,15 @@ class _Schedule:
             self._push(at, bucket)
 
     def _push(self, at: float, one: _Group | _Bucket) -> None:
-        self._number += 1  # of two at one time the one that came first, and nothing else compared
+        self._number += 1  # ties go to the first that was added; groups are never compared
         heapq.heappush(self._due, (at, self._number, one))
 
 
 def spent(namespace: str, history: History, now: float) -> Iterable[Spent]:
-    """Yield what an object's moves have taken so far."""
+    """Yield the tokens that an object's moves have taken so far."""
     for entry in history:
         if entry.left:
             yield min(entry.at, now), scopes_of(namespace, entry.left)
     if len(history) == LENGTH and history[0].at:
-        # It may have moved before that too, from which clusters nobody knows.
+        # It may have moved before that too, but its clusters are unknown.
         yield min(history[0].at, now), None

@@ -1,8 +1,8 @@
-"""Which policies would be in force, chosen as the replicator chooses them.
+"""Determines which policies would be in force, by the replicator's own selection.
 
-Keeps true: what is evaluated compiles as one set, and no module of it says what a policy may not.
-A candidate that is at fault, or puts another one at fault, ends the plan; what does not compile as
-things are is in force as it was when it last did, else left out of both sides, and noted.
+Invariant: the evaluated policies compile as one set, and pass all checks of modules.
+A candidate with a fault, or that causes one in another policy, ends the plan; a policy that does
+not compile now has its last good version, else is left out of both sides, and noted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kube_sync.policies.guard import Declared, Guard
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """The modules that are in force beside those that are generated, and what is left out."""
+    """The modules in force beside the generated ones, and the policies that are left out."""
 
     modules: Modules
     notes: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class Chooser:
     def __init__(
         self, compiler: Compiler, guard: Guard, generated: Modules, born: Mapping[ObjectKey, str]
     ) -> None:
-        """`born`: when each ConfigMap was created, which tells who gives way."""
+        """`born`: the creation time of each ConfigMap, by which the newer one yields."""
         self._compiler = compiler
         self._guard = guard
         self._generated = generated
@@ -55,7 +55,7 @@ class Chooser:
         places: Iterable[DataPath] = (),
         born: Mapping[ObjectKey, str] | None = None,
     ) -> Self:
-        """Return one as the replicator is configured; data lies at `places`, too."""
+        """Create one by the configuration of the replicator; `places` hold data as well."""
         replicate, allow, builtin = settings.replicate, settings.policies.allow, built_in(settings)
         names = [resource.name for resource in replicate.resources]
         names += [TOPOLOGY] * replicate.topology
@@ -70,7 +70,7 @@ class Chooser:
     async def as_is(
         self, policies: Mapping[ObjectKey, Modules], good: Versions
     ) -> tuple[Policies, Choice]:
-        """Return what is in force as things are, and were when `good`. Raises SyncError."""
+        """Return the policies in force now, with last good versions. Raises SyncError."""
         choice = await self._choose(policies, good)
         notes = [
             f"policy {called(key)} is not in force as it is{_instead(key, choice)}: {line}"
@@ -82,7 +82,7 @@ class Chooser:
         return Policies(_together(choice), tuple(notes)), choice
 
     async def tried(self, wanted: Wanted, before: Choice) -> Policies:
-        """Return what would be in force. Raises Broken with all that is wrong, and SyncError."""
+        """Return what would be in force. Raises Broken with all faults, and SyncError."""
         choice = await self._choose(wanted.policies, before.modules)
         new = {
             key: causes
@@ -118,7 +118,7 @@ class Chooser:
 
 
 def lines(causes: Iterable[Cause], names: Mapping[str, str]) -> list[str]:
-    """Return a line for each cause: file, row, and what OPA has against it."""
+    """Return a line for each cause: file, row, and OPA's message."""
     return [line_of(cause, names) for cause in causes]
 
 

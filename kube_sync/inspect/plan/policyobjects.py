@@ -1,7 +1,7 @@
 """PlacementPolicies in a plan, among the policy ConfigMaps: listed, exported, read and staged.
 
-Keeps true: one of them counts where and when it counts for the replicator; one that cannot be read
-ends the plan, as what it stands for is not known.
+Invariant: they are selected as the replicator selects them; an unreadable one ends the plan,
+since the policy it stands for is unknown.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Kind(msgspec.Struct):
 
 
 def is_object(item: Item) -> bool:
-    """Tell a PlacementPolicy from a ConfigMap."""
+    """Return whether an item is a PlacementPolicy, not a ConfigMap."""
     try:
         found = msgspec.json.decode(item.body, type=_Kind)
     except NO_JSON:
@@ -49,12 +49,12 @@ def is_object(item: Item) -> bool:
 
 
 def is_kind(group: str, kind: str) -> bool:
-    """Tell whether this is the kind of PlacementPolicies."""
+    """Return whether this is the kind of PlacementPolicies."""
     return (group, kind) == (OBJECTS.group, KIND)
 
 
 def objects_among(items: Iterable[Item], policies: Policies) -> dict[ObjectKey, PlacementPolicy]:
-    """Return the PlacementPolicies that decide, by what they go by. Raises Retriable."""
+    """Return the PlacementPolicies that decide, by key. Raises Retriable."""
     inside = [i for i in items if i.key.namespace in policies.namespaces and is_object(i)]
     read = partial(read_policy, rego_version=policies.rego_version)
     found = {policy.key: policy for policy in map(read, inside) if policy.counts}
@@ -66,7 +66,7 @@ def objects_among(items: Iterable[Item], policies: Policies) -> dict[ObjectKey, 
 
 
 async def listed_objects(client: KubeClient, policies: Policies) -> list[Item]:
-    """Return the PlacementPolicies where policies are, none without the kind. Raises SyncError."""
+    """List the PlacementPolicies in policy namespaces, none without the kind. Raises SyncError."""
     found: list[Item] = []
     for namespace in dict.fromkeys(policies.namespaces):
         source = MaybeServed(client, PLACEMENT_POLICIES, namespace)
@@ -75,7 +75,7 @@ async def listed_objects(client: KubeClient, policies: Policies) -> list[Item]:
 
 
 def as_active(whole: dict[str, object], stage: str) -> bool:
-    """Make a PlacementPolicy active that is at this stage, in place; returns whether it was."""
+    """Set a PlacementPolicy of this stage to active, in place; return whether it was changed."""
     spec = whole.get("spec")
     if not isinstance(spec, dict) or spec.get("stage", ACTIVE) != stage:
         return False

@@ -1,7 +1,7 @@
-"""A plan as a table for a terminal, as Markdown for a pull request, and as JSON.
+"""Formats a plan as a table for a terminal, as Markdown for a pull request, and as JSON.
 
-Keeps true: nothing of what is planned is left out of the JSON; of the others what is left out is
-counted. Nothing in a text can move a terminal's cursor, and no name ends a cell of a table.
+Invariant: the JSON has the complete plan; the other formats count what they leave out.
+No text can move a terminal's cursor, and no name ends a cell of a table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kube_sync.inspect.plan.outcome import Plan
 from kube_sync.policykinds.printing import indented, plain
 
 _ROWS: Final = 40
-_LEAST: Final = 20  # characters of a cell that gives way
+_LEAST: Final = 20  # characters of a cell that may be cut
 _GAP: Final = "  "
 _HEADINGS: Final = ("EFFECT", "WORKLOAD", "FROM", "TO", "WHEN", "RULE")
 _WORKLOAD, _FROM, _TO, _RULE = 1, 2, 3, 5
@@ -35,7 +35,7 @@ _MINUTE: Final = 60.0
 
 
 def as_json(plan: Plan, *, whole: bool = True) -> str:
-    """Return the plan for programs, without the single workloads unless it is whole."""
+    """Format the plan for programs, without the single workloads unless it is whole."""
     forecast = plan.forecast
     workloads = {"workloads": [_document(plan, effect) for effect in plan.ordered]} if whole else {}
     document = {
@@ -55,7 +55,7 @@ def as_json(plan: Plan, *, whole: bool = True) -> str:
 
 
 def as_table(plan: Plan, width: int, *, every: bool = False) -> str:
-    """Return it for people whose terminal has so many columns."""
+    """Format the plan for a terminal with `width` columns."""
     shown = plan.ordered if every else plan.ordered[:_ROWS]
     blocks = ["\n".join(_table([*_rows(plan, shown)], width))] if shown else []
     if left := len(plan.effects) - len(shown):
@@ -65,7 +65,7 @@ def as_table(plan: Plan, width: int, *, every: bool = False) -> str:
 
 
 def as_markdown(plan: Plan, *, every: bool = False) -> str:
-    """Return it for a pull request."""
+    """Format the plan for a pull request."""
     summary, *more = _summary(plan)
     shown = plan.ordered if every else plan.ordered[:_ROWS]
     lines = [f"### Plan: {summary}", "", *(f"- {line}" for line in more)]
@@ -80,9 +80,9 @@ def as_markdown(plan: Plan, *, every: bool = False) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time span in words, in whole seconds or minutes."""
+    """Format a time span, in whole seconds or minutes."""
     if seconds < 1:
-        return "at once"  # a second is what the clocks differ anyway
+        return "at once"  # clocks differ by a second anyway
     if seconds < 2 * _MINUTE:
         return f"{seconds:.0f} s"
     if seconds < 2 * _MINUTE * _MINUTE:
@@ -106,7 +106,7 @@ def _rows(plan: Plan, effects: Iterable[Effect]) -> Iterator[tuple[str, ...]]:
 def _table(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(_HEADINGS, *rows, strict=True)]
     gaps = len(_GAP) * (len(widths) - 1)
-    # The longest cells give way, a file's name last; more than their heads they do not.
+    # Cut the longest cells, a file's name last, but no column below the width of its head.
     for column in _YIELDING:
         over = sum(widths) + gaps - width
         widths[column] -= max(0, min(over, widths[column] - _LEAST))
@@ -204,5 +204,5 @@ def _hold(held: Withheld) -> dict[str, str]:
 
 
 def _release(held: Withheld) -> str:
-    # The name of an approval is that of moves that are asked for, which these are not yet.
+    # An approval has the name of requested moves, and these are not requested yet.
     return held.release if held.approve is None else "waits for an approval"

@@ -1,7 +1,7 @@
-"""Everything that a plan starts from: objects and policies as they were listed once.
+"""The input of a plan: all objects and policies, listed once.
 
-Keeps true: it is one state of the world, the same however often it is asked; where it came from, a
-cluster or a file, makes no difference to what is made of it.
+Invariant: it is one consistent state, however often it is read; the results are the same for a
+cluster and for a file.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from kube_sync.replicator.projection import configured
 M = TypeVar("M", ConfigMap, PolicyMap)
 Objects = Mapping[ObjectKey, Item]
 Bodies = Mapping[str, Mapping[ObjectKey, bytes]]  # by collection
-EPOCH = "plan"  # the state of the data that decisions are asked on
+EPOCH = "plan"  # epoch of the data for the decisions of a plan
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Objects by their collection's name in OPA, where these lie in it, and what may be policy.
+    """Objects by their collection's name in OPA, the collections' places, and possible policies.
 
     Among `configmaps` are the PlacementPolicies.
     """
@@ -41,43 +41,43 @@ class Snapshot:
     places: Mapping[str, Collection]
     objects: Mapping[str, Objects]
     configmaps: Sequence[Item] = ()
-    notes: tuple[str, ...] = ()  # what is not in it
+    notes: tuple[str, ...] = ()  # on what is not in it
 
     def fleet(self) -> tuple[Collection, Objects]:
-        """Return where clusters lie, and all of them. Raises Broken: they are not replicated."""
+        """Return the place of clusters, and all of them. Raises Broken: they are not replicated."""
         if CLUSTERS not in self.places:
             msg = f'there is no collection "{CLUSTERS}" in replicate.resources, or no such kind'
             raise Broken([msg])
         return self.places[CLUSTERS], self.objects[CLUSTERS]
 
     def with_objects(self, name: str, objects: Objects) -> Snapshot:
-        """Return the same with other objects in one collection."""
+        """Return a copy with other objects in one collection."""
         return replace(self, objects={**self.objects, name: objects})
 
 
 async def policies_of(
     configmaps: Iterable[Item], policies: Policies
 ) -> Mapping[ObjectKey, PolicyMap | PlacementPolicy]:
-    """Return which of these are policy, as the replicator reads them. Raises Retriable."""
+    """Return the policies among these, as the replicator parses them. Raises Retriable."""
     items = list(configmaps)
     found = await _held(items, policy_maps(policies, lambda: None))
     return {**objects_among(items, policies), **found}
 
 
 async def staged_of(configmaps: Iterable[Item], policies: Policies) -> list[PolicyMap]:
-    """Return which ConfigMaps are staged beside what is in force, likewise. Raises Retriable."""
+    """Return the staged ConfigMaps, likewise. Raises Retriable."""
     stores = policy_maps(policies, lambda: None)
     await _fill(configmaps, stores)
     return [policy for store in stores for policy in store.staged]
 
 
 async def data_of(configmaps: Iterable[Item], policies: Policies) -> Mapping[ObjectKey, ConfigMap]:
-    """Return which ConfigMaps are JSON data, likewise. Raises Retriable."""
+    """Return the ConfigMaps with JSON data, likewise. Raises Retriable."""
     return await _held(configmaps, data_maps(policies, lambda: None))
 
 
 async def currents(objects: Objects) -> Mapping[ObjectKey, Current]:
-    """Return what targets have, as the remediator reads it. Raises Retriable."""
+    """Return the current state of targets, as the remediator parses it. Raises Retriable."""
     store = Targets(lambda _: None)
     await store.page([*objects.values()])
     store.finish(known=True)
@@ -87,9 +87,9 @@ async def currents(objects: Objects) -> Mapping[ObjectKey, Current]:
 def projected(
     settings: Settings, snapshot: Snapshot, *, only: str | None = None
 ) -> dict[str, dict[ObjectKey, bytes]]:
-    """Return all objects as OPA would get them, `only` those of one collection where it is named.
+    """Project all objects as for OPA, or `only` those of one collection.
 
-    Raises Terminal, naming one that is none.
+    Raises Terminal with the name of an invalid object.
     """
     found: dict[str, dict[ObjectKey, bytes]] = {}
     for resource in settings.replicate.resources:
@@ -98,15 +98,15 @@ def projected(
         reduce = reducing(resource)
         objects = snapshot.objects.get(resource.name, {})
         found[resource.name] = {key: reduce(item) for key, item in objects.items()}
-    # Its records are no objects, and lie there as they are.
+    # Its records are no objects, and stay as they are.
     if TOPOLOGY in snapshot.objects and only in (None, TOPOLOGY):
         found[TOPOLOGY] = {key: item.body for key, item in snapshot.objects[TOPOLOGY].items()}
     return found
 
 
 def reducing(resource: Resource) -> Callable[[Item], bytes]:
-    """Return what reduces objects to what OPA would get; it raises Terminal, naming one."""
-    # What policies find out by themselves to read (`auto`) decides the same as all of it.
+    """Return the projection of objects for OPA; it raises Terminal with an object's name."""
+    # The automatic projection (`auto`) does not change decisions.
     projection = configured(resource)
 
     def reduced(item: Item) -> bytes:
@@ -120,7 +120,7 @@ def reducing(resource: Resource) -> Callable[[Item], bytes]:
 
 
 def document(root: str, bodies: Bodies, beside: Mapping[ObjectKey, bytes] | None = None) -> bytes:
-    """Return what OPA would hold of them, and `beside` them, as JSON."""
+    """Return the JSON document of OPA for these objects, with `beside`."""
     whole = {name: collection(objects) for name, objects in bodies.items()}
     ours = {root: whole, "kube_sync": {"epoch": {EPOCH: "loaded"}}}
     return msgspec.json.encode({**collection(beside or {}), **ours})
@@ -140,7 +140,7 @@ async def _fill(configmaps: Iterable[Item], stores: Iterable[ConfigMaps[M]]) -> 
 
 
 def collection(objects: Mapping[ObjectKey, bytes]) -> dict[str, object]:
-    """Return the objects of a collection as OPA would hold them."""
+    """Return the objects of a collection as nested as in OPA."""
     found: dict[str, object] = {}
     for key, body in objects.items():
         if not key.namespace:

@@ -1,6 +1,6 @@
-"""Snapshots: of the configured cluster, or of what was exported of one.
+"""Takes snapshots of the configured cluster, or reads them from an export.
 
-Keeps true: a cluster is only read; what is exported is what is planned with, so that the same edit
+Invariant: a cluster is only read; an export has what a plan uses, so that the same edit
 has the same plan from both.
 """
 
@@ -38,7 +38,7 @@ _fields = msgspec.json.Decoder(Fields)
 
 
 async def snapshot_of(request: Request, settings: Settings, progress: Progress) -> Snapshot:
-    """Return what is to be planned with. Raises SyncError, Broken."""
+    """Return the snapshot to plan with. Raises SyncError, Broken."""
     if request.exported is not None:
         return await of_file(request.exported, settings, request.cluster_scoped)
     async with kube_client(settings.kubernetes) as client:
@@ -46,11 +46,11 @@ async def snapshot_of(request: Request, settings: Settings, progress: Progress) 
 
 
 async def of_cluster(client: KubeClient, settings: Settings, progress: Progress) -> Snapshot:
-    """Return what the cluster has now. Raises SyncError, Broken where it has no such workloads."""
+    """Take a snapshot of the cluster. Raises SyncError, Broken if a target is not served."""
     replicate = settings.replicate
     places, unknown = await asked(client, replicate)
     if missing := sorted(unknown & {resource.name for resource in settings.targets()}):
-        # A plan over nothing would say that nothing moves.
+        # A plan without objects would report that nothing moves.
         raise Broken(f"{name}: the API server does not know this kind" for name in missing)
     objects: dict[str, Objects] = {}
     for resource in replicate.resources:
@@ -74,7 +74,7 @@ async def of_cluster(client: KubeClient, settings: Settings, progress: Progress)
 
 
 async def of_file(file: str, settings: Settings, cluster_scoped: Collection[str] = ()) -> Snapshot:
-    """Return what was exported to a file. Raises Misconfigured, Terminal, Broken."""
+    """Read an export. Raises Misconfigured, Terminal, Broken."""
     exported = await asyncio.to_thread(read_objects, file, "--from")
     places = guessed(settings.replicate, cluster_scoped, exported)
     objects: dict[str, Objects] = {
@@ -91,7 +91,7 @@ async def of_file(file: str, settings: Settings, cluster_scoped: Collection[str]
 
 
 def lines(snapshot: Snapshot, settings: Settings) -> Iterator[str]:
-    """Yield a snapshot as it is exported: an object a line, each once. Raises Terminal."""
+    """Yield the lines of an export: an object a line, each once. Raises Terminal."""
     seen: set[tuple[str, ObjectKey]] = set()
     for resource in settings.replicate.resources:
         for item in snapshot.objects[resource.name].values():
@@ -105,9 +105,9 @@ def lines(snapshot: Snapshot, settings: Settings) -> Iterator[str]:
 
 
 def exported_line(item: Item) -> str:
-    """Return one object without bookkeeping and without a Secret's values. Raises Terminal.
+    """Encode one object without bookkeeping and without a Secret's values. Raises Terminal.
 
-    Who owns what is kept where the remediator does: what it would take away depends on that.
+    The managedFields of the remediator are kept: what it would remove depends on them.
     """
     try:
         whole = _fields.decode(item.body)
@@ -122,7 +122,7 @@ def exported_line(item: Item) -> str:
 
 
 async def gone(client: KubeClient, settings: Settings, held: Collection[str]) -> set[str]:
-    """Return which of these uids of targets there are no more. Raises SyncError."""
+    """Return which of these uids of targets no longer exist. Raises SyncError."""
     left = set(held)
     places, _ = await asked(client, settings.replicate)
     for resource in settings.targets():
@@ -146,10 +146,10 @@ async def _configmaps(client: KubeClient, settings: Settings) -> list[Item]:
 
 
 async def _record(client: KubeClient, key: ObjectKey) -> list[Item]:
-    """Return the record of last good versions, which there need not be."""
+    """Return the record of last good versions, if there is one."""
     try:
         return [_item(await client.request("GET", CONFIGMAPS.path(key.namespace, key.name)))]
-    except (NotFound, Refused):  # whoever plans need not have the right to read it
+    except (NotFound, Refused):  # the user may lack the right to read it
         return []
 
 

@@ -1,7 +1,7 @@
-"""The topology as OPA holds it where that is configured: its records, of a cluster or an export.
+"""The configured topology as OPA holds it: its records, from a cluster or an export.
 
-Keeps true: they are those that the replicator makes, by the same code, of one moment of all kinds;
-a topology that cannot be known whole is none, and ends the plan.
+Invariant: the replicator's own code makes them, from one moment of all kinds; an incomplete
+topology ends the plan.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.topology.controller.feed import Notes, Source, follow_gateway_api, withheld
 from kube_sync.topology.controller.liverecords import LiveRecords, News
 
-# What stands for a record in an export, where every line is an object.
+# The kind of a record in an export, where every line is an object.
 _RECORDS: Final = Resource("records.kube-sync.io", "v1", "topologyrecords")
 _HEADING: Final = {"apiVersion": "records.kube-sync.io/v1", "kind": "TopologyRecord"}
-_SECONDS: Final = 30.0  # longer than a kind that may not be listed is waited for
+_SECONDS: Final = 30.0  # limit of waiting for a kind that may not be listed
 
 Records = dict[ObjectKey, Item]  # by section and name
 
@@ -41,14 +41,14 @@ _exported = msgspec.json.Decoder(_Exported)
 
 
 def place(replicate: Replicate) -> Collection:
-    """Return where it lies, its sections being where namespaces are."""
+    """Return its place in OPA, with sections in place of namespaces."""
     return Collection((replicate.root, TOPOLOGY), namespaced=True)
 
 
 async def of_cluster(
     client: KubeClient, settings: PolicyTopology, seconds: float = _SECONDS
 ) -> Records:
-    """Return the records as of now. Raises Broken: not all is known within `seconds`."""
+    """Return the current records. Raises Broken: not all is listed within `seconds`."""
     news, said = News(), list[str | None]()
     source = follow_gateway_api(client, settings, Notes(Readiness()), news.wake)
     records = LiveRecords(source.live, news, partial(withheld, source), said.append)
@@ -74,7 +74,7 @@ def lines(records: Mapping[ObjectKey, Item]) -> Iterator[str]:
 
 
 def of_export(exported: Exported) -> Records:
-    """Return the records of an export, none where there was no topology."""
+    """Return the records of an export, none if it has no topology."""
     return {
         key: Item(key, "", ResourceVersion(""), bytes(_exported.decode(body).record))
         for key, body in exported.placed(_RECORDS)

@@ -1,3 +1,3 @@
-"""`kube-sync replay`: recorded decisions made again, by the same policies or by others."""
+"""`kube-sync replay`: evaluates recorded decisions again, by the same or other policies."""
 
 from __future__ import annotations

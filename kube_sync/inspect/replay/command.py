@@ -1,7 +1,7 @@
-"""`kube-sync replay`, from what is asked for to what is printed.
+"""The handler of `kube-sync replay`, from the request to the output.
 
-Keeps true: what is said to be the same was decided again, on all that it was made on. Nothing is
-asked but OPAs that end with it. Wired here and not in `app`, as planning is.
+Invariant: a decision reported as the same was evaluated again, on all of its recorded data. Only
+OPAs that it starts itself are queried. Wired here and not in `processes`, as planning is.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from kube_sync.policykinds.printing import Answer
 
 _SLICE = 100  # inputs in one query
 
-_Set = tuple[str, str, str]  # the digest of the policies, "" of none of then; root; path
+_Set = tuple[str, str, str]  # the digest of the policies, "" if all are replaced; root; path
 
 
 async def run(request: Request, settings: Settings, complain: Callable[[str], None]) -> Answer:
-    """Replay, and return what to print with the exit status. Raises SyncError."""
+    """Replay, and return the output and the exit status. Raises SyncError."""
     candidates = Candidates()
     if request.policies:
         candidates = await read_candidates(
@@ -72,7 +72,7 @@ class _Replay:
         self._unknown: list[tuple[Row, str]] = []
 
     async def run(self, rows: Iterable[Row]) -> Replayed:
-        """Return what came of all. Raises SyncError."""
+        """Replay all rows. Raises SyncError."""
         sets: dict[_Set, dict[str, list[Case]]] = {}
         for row in rows:
             try:
@@ -94,7 +94,7 @@ class _Replay:
         return Replayed(same, different, self._unknown)
 
     async def _case(self, row: Row) -> Case:
-        """Return a decision that can be made again. Raises Unknown."""
+        """Return a decision that can be evaluated again. Raises Unknown."""
         case = self._recorded.case(row)
         if row.entry.data not in self._collections:
             self._collections[row.entry.data] = self._recorded.collections(case.state)
@@ -104,7 +104,7 @@ class _Replay:
         return case
 
     async def _read(self, case: Case) -> Reads | None:
-        """Return what other policies read, None where those of then decide."""
+        """Return what other policies read, None if the recorded policies decide."""
         if not self._deciders.others:
             return None
         entry = case.row.entry
@@ -120,9 +120,9 @@ class _Replay:
     async def _decided(
         self, which: _Set, states: Mapping[str, list[Case]]
     ) -> list[tuple[Case, Outcome]]:
-        """Return what a set of policies decides, in one OPA that is given one state after another.
+        """Evaluate a set of policies, in one OPA that is loaded with one state after another.
 
-        Each input is decided on once in each state. Raises SyncError.
+        Each input is evaluated once in each state. Raises SyncError.
         """
         policy, root, path = which
         modules = await self._deciders.modules(policy)
@@ -139,7 +139,7 @@ class _Replay:
 
 
 async def _answers(opa: OfflineOpa, cases: Iterable[Case]) -> dict[str, Outcome]:
-    """Return what is decided on the inputs of cases, by their digests."""
+    """Return the outcomes for the inputs of cases, by their digests."""
     inputs = {case.row.entry.input: msgspec.Raw(case.input) for case in cases}
     rest, outcomes = iter(inputs.values()), list[Outcome]()
     while part := list(islice(rest, _SLICE)):

@@ -1,9 +1,9 @@
-"""Which policies decide on what is recorded: those of then, with candidates in their places.
+"""The policies that decide in a replay: the recorded ones, with candidates in their places.
 
-Keeps true: a candidate takes the place of the policy that it would take in a plan, in each set of
-policies that was ever in force; all others stay as they were recorded. The newest set has to
-compile with the candidates in it, or there is no replay; of an older one that does not, its
-decisions are not made again.
+Invariant: a candidate takes the same place as in a plan, in each recorded set of
+policies; all others stay as they were recorded. The newest set has to
+compile with the candidates in it, or there is no replay; decisions of an older set that does not
+are not evaluated again.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from kube_sync.opa.scratch import Cause, Modules
 
 
 class Then(Protocol):
-    """What was in force."""
+    """The policies that were in force."""
 
     def modules(self, policy: str) -> Modules:
-        """Return the policies of a digest. Raises Unknown where one of them is not known."""
+        """Return the policies of a digest. Raises Unknown if one of them is not recorded."""
         ...
 
 
 class Compiler(Protocol):
-    """What tells whether modules compile."""
+    """Checks whether modules compile."""
 
     async def check(self, modules: Modules) -> list[Cause]:
-        """Return what is against them, nothing where they do."""
+        """Return the errors, none if they compile."""
         ...
 
 
 class Deciders:
-    """The sets of policies of one replay, by the digests of those of then."""
+    """The sets of policies of one replay, by the digests of the recorded ones."""
 
     def __init__(
         self, then: Then, compiler: Compiler, builtin: Modules, candidates: Candidates
     ) -> None:
-        """Without `candidates` each set is as it was; `builtin` is in all of them."""
+        """Without `candidates` each set is as recorded; `builtin` is in all of them."""
         self._then = then
         self._compiler = compiler
         self._builtin = builtin
@@ -50,15 +50,15 @@ class Deciders:
 
     @property
     def others(self) -> bool:
-        """Whether other policies decide than those of then."""
+        """Whether other policies decide than the recorded ones."""
         return bool(self._candidates)
 
     def named(self, policy: str) -> str:
-        """Return what a set goes by: all are one where candidates decide instead of all others."""
+        """Return the name of a set: candidates that replace all policies make all sets one."""
         return "" if self._candidates.instead else policy
 
     async def check(self, policies: Iterable[str]) -> None:
-        """Make sure that the first of these that is recorded compiles. Raises Broken, SyncError."""
+        """Check that the first of these that is recorded compiles. Raises Broken, SyncError."""
         for policy in policies:
             try:
                 self._known[self.named(policy)] = await self._made(policy)
@@ -67,7 +67,7 @@ class Deciders:
             return
 
     async def modules(self, policy: str) -> Modules:
-        """Return all that decides in place of the policies of a digest. Raises Unknown."""
+        """Return all modules that decide in place of a recorded set. Raises Unknown."""
         name = self.named(policy)
         if name not in self._known:
             try:
@@ -94,7 +94,7 @@ class Deciders:
 
 
 def by_policy(modules: Modules) -> Mapping[ObjectKey, Modules]:
-    """Return recorded modules by the policy that each is of, as its id begins."""
+    """Return recorded modules by their policy, which their id begins with."""
     found: dict[ObjectKey, dict[str, str]] = {}
     for policy_id, source in modules.items():
         namespace, _, name = policy_id.rpartition("/")[0].partition("/")

@@ -1,8 +1,8 @@
-"""Recorded decisions with what they were made on, and whether other policies can decide on that.
+"""Recorded decisions with their data, and whether other policies can decide on that data.
 
-Keeps true: nothing is put in place of what is missing; who asks is told what it is. Where it is not
-certain that everything other policies read is there, they cannot decide. Of objects that shared a
-decision one was recorded, which is the others' in what the policies of then read, and in no more.
+Invariant: missing data is never replaced; it is reported by name. Other policies can decide only
+if everything that they read is certainly there. Of objects that shared a decision one was
+recorded; it equals the others in what the recorded policies read, and in no more.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _decisions = msgspec.json.Decoder(Decision)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One decision, and what it was made on; `decision` is None where there was none."""
+    """One decision and its data; `decision` is None if there was none."""
 
     row: Row
     input: bytes
@@ -45,11 +45,11 @@ class Case:
 
 
 class Unknown(Exception):
-    """Something that a decision was made on is not recorded."""
+    """Data of a decision is not recorded."""
 
 
 class Recorded:
-    """What one ledger has of decisions."""
+    """The recorded decisions of one ledger."""
 
     def __init__(self, ledger: Reading) -> None:
         self._ledger = ledger
@@ -57,7 +57,7 @@ class Recorded:
         self._policies: dict[str, Modules] = {}
 
     def case(self, row: Row) -> Case:
-        """Return what a decision was made on. Raises Unknown."""
+        """Return a decision with its data. Raises Unknown."""
         entry = row.entry
         if not entry.input or not entry.data:
             raise Unknown(NO_INPUT)
@@ -71,7 +71,7 @@ class Recorded:
         return Case(row, self._text(entry.input), self._state(entry.data), decision)
 
     def modules(self, policy: str) -> Modules:
-        """Return the policies of a digest. Raises Unknown where one of them is not known."""
+        """Return the policies of a digest. Raises Unknown if one of them is not recorded."""
         if policy not in self._policies:
             found = self._ledger.modules(policy)
             if found is None or digest(found) != policy:
@@ -103,7 +103,7 @@ class Recorded:
 
 
 def places(state: State, collections: Mapping[str, bytes]) -> Mapping[str, Collection]:
-    """Return where the recorded collections lie."""
+    """Return the places of the recorded collections."""
     return {
         name: Collection((state.root, name), namespaced=_namespaced(body))
         for name, body in collections.items()
@@ -113,7 +113,7 @@ def places(state: State, collections: Mapping[str, bytes]) -> Mapping[str, Colle
 def lacking(case: Case, reads: Reads | None) -> str | None:
     """Return why policies that read this cannot decide on a case, None: they can.
 
-    Without `reads` they are those of then.
+    Without `reads` they are the recorded policies.
     """
     if reads is None:
         return _all(f"{name}: {why}" for name, why in case.state.lacks.items())
@@ -164,7 +164,7 @@ def _named(body: bytes) -> ObjectMeta:
 
 
 def _namespaced(body: bytes) -> bool:
-    """Tell whether objects lie one level down; of none it makes no difference."""
+    """Return whether objects lie one level down; for an empty collection either is right."""
     found = msgspec.json.decode(body, type=dict[str, msgspec.Raw]).values()
     return not any(_named(bytes(one)).name for one in found)
 

@@ -1,4 +1,4 @@
-"""What came of a replay, as a value and in print."""
+"""The result of a replay, as a value and in print."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How many decisions are the same, which differ, and which could not be made again, and why."""
+    """The counts of equal decisions and of failed replays by reason, and the differences."""
 
     same: int
     different: Sequence[Difference]
@@ -43,17 +43,17 @@ class Replayed:
 
 
 def is_same(case: Case, now: Outcome) -> bool:
-    """Tell whether what is decided now is what was recorded."""
+    """Return whether the outcome equals the recorded one."""
     entry = case.row.entry
     if entry.status != status(now):
         return False
-    if now.failure is not None:  # the decision is an earlier one, which stood
+    if now.failure is not None:  # the decision is an earlier one, which stayed in force
         return entry.note == now.failure
     return case.decision == now.decision
 
 
 def status(outcome: Outcome) -> str:
-    """Return how the ledger calls it."""
+    """Return the ledger's name of an outcome's status."""
     if outcome.failure is not None:
         return "failed"
     if outcome.decision is None:
@@ -62,12 +62,12 @@ def status(outcome: Outcome) -> str:
 
 
 def as_text(found: Replayed) -> str:
-    """Return it for people."""
+    """Format the result for people."""
     return "\n".join(_lines(found))
 
 
 def as_json(found: Replayed) -> str:
-    """Return it for programs."""
+    """Format the result for programs."""
     whole = {
         "v": 1,
         "same": found.same,

@@ -1,5 +1,5 @@
-"""`kube-sync test`: whether policies place what their authors say they place, decided by an OPA.
+"""`kube-sync test`: runs scenario tests of policies, evaluated by an OPA.
 
-Above planning, whose scratch OPA and whose question it shares: a case is decided as the replicator
-would decide it, and here is only what is expected, and how that differs.
+Layered above planning, whose offline OPA and query it shares: a case is decided as the replicator
+decides it; this package has only the expectations, and their comparison with the outcome.
 """

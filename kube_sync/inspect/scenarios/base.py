@@ -1,6 +1,6 @@
-"""The objects that all cases of a scenario begin with, read from its file and those that it names.
+"""The initial objects of all cases of a scenario, read from its file and those that it names.
 
-Keeps true: each object is there once, in a collection of the configuration.
+Invariant: each object exists once, in a collection of the configuration.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Base:
             self.take(node, CLUSTERS)
 
     def take(self, node: Node, only: str | None = None) -> None:
-        """Take files of objects, and objects; `only` those of one collection."""
+        """Take files of objects, and inline objects; `only` those of one collection."""
         for item in [node] if isinstance(node.value, str) else self._checking.items(node):
             if isinstance(item.value, str):
                 self._take_file(item, only)
@@ -56,7 +56,7 @@ class Base:
                 self._checking.expected(item, "an object, or a file of objects")
 
     def described(self, name: str, node: Node) -> Item | None:
-        """Return a cluster of which the facts are said, None where something is wrong."""
+        """Return a cluster made of its facts, None if something is wrong."""
         if (facts := facts_of(node, self._checking)) is None:
             return None
         try:
@@ -72,7 +72,7 @@ class Base:
         except Terminal as error:
             self._checking.wrong(node, str(error))
             return
-        # Manifests have objects that are not replicated, too; one that has no other was not meant.
+        # Manifests may have objects that are not replicated; one without any other is an error.
         wanted = [d for d in documents if self._is_wanted(d.object, only)]
         for document in wanted:
             where = f"{document.file}: {_called(document.object)}: "
@@ -107,7 +107,7 @@ class Base:
 
 
 def facts_of(node: Node, checking: Checking, *, removes: bool = False) -> dict[str, Any] | None:
-    """Return facts, None where something is wrong; with `removes` null takes one away."""
+    """Return facts, None if something is wrong; with `removes` null removes one."""
     before = len(checking.problems)
     facts = checking.members(node, FACTS)
     for key, found in facts.items():
@@ -125,7 +125,7 @@ def facts_of(node: Node, checking: Checking, *, removes: bool = False) -> dict[s
 
 
 def body_of(node: Node, checking: Checking) -> dict[str, Any] | None:
-    """Return a whole object, None where something is wrong that has a place in it."""
+    """Return a whole object, None if a part of it is wrong."""
     body: dict[str, Any] = plain(node)
     problems = [*untold(body)]
     for path, message in problems:
@@ -134,7 +134,7 @@ def body_of(node: Node, checking: Checking) -> dict[str, Any] | None:
 
 
 def beside(file: str, path: str) -> str:
-    """Return a path that a file says, as it is called from where we are."""
+    """Return a path in a file, relative to the working directory."""
     return os.path.normpath(Path(file).parent / path)
 
 
@@ -145,7 +145,7 @@ def _called(body: Mapping[str, Any]) -> str:
 
 
 def _below(node: Node, path: tuple[str, ...]) -> Node:
-    """Return the value at a path of keys, or the last that there is on the way."""
+    """Return the value at a path of keys, or the last existing one on the way."""
     for key in path:
         if not isinstance(node.value, dict) or key not in node.value:
             return node

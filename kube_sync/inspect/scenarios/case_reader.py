@@ -1,7 +1,7 @@
-"""The world of one case: what it is about, and what is otherwise than in all the others.
+"""Reads one case: its target, and its changes of the scenario's world.
 
-Keeps true: nothing is changed or taken away that is not there, and nothing joins that is there
-already, since either would be a name that was misspelt.
+Invariant: to change or remove a missing object, or to add an existing one, is an error,
+since it would be a misspelt name.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from kube_sync.objects import ObjectKey
 from kube_sync.yamlnodes import Node
 
 _KEYS: Final = ("object", "clusters", "joins", "objects")
-_SHOWN: Final = 5  # names of what there is
+_SHOWN: Final = 5  # existing names in a message
 
-Place = tuple[str, ObjectKey]  # a collection's name, and an object of it
+Place = tuple[str, ObjectKey]  # a collection's name, and the key of an object
 
 
 class CaseReader:
@@ -41,7 +41,7 @@ class CaseReader:
         )
 
     def target(self, node: Node) -> Place | None:
-        """Return what the case is about: the one object of a name, or an object that joins."""
+        """Return the target of the case: the one object of a name, or an object that it adds."""
         targets = self._base.collections.targets
         if not isinstance(node.value, dict):
             return self._named(node, self._checking.text(node), targets)
@@ -61,7 +61,7 @@ class CaseReader:
         return places[0] if places else None
 
     def change(self, node: Node, target: Place | None) -> None:
-        """Take what is given."""
+        """Read the changes below `given`."""
         found = self._checking.members(node, _KEYS)
         if node.value == {}:
             self._checking.wrong(node, "nothing is given: leave it out")

@@ -1,6 +1,6 @@
-"""A strict reading of located values: what is not of the wanted shape is a problem, with its place.
+"""Strict reading of YAML values: a value of a wrong shape is a problem, with its location.
 
-Keeps true: every problem of a file is found and not the first alone, so whoever reads goes on with
+Invariant: all problems of a file are found, not only the first, so the readers continue with
 a harmless value after one.
 """
 
@@ -26,7 +26,7 @@ _KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong; `row` counts from 1, 0 where there is none."""
+    """One problem; `row` counts from 1, 0 if there is none."""
 
     file: str
     row: int
@@ -40,7 +40,7 @@ class Problem:
 
 
 class Invalid(Terminal):
-    """A scenario file that cannot be run, with all that is wrong with it."""
+    """A scenario file that cannot be run, with all its problems."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -48,20 +48,20 @@ class Invalid(Terminal):
 
 
 class Checking:
-    """Reads the values of one file, and collects what is wrong with them."""
+    """Reads the values of one file, and collects the problems."""
 
     def __init__(self, file: str) -> None:
         self.file = file
         self.problems: list[Problem] = []
 
     def wrong(self, node: Node, message: str) -> None:
-        """Take note of a problem."""
+        """Record a problem."""
         self.problems.append(Problem(self.file, node.row, node.key, message))
 
     def members(
         self, node: Node, known: Collection[str], required: Collection[str] = ()
     ) -> dict[str, Node]:
-        """Return the members of a mapping that may have these keys and no others."""
+        """Return the members of a mapping that may have only these keys."""
         found = self.entries(node)
         for key, member in found.items():
             if key not in known:
@@ -123,12 +123,12 @@ class Checking:
         return node.value is True
 
     def expected(self, node: Node, what: str) -> None:
-        """Take note that something else was wanted."""
+        """Record that another kind of value was expected."""
         self.wrong(node, f"expected {what}, found {kind(node)}")
 
 
 def kind(node: Node) -> str:
-    """Return what a value is, for people."""
+    """Return the kind of a value, for people."""
     if node.value is None:
         return "nothing"
     if node.value == "":
@@ -137,7 +137,7 @@ def kind(node: Node) -> str:
 
 
 def leaves(node: Node) -> Iterator[Node]:
-    """Yield a value and all that lies within it."""
+    """Yield a value and all values within it."""
     yield node
     match node.value:
         case dict() as members:

@@ -1,7 +1,7 @@
-"""`kube-sync test`, from what is asked for to what is printed.
+"""The handler of `kube-sync test`, from the request to the output.
 
-Keeps true: what is wrong with one file keeps no other from being run; a run of nothing is no
-success. Nothing is asked but OPAs that end with it. Wired here and not in `app`, as planning is.
+Invariant: a problem of one file does not stop the others; a run without cases is no success.
+Only OPAs that it starts itself are queried. Wired here and not in `processes`, as planning is.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NOTHING = f"no scenario (*{SCENARIOS[0]}) lies here"
 async def run(
     request: Request, settings: Settings, say: Callable[[str], None], *, color: bool = False
 ) -> Answer:
-    """Test, and return what to print with the exit status. Raises SyncError: nothing was run."""
+    """Run the tests; return the output and the exit status. Raises SyncError: nothing was run."""
     result = await result_of(request, settings, Progress(say))
     if request.junit is not None:
         await asyncio.to_thread(_write, request.junit, as_junit(result))
@@ -45,7 +45,7 @@ async def run(
 
 
 async def result_of(request: Request, settings: Settings, progress: Progress) -> Run:
-    """Return what came of all files. Raises SyncError where none can be run."""
+    """Return the results of all files. Raises SyncError if none can be run."""
     begun = time.monotonic()
     collections = Collections(settings, request.cluster_scoped)
     runner = GroupRunner(settings, collections.places, progress, fail_fast=request.fail_fast)
@@ -60,7 +60,7 @@ async def result_of(request: Request, settings: Settings, progress: Progress) ->
 def _loaded(
     request: Request, settings: Settings, collections: Collections
 ) -> tuple[dict[str, FileResult], list[Asked], int]:
-    """Return all files, the cases of them that are asked for, and how many others there are."""
+    """Return all files, their selected cases, and the number of cases that are not selected."""
     results, asked, left_out = dict[str, FileResult](), list[Asked](), 0
     root = settings.replicate.root
     for file in _scenario_files(request.paths):
@@ -92,9 +92,9 @@ def _write(file: str, text: str) -> None:
 
 
 def _scenario_files(paths: Iterable[str]) -> list[str]:
-    """Return the files that are named, and all scenarios in folders, each once and in order.
+    """Return the named files, and all scenarios in folders, each once and in order.
 
-    A folder that holds none is a mistake, since a test of nothing would pass: Misconfigured.
+    A folder without any is an error, since a run without tests would pass: Misconfigured.
     """
     found = (file for path in paths for file in files_of(Path(path), _is_scenario, _NOTHING))
     return list(dict.fromkeys(os.path.normpath(file) for file in found))

@@ -1,8 +1,8 @@
-"""How what was decided differs from what a case expects. Pure.
+"""Compares the outcome of a case with its expectations. Pure.
 
-Keeps true: a workload that is refused, fails or is not decided on is placed nowhere, as nothing is
-written then, so an expectation of a placement fails however good the annotations would have been.
-What a case says nothing about does not fail it.
+Invariant: a workload that is refused, fails or is not decided on is placed nowhere, as nothing is
+written then, so an expectation of a placement fails whatever the annotations would have been.
+A case fails only by its expectations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DECIDED = "a decision"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that is otherwise; `note` is what the policy said of it."""
+    """One difference; `note` is the policy's message about it."""
 
     what: What
     name: str
@@ -40,7 +40,7 @@ class Difference:
 def differences(
     wanted: Expectation, outcome: Outcome, placements: Placements, fleet: Collection[str]
 ) -> tuple[Difference, ...]:
-    """Return all that is otherwise, nothing where all is as expected."""
+    """Return all differences, none if the outcome is as expected."""
     decision = outcome.decision
     if wanted.fails is not None or wanted.undecided or decision is None or outcome.failure:
         return tuple(_of_silence(wanted, outcome))
@@ -50,7 +50,7 @@ def differences(
 
 
 def summary(outcome: Outcome) -> str:
-    """Return in a few words what was decided."""
+    """Summarise an outcome in a few words."""
     if outcome.failure is not None:
         return f"the evaluation fails: {outcome.failure}"
     if outcome.decision is None:
@@ -124,7 +124,7 @@ def _clusters(
     wanted: Expectation, found: Placed, decision: Decision, fleet: Collection[str]
 ) -> Iterator[Difference]:
     if found.unclear:
-        # What is not placed is on no cluster that it is to be kept from.
+        # A workload that is not placed runs on no excluded cluster.
         if wanted.clusters is not None or wanted.contains or found.written:
             yield Difference("decision", "", _expected(wanted), found.unclear)
         return

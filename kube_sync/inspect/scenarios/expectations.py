@@ -1,7 +1,7 @@
-"""What is written below `expect`, read strictly.
+"""Strict reading of a case's `expect`.
 
-Keeps true: nothing is expected of a cluster that the case's world does not have, and no two things
-that cannot both be; an expectation that would check nothing is a mistake.
+Invariant: expectations of a cluster that the case's world does not have, and contradictory ones,
+are errors; so is an expectation that would check nothing.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ KEYS: Final = (
     "undecided",
     "unchanged",
 )
-_SILENT: Final = ("fails", "undecided", "unchanged")  # each stands alone
+_SILENT: Final = ("fails", "undecided", "unchanged")  # each must be the only expectation
 _WRITTEN: Final = ("clusters", "contains", "excludes", "annotations", "labels", "evict")
 
 
 def wished(
     node: Node, checking: Checking, fleet: Collection[str], others: Collection[str]
 ) -> Expectation:
-    """Return what is expected where there is this fleet; `others` were there without the case."""
+    """Return the expectations for this fleet; `others` are clusters that the case removes."""
     found = checking.members(node, KEYS)
     if isinstance(node.value, dict) and not node.value:
         checking.wrong(node, "nothing is expected: an expectation checks something")
@@ -61,7 +61,7 @@ def wished(
 
 
 def _together(found: Mapping[str, Node], wanted: Expectation, checking: Checking) -> None:
-    """Take note of what cannot both be."""
+    """Record contradictory expectations as problems."""
     for key in _SILENT:
         if key in found and len(found) > 1:
             others = ", ".join(other for other in found if other != key)
@@ -80,7 +80,7 @@ def _together(found: Mapping[str, Node], wanted: Expectation, checking: Checking
 
 
 class _Clusters:
-    """Reads names of clusters, of which there is a certain fleet."""
+    """Reads names of clusters of a given fleet."""
 
     def __init__(self, checking: Checking, fleet: Collection[str], others: Collection[str]) -> None:
         self._checking = checking
@@ -88,7 +88,7 @@ class _Clusters:
         self._gone = frozenset(others) - frozenset(fleet)
 
     def exactly(self, node: Node) -> Mapping[str, Mapping[str, int]]:
-        """Return where a workload is to be: names, or names with weights."""
+        """Return the clusters that a workload is expected on: names, or names with weights."""
         if isinstance(node.value, list):
             return {name: {} for name in self.named(node)}
         if isinstance(node.value, dict):
@@ -97,7 +97,7 @@ class _Clusters:
         return {}
 
     def named(self, node: Node, also: Collection[str] = ()) -> tuple[str, ...]:
-        """Return clusters that there are."""
+        """Return names of existing clusters."""
         names = self._checking.texts(node)
         if not names and node.key.endswith(("contains", "excludes")) and node.value == []:
             self._checking.wrong(node, "it names no cluster, so it checks nothing")
@@ -105,7 +105,7 @@ class _Clusters:
         return tuple(name for name in names if self._is(rows[name], name, also))
 
     def reasons(self, node: Node) -> dict[str, ExpectedMessage | None]:
-        """Return what is said of clusters."""
+        """Return the expected messages by cluster."""
         entries = self._checking.entries(node)
         return {
             name: None if below.value is None else _said(below, self._checking, exact=True)
@@ -164,7 +164,7 @@ def _some(node: Node, checking: Checking) -> dict[str, Node]:
 
 
 def _errors(node: Node, checking: Checking) -> tuple[tuple[ExpectedMessage, ...], bool]:
-    """Return the errors that are expected, and whether there are to be no others."""
+    """Return the expected errors, and whether there must be no others."""
     if isinstance(node.value, dict):
         found = checking.members(node, ("contains",), ("contains",))
         parts = checking.one_or_more(found["contains"]) if "contains" in found else ()

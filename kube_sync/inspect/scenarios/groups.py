@@ -1,6 +1,6 @@
-"""Scenarios in groups, each of which one OPA can decide.
+"""Groups scenarios with the same policies and data, so that one OPA decides each group.
 
-Keeps true: what is wrong with the policies of one file keeps no other from being run. A set of
+Invariant: an error in the policies of one file stops no other file. A set of
 policies is compiled once, however many files name it, and only a few OPAs run at a time.
 """
 
@@ -24,9 +24,9 @@ from kube_sync.inspect.survey.progress import Progress
 from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.opa.scratch import ScratchOpa
 
-_AT_ONCE: Final = 4  # sets of policies that are compiled or served
+_AT_ONCE: Final = 4  # concurrent sets of policies
 
-Asked = tuple[Scenario, Sequence[Case]]  # the cases of a file that are asked for
+Asked = tuple[Scenario, Sequence[Case]]  # a file and its selected cases
 Paths = tuple[str, ...]
 
 
@@ -39,7 +39,7 @@ class _Group:
 
 
 class GroupRunner:
-    """Runs scenarios, and keeps what came of each file."""
+    """Runs scenarios, and collects the results of each file."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class GroupRunner:
         *,
         fail_fast: bool = False,
     ) -> None:
-        """Find the OPA that compiles and decides. Raises Misconfigured."""
+        """Find the OPA binary. Raises Misconfigured."""
         self._settings = settings
         self._places = places
         self._progress = progress
@@ -58,15 +58,15 @@ class GroupRunner:
         self._results: dict[str, FileResult] = {}
         self._done = self._number = 0
         self._pace = Pace(self._reached, fail_fast)
-        # Whoever wants the first failure wants the first one of the first file.
+        # With fail_fast the first failure is that of the first file.
         self._few = asyncio.Semaphore(1 if fail_fast else _AT_ONCE)
 
     async def run(
         self, scenarios: Sequence[Asked], instead: Paths = ()
     ) -> Mapping[str, FileResult]:
-        """Return what came of each file; policies `instead` of all others have to be some.
+        """Return the results of each file; policies `instead` of all others must exist.
 
-        Raises SyncError where they are none.
+        Raises SyncError if they do not.
         """
         self._number = sum(len(cases) for _, cases in scenarios)
         with self._progress.during("compiling the policies"):

@@ -1,10 +1,10 @@
-"""What came of all cases, as JUnit XML: what CI systems read.
+"""Formats results as JUnit XML, for CI systems.
 
-There is no one specification of it. What is written is what the common readers share: `testsuites`,
+There is no single specification. The output is what the common readers share: `testsuites`,
 a `testsuite` for each file, a `testcase` for each case with `classname`, `name`, `file` and `time`,
 and in it `failure`, `error` or `skipped`. Some show the attribute `message`, some the text, so the
-text has all. A test is known by `classname` and `name`, so both stay as they are from run to run.
-Times were measured, in seconds; one that was not run has 0.
+text is complete. `classname` and `name` identify a test, so both are stable across runs.
+Times are measured seconds; a test that was not run has 0.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Final
 from kube_sync.inspect.scenarios.report import decided, told
 from kube_sync.inspect.scenarios.results import CaseResult, FileResult, Run
 
-# XML 1.0, section 2.2: what no document may hold, however it is escaped.
+# XML 1.0, section 2.2: characters that no document may have, even escaped.
 _FORBIDDEN: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_FILE: Final = "the file can be run"  # the name of what fails where it cannot
+_FILE: Final = "the file can be run"  # the name of the test case that fails for an invalid file
 _SUITES: Final = "kube-sync test"
 
 
@@ -100,7 +100,7 @@ def _seconds(seconds: float) -> str:
 
 
 def _attributes(values: Mapping[str, str]) -> str:
-    # A reader makes a space of a line break in an attribute unless it is a reference.
+    # XML readers replace a line break in an attribute by a space unless it is a reference.
     found = ((name, _escaped(value).replace("\n", "&#10;")) for name, value in values.items())
     return "".join(f' {name}="{value}"' for name, value in found)
 

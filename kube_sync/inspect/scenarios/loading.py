@@ -1,7 +1,7 @@
-"""A scenario file, from its text to a Scenario, with all that is wrong with it.
+"""Parses a scenario file to a Scenario, and collects all its problems.
 
-Keeps true: a file that is wrong anywhere is run nowhere; files that it names are meant from where
-it lies. Nothing of policies is read here: which there are is said, and tried by whoever runs them.
+Invariant: a file with any problem is not run; paths in it are relative to its folder. Policies
+are not read here: the runner reads the files that a scenario names.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RULES: Final = Rules(most=100_000)
 
 
 def load(file: str, collections: Collections, root: str, *, policies: bool = True) -> Scenario:
-    """Return what a file says; without `policies` it need name none. Raises Invalid."""
+    """Load a file; without `policies` it need not name any. Raises Invalid."""
     try:
         text = text_of(file)
     except Terminal as error:
@@ -37,7 +37,7 @@ def load(file: str, collections: Collections, root: str, *, policies: bool = Tru
 def read(
     text: str, file: str, collections: Collections, root: str, *, policies: bool = True
 ) -> Scenario:
-    """Return what the text of a file says. Raises Invalid."""
+    """Parse the text of a file. Raises Invalid."""
     checking = Checking(file)
     required = ("policies", "cases") if policies else ("cases",)
     found = checking.members(_parsed(text, file), _KEYS, required)
@@ -48,7 +48,7 @@ def read(
     if "objects" in found:
         base.take(found["objects"])
     data = _data(found["data"], checking, root) if "data" in found else {}
-    # Without all objects each case would have something wrong with it, too.
+    # With missing objects each case would have follow-up problems.
     read_cases = "cases" in found and not checking.problems
     cases = _cases(found["cases"], checking, base) if read_cases else ()
     if checking.problems:
@@ -85,7 +85,7 @@ def _cases(node: Node, checking: Checking, base: Base) -> tuple[Case, ...]:
         if "name" in members:
             name = checking.text(members["name"])
             if name in rows:
-                # CI systems tell tests by their names, and would leave out the second.
+                # CI systems identify tests by name, and would drop the second.
                 checking.wrong(members["name"], f"the case in row {rows[name]} has this name, too")
             rows.setdefault(name, item.row)
         if (case := _case(item, members, checking, base)) is not None:

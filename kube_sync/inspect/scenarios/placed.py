@@ -1,7 +1,7 @@
-"""Where a decision places a workload, in the clusters that a scenario has. Pure.
+"""Computes the clusters of a decision's placement, in the fleet of a scenario. Pure.
 
-What an annotation means is read by the brakes' own reader (`guard.placements`); only the fields of
-a preference, which mean nothing to the brakes, are read here.
+The guard's own reader (`guard.placements`) parses the annotations; only the fields of
+a preference, which the guard ignores, are parsed here.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Share = Mapping[str, int]  # fields of a preference; empty where there are none
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The clusters of a placement; `unclear` says why they cannot be told.
+    """The clusters of a placement; `unclear` is the reason if they are unknown.
 
-    A policy that has `written` none has placed the workload nowhere.
+    `written`: whether the policy has written a placement at all.
     """
 
     clusters: Mapping[str, Share] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Placed:
 def placed(
     decision: Decision, placements: Placements, fleet: Collection[str], which: str | None = None
 ) -> Placed:
-    """Return where a decision places a workload; `which` annotation says so, None: the only one."""
+    """Return the placement of a decision by the annotation `which`, None: the only one."""
     read = placements.read(decision.annotations)
     if which is not None:
         read = {key: found for key, found in read.items() if key == which}
@@ -55,7 +55,7 @@ def placed(
 
 
 def shown(share: Share | None) -> str:
-    """Return what is said of a cluster that a workload has, None: that it has not."""
+    """Format a workload's share of a cluster, None: it is not placed there."""
     if share is None:
         return "not placed"
     fields = [f"{name} {share[name]}" for name in FIELDS if name in share]

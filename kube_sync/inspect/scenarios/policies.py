@@ -1,7 +1,7 @@
-"""The policies of scenarios, put together as the replicator puts them together.
+"""Compiles the policies of scenarios, combined as the replicator combines them.
 
-Keeps true: what is evaluated compiles as one set and says nothing that no policy may; modules are
-known by the names that their files have for whoever asked.
+Invariant: the evaluated modules compile as one set and pass all checks; modules are
+named after their files as the user spelt them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from kube_sync.policies.choice import Choice
 
 @dataclass(frozen=True, slots=True)
 class PolicySet:
-    """All modules that decide, and what files are called."""
+    """All modules that decide, and the names of their files."""
 
-    modules: Mapping[str, str]  # source by id, those that are generated among them
-    called: Mapping[str, str]  # files by the id of the module
+    modules: Mapping[str, str]  # source by id, including the generated ones
+    called: Mapping[str, str]  # file names by the id of the module
 
     def beside(self, data: Mapping[str, Any]) -> str:
-        """Return which file's package lies where data does, empty: none."""
+        """Return the file whose package overlaps with data, "" if none does."""
         for policy_id, source in self.modules.items():
             package = plain_package(source)
             if package is not None and _reaches(data, package):
@@ -37,7 +37,7 @@ class PolicySet:
         return ""
 
     def told(self, text: str) -> str:
-        """Return what OPA says with files as they are called by whoever asked."""
+        """Return OPA's message with the file names of the user."""
         names = {file_of(policy_id): name for policy_id, name in self.called.items()}
         for file in sorted(names, key=len, reverse=True):
             text = text.replace(file, names[file])
@@ -58,7 +58,7 @@ class PolicyReader:
     """Reads and compiles sets of policies, each once."""
 
     def __init__(self, scratch: ScratchOpa, settings: Settings) -> None:
-        """Find the modules that are part of every set. Raises Misconfigured."""
+        """Prepare the modules that are part of every set. Raises Misconfigured."""
         self._settings = settings
         self._scratch = scratch
         self._always = common_modules(settings)
@@ -66,7 +66,7 @@ class PolicyReader:
     async def read(self, paths: Sequence[str]) -> PolicySet:
         """Return the policies of files and folders. Raises SyncError, Broken with file and row."""
         found = await read_candidates(paths, (), self._settings.policies, instead=True)
-        # A file is known by its whole path: two folders may have files of one name.
+        # Files have their whole path as a key: two folders may have files of one name.
         files = {file: (file, source) for file, (_, source) in found.files.items()}
         wanted = put(replace(found, files=files), {})
         chosen = await Chooser.of(self._settings, self._scratch).tried(wanted, Choice({}))

@@ -1,8 +1,8 @@
-"""What came of all cases, for people and for programs.
+"""Formats the results of all cases for a terminal, and as JSON.
 
-Keeps true: nothing is left out of the JSON; each difference says what was expected and what was
-got; nothing in a text can move a terminal's cursor or colour it, and our own colours say nothing
-that the text does not.
+Invariant: the JSON is complete; each difference has the expected and the actual value;
+no text can move a terminal's cursor or set a colour, and our own colours add nothing
+to the text.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Paint:
 
 
 def as_text(run: Run, paint: Paint, *, verbose: bool = False) -> str:
-    """Return what failed and, if `verbose`, what passed, and how many of each."""
+    """Format failures and, if `verbose`, passed cases, and the number of each."""
     lines = [line for tested in run.files for line in _file(tested, paint, verbose=verbose)]
     if any(tried.differences for tested in run.files for tried in tested.cases):
         lines += ["", paint(_DIM, "- is what was expected, + what was got")]
@@ -55,12 +55,12 @@ def as_text(run: Run, paint: Paint, *, verbose: bool = False) -> str:
 
 
 def told(tried: CaseResult) -> Iterator[str]:
-    """Yield how one case differs, and the rules that it went through, without colours."""
+    """Yield the differences of one case, and the rules of its decision, without colours."""
     yield from _told(tried, Paint())
 
 
 def decided(tried: CaseResult) -> str:
-    """Return in a few words what was decided."""
+    """Summarise the outcome in a few words."""
     if tried.outcome is None:
         return tried.why
     if tried.placed is None:
@@ -128,7 +128,7 @@ def _value(text: str) -> str:
 
 
 def as_json(run: Run) -> str:
-    """Return the whole run for programs; within a version fields are added only."""
+    """Format the whole run for programs; within a version fields are added only."""
     whole: dict[str, Any] = {
         "v": 1,
         "summary": {

@@ -1,4 +1,4 @@
-"""What came of all cases, as a value: what is printed, in whichever form, and the exit status."""
+"""The results of all cases as values: the content of every format, and the exit status."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERDICTS: Final[tuple[Verdict, ...]] = ("passed", "failed", "broken", "skipped")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule that the decision went through, in the file that a person knows."""
+    """A rule of the decision, in the file by the user's name for it."""
 
     file: str
     row: int
@@ -31,21 +31,21 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """What came of one case; `seconds` were measured, and are 0 of one that was not run."""
+    """The result of one case; `seconds` were measured, and are 0 of one that was not run."""
 
     case: Case
     verdict: Verdict
     seconds: float = 0.0
     outcome: Outcome | None = None
-    placed: Placed | None = None  # None where nothing would be written
+    placed: Placed | None = None  # None if nothing would be written
     differences: tuple[Difference, ...] = ()
-    rules: tuple[Rule, ...] = ()  # of one that failed, as far as they were asked for
-    why: str = ""  # it was broken or skipped
+    rules: tuple[Rule, ...] = ()  # of a failed case, as far as they were determined
+    why: str = ""  # it is broken or was skipped
 
 
 @dataclass(frozen=True, slots=True)
 class FileResult:
-    """What came of one file: what is wrong with it, or its cases."""
+    """The result of one file: its problems, or its cases."""
 
     file: str
     problems: tuple[Problem, ...] = ()
@@ -57,13 +57,13 @@ class FileResult:
         return sum(tried.seconds for tried in self.cases)
 
     def count(self, verdict: Verdict) -> int:
-        """Return how many cases came to this."""
+        """Return the number of cases with this verdict."""
         return sum(tried.verdict == verdict for tried in self.cases)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """All files, in the order in which they are printed; `left_out` cases were not asked for."""
+    """All files, in the order of output; `left_out` cases were not selected."""
 
     files: Sequence[FileResult]
     seconds: float
@@ -71,11 +71,11 @@ class Run:
 
     @property
     def broken(self) -> int:
-        """How many files have something wrong with them."""
+        """How many files have problems."""
         return sum(bool(tested.problems) for tested in self.files)
 
     def count(self, verdict: Verdict) -> int:
-        """Return how many cases came to this."""
+        """Return the number of cases with this verdict."""
         return sum(tested.count(verdict) for tested in self.files)
 
     @property

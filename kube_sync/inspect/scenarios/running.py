@@ -1,8 +1,8 @@
-"""Cases, decided by an OPA that those with the same policies share, one after another.
+"""Runs cases one after another, in an OPA that is shared by those with the same policies.
 
-Keeps true: what is asked is the replicator's own question, of an OPA that holds the case's world
-and no more; a case that OPA cannot answer is broken, and the others are run. Between two cases only
-the collections that differ are written again, so that a case costs milliseconds.
+Invariant: the query is the replicator's own, to an OPA that holds only the case's world; a case
+that OPA cannot answer is broken, and the others run. Between two cases only the collections that
+differ are written again, so that a case costs milliseconds.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from kube_sync.inspect.scenarios.scenario import Case, Scenario
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.analyzer import Collection
 
-MOST: Final = 20  # failures whose rules are asked for: each takes as long as thirty decisions
+MOST: Final = 20  # failures that are explained: each takes as long as thirty decisions
 _RULES: Final = 5  # of one failure
 
 
 @dataclass(slots=True)
 class Pace:
-    """What all OPAs of a run share: how far it is, and whether it is to end."""
+    """The progress that all OPAs of a run share, and whether the run is to stop."""
 
     reached: Callable[[], None]
     fail_fast: bool = False
@@ -47,7 +47,7 @@ class Pace:
 
     @property
     def ends(self) -> bool:
-        """Whether no other case is to be run."""
+        """Whether no further case is to be run."""
         return self.fail_fast and self.failed
 
 
@@ -71,7 +71,7 @@ class Runner:
         self._held: dict[str, Mapping[ObjectKey, bytes]] = {}
 
     async def run(self, scenario: Scenario, cases: Iterable[Case]) -> tuple[CaseResult, ...]:
-        """Return what came of these cases of a scenario. Raises Terminal for no objects."""
+        """Return the results of these cases of a scenario. Raises Terminal for invalid objects."""
         base = self._projected(scenario.objects)
         return tuple([await self._run(case, base) for case in cases])
 
@@ -82,7 +82,7 @@ class Runner:
         try:
             tried = await self._decided(case, base, begun)
         except SyncError as error:
-            self._held.clear()  # nobody knows what was written
+            self._held.clear()  # the content of OPA is unknown
             tried = CaseResult(case, "broken", self._pace.clock() - begun, why=str(error))
         self._pace.failed |= tried.verdict != "passed"
         self._pace.reached()
@@ -146,7 +146,7 @@ class Runner:
 
 
 def skipped(cases: Iterable[Case]) -> tuple[CaseResult, ...]:
-    """Return cases that are not run any more."""
+    """Return the results of cases that are not run any more."""
     return tuple(
         CaseResult(case, "skipped", why="another did not pass (--fail-fast)") for case in cases
     )
@@ -171,7 +171,7 @@ async def serving(
 
 
 def responsible(rules: Sequence[Entered], names: Mapping[str, str]) -> tuple[Rule, ...]:
-    """Return the rules that made a decision, then those that were tried and did not apply."""
+    """Return the rules that made a decision, then those that did not apply."""
     own = [rule for rule in rules if not rule.name.rpartition(".")[2].startswith("_")]
     applied = [rule for rule in own if rule.applied]
     others = [rule for rule in own if not rule.applied]

@@ -1,4 +1,4 @@
-"""A scenario file as a value: policies, objects, and cases with what each expects."""
+"""The values of a scenario file: policies, objects, and cases with their expectations."""
 
 from __future__ import annotations
 
@@ -10,68 +10,68 @@ from kube_sync.kube.collection import Item
 from kube_sync.objects import ObjectKey
 
 Objects = Mapping[str, Mapping[ObjectKey, Item]]  # by their collection's name in OPA
-Changes = Mapping[str, Mapping[ObjectKey, Item | None]]  # None: it is not there
+Changes = Mapping[str, Mapping[ObjectKey, Item | None]]  # None: it does not exist
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedMessage:
-    """What a message is to be: one of `parts` within it or, where it is exact, all of it."""
+    """An expected message: one of `parts` within it or, if `exact`, all of it."""
 
     text: str
     exact: bool = True
 
     def fits(self, message: str) -> bool:
-        """Tell whether a message is one that is meant."""
+        """Return whether a message is as expected."""
         return message == self.text if self.exact else self.text in message
 
     def __str__(self) -> str:
-        """Return what is shown of it."""
+        """Format for the output."""
         return self.text if self.exact else f"…{self.text}…"
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What is checked; a None, and an empty mapping or tuple, is not.
+    """The expectations of a case; a None, and an empty mapping or tuple, is not checked.
 
-    `clusters` is exactly where a workload is to be, with the fields of each preference that count;
-    in mappings a value of None expects that nothing is there.
+    `clusters` are exactly those of the workload, with the checked fields of each preference;
+    in mappings a value of None expects that there is none.
     """
 
     clusters: Mapping[str, Mapping[str, int]] | None = None
     contains: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
-    placement: str | None = None  # which annotation, where the policy writes several
+    placement: str | None = None  # which annotation, if the policy writes several
     annotations: Mapping[str, Any] = field(default_factory=dict)
     labels: Mapping[str, str | None] = field(default_factory=dict)
     reasons: Mapping[str, ExpectedMessage | None] = field(default_factory=dict)
     evict: bool | None = None
     errors: tuple[ExpectedMessage, ...] | None = None
-    complete: bool = True  # there are no errors but these
+    complete: bool = True  # no other errors are expected
     fails: ExpectedMessage | None = None
     undecided: bool = False
     unchanged: bool = False
 
     @property
     def places(self) -> bool:
-        """Whether something is expected of where the workload runs."""
+        """Whether a placement of the workload is expected."""
         return self.clusters is not None or bool(self.contains or self.excludes)
 
     @property
     def refused(self) -> bool:
-        """Whether the policy is expected to object."""
+        """Whether a refusal by the policy is expected."""
         return bool(self.errors)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One decision: on which object, in a world that is changed how, and what is expected of it."""
+    """One decision: its object, the changes of the world, and the expectations."""
 
     name: str
     row: int
     resource: str  # the collection's name in OPA
     key: ObjectKey
     changes: Changes
-    fleet: frozenset[str]  # the names of all clusters that there are
+    fleet: frozenset[str]  # the names of all clusters
     expected: Expectation
 
 
@@ -81,7 +81,7 @@ class Scenario:
 
     file: str
     policies: tuple[str, ...]  # files and folders
-    row: int  # in which they are said
+    row: int  # where they are named
     objects: Objects
     data: Mapping[str, Any] = field(default_factory=dict)  # JSON beside the replicated objects
     cases: tuple[Case, ...] = ()

@@ -1,8 +1,8 @@
-"""Objects of a scenario, put where the replicator would put them. Pure.
+"""Stores objects of a scenario in the replicator's collections. Pure.
 
-Keeps true: an object lies in every collection that is of its kind, in a namespace if its kind has
-any; one without a namespace is in `default`, as kubectl has it, and one without a uid is given one,
-as the API server does. What the API server would not store is a Misfit.
+Invariant: an object is in every collection of its kind, in a namespace if its kind is namespaced;
+without one it is in `default`, as with kubectl, and an object without a uid gets one,
+as from the API server. An object that the API server would refuse is a Misfit.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.analyzer import Collection
 
-FACTS: Final = ("labels", "annotations", "spec", "status")  # what a scenario says of an object
+FACTS: Final = ("labels", "annotations", "spec", "status")  # fields that a scenario may set
 
 _DEFAULT: Final = "default"
 _TEXTS: Final = ("labels", "annotations")
-_UIDS: Final = uuid.UUID("6f1d5a0e-4d0b-5f0e-9d0f-2a8c6c1b7e11")  # of what has none
+_UIDS: Final = uuid.UUID("6f1d5a0e-4d0b-5f0e-9d0f-2a8c6c1b7e11")  # of objects without one
 # Of clusters that a scenario describes by their facts alone.
 _KINDS: Final = {"clusterprofiles": "ClusterProfile", "managedclusters": "ManagedCluster"}
 
@@ -34,20 +34,20 @@ Path = tuple[str, ...]
 
 
 class Misfit(Terminal):
-    """An object that cannot be put where it is to be; whoever put it there knows the place."""
+    """An object that cannot be stored; the caller knows the location."""
 
 
 class Collections:
     """The collections of the configuration."""
 
     def __init__(self, settings: Settings, cluster_scoped: Iterable[str] = ()) -> None:
-        """Know which are not in namespaces. Raises Misconfigured."""
+        """Determine the namespaced collections. Raises Misconfigured."""
         self.places: Mapping[str, Collection] = guessed(settings.replicate, cluster_scoped)
         self._resources = {r.name: r for r in settings.replicate.resources}
         self.targets = frozenset(r.name for r in settings.targets())
 
     def placed(self, body: Body) -> list[tuple[str, Item]]:
-        """Return an object with each collection that it lies in. Raises Misfit."""
+        """Return an object with each of its collections. Raises Misfit."""
         names = self.of(body)
         if not names:
             what = f"{body.get('apiVersion')} {body.get('kind')}"
@@ -57,12 +57,12 @@ class Collections:
         return [(name, self.item(name, body)) for name in names]
 
     def of(self, body: Body) -> list[str]:
-        """Return the collections that are of an object's kind."""
+        """Return the collections of an object's kind."""
         version, kind = str(body.get("apiVersion")), str(body.get("kind"))
         return [name for name, r in self._resources.items() if is_of(version, kind, r)]
 
     def item(self, name: str, body: Body) -> Item:
-        """Return an object as one of a collection. Raises Misfit."""
+        """Return an object as an item of a collection. Raises Misfit."""
         metadata = body.get("metadata")
         if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
             msg = "no Kubernetes object: metadata.name is missing"
@@ -81,7 +81,7 @@ class Collections:
             raise Misfit(msg) from error
 
     def key(self, name: str, namespace: object, own: str) -> ObjectKey:
-        """Return where an object of a collection lies. Raises Misfit."""
+        """Return the key of an object in a collection. Raises Misfit."""
         if not self.places[name].namespaced:
             if namespace:
                 msg = f"{name} lie in no namespace"
@@ -90,7 +90,7 @@ class Collections:
         return ObjectKey(str(namespace or _DEFAULT), own)
 
     def described(self, name: str, spelt: str, facts: Mapping[str, Any]) -> Item:
-        """Return an object of which a scenario says the facts alone. Raises Misfit."""
+        """Return an object that is made of facts alone. Raises Misfit."""
         namespace, _, own = spelt.rpartition("/")
         resource = self._resources[name]
         key = self.key(name, namespace, own)
@@ -98,12 +98,12 @@ class Collections:
         return self.item(name, with_facts({**_heading(resource), "metadata": metadata}, facts))
 
     def changed(self, name: str, item: Item, facts: Mapping[str, Any]) -> Item:
-        """Return an object of which some facts are otherwise. Raises Misfit."""
+        """Return an object with changed facts. Raises Misfit."""
         return self.item(name, with_facts(msgspec.json.decode(item.body), facts))
 
 
 def with_facts(body: Body, facts: Mapping[str, Any]) -> Body:
-    """Return an object with these facts merged into it (RFC 7386): null takes away."""
+    """Return an object with these facts merged into it (RFC 7386): null removes."""
     metadata = {key: facts[key] for key in _TEXTS if key in facts}
     rest = {key: value for key, value in facts.items() if key not in _TEXTS}
     found: Body = merged(body, {"metadata": metadata, **rest})
@@ -124,7 +124,7 @@ def merged(value: Any, patch: Any) -> Any:  # noqa: ANN401 - any JSON
 
 
 def untold(body: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
-    """Yield what the API server would not store: labels and annotations that are no text."""
+    """Yield what the API server would refuse: labels and annotations that are no text."""
     metadata = body.get("metadata")
     for name in _TEXTS:
         found = metadata.get(name) if isinstance(metadata, dict) else None

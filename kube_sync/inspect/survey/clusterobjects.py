@@ -1,6 +1,6 @@
-"""The objects of the configured resources, as a cluster lists them.
+"""Lists the objects of the configured resources in a cluster.
 
-Keeps true: it reads what the replicator would list, and nothing is held but one page.
+Invariant: it makes the replicator's LISTs, and holds one page at a time.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class Listed(Protocol):
     """A collection that can be listed."""
 
     def list(self) -> AsyncGenerator[Page]:
-        """Yield it page by page."""
+        """Yield the collection page by page."""
         ...
 
 
 async def objects_of(
     client: KubeClient, replicate: Replicate, places: Mapping[str, Collection], progress: Progress
 ) -> AsyncGenerator[Found]:
-    """Yield what would be replicated of the resources in `places`. Raises SyncError."""
+    """Yield the objects to replicate of the resources in `places`. Raises SyncError."""
     for resource in replicate.resources:
         place = places.get(resource.name)
         count = 0
@@ -41,7 +41,7 @@ async def objects_of(
 
 
 async def items_of(source: Listed) -> AsyncGenerator[Item]:
-    """Yield the objects of a collection, of which one page is held. Raises SyncError."""
+    """Yield the objects of a collection, with one page in memory. Raises SyncError."""
     async with aclosing(source.list()) as pages:
         async for page in pages:
             for item in page.items:
@@ -51,7 +51,7 @@ async def items_of(source: Listed) -> AsyncGenerator[Item]:
 def sources_of(
     client: KubeClient, replicate: Replicate, resource: Resource, place: Collection
 ) -> list[KubeCollection]:
-    """Return the LISTs that the replicator would make."""
+    """Return the LISTs of a resource that the replicator would make."""
     namespaces = replicate.namespaces_of(resource) if place.namespaced else ()
     ignored = replicate.ignored_of(resource) if place.namespaced else ()
     return [

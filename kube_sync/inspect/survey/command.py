@@ -1,8 +1,8 @@
-"""`kube-sync analyze`, from what is asked for to what is printed.
+"""The handler of `kube-sync analyze`, from the request to the output.
 
-Keeps true: nothing is written but the answer, to whoever prints it; of a cluster and an OPA it
-only reads, and it asks no server that is not needed. It is wired here and not in `app`, since it
-has nothing of what runs there, and must not need it to start.
+Invariant: nothing is written but the output; a cluster and an OPA are only
+read, and a server is contacted only if it is needed. Wired here and not in `processes`: it
+needs none of the long-running parts, and must start without them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Say = Callable[[str], None]
 
 @dataclass(slots=True)
 class _Objects:
-    """Where objects are had from, if they are asked for, and what is known of their places."""
+    """The source of objects, if one is requested, and their places."""
 
     source: str
     places: Mapping[str, Collection]
@@ -45,7 +45,7 @@ class _Objects:
 
 
 async def run(request: Request, settings: Settings, say: Say) -> Answer:
-    """Analyse, measure, and return what to print. Raises SyncError."""
+    """Analyse, measure, and return the output. Raises SyncError."""
     progress = Progress(say)
     decision = request.decision or settings.placement.path
     async with AsyncExitStack() as stack:
@@ -91,7 +91,7 @@ async def _policies(
 
 
 def _parser(settings: Settings, say: Say) -> ScratchOpa | None:
-    """Return what tells rows; OPA has compiled these policies without it."""
+    """Return the scratch OPA that determines rows; the analysis works without it."""
     try:
         return ScratchOpa.of(settings)
     except Misconfigured as error:
@@ -149,7 +149,7 @@ async def _found(
 async def _count(
     saved: Mapping[str, Savings], objects: AsyncIterator[Found], withholding: Container[str]
 ) -> None:
-    """Count all objects, those of resources that are `withholding` without values of Secrets."""
+    """Count all objects, those of `withholding` resources without the values of Secrets."""
     async for name, whole, size in objects:
         value = whole
         if name in withholding:

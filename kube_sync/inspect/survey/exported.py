@@ -1,8 +1,8 @@
-"""Objects that somebody exported to a file: a Kubernetes List, a JSON list, or one a line.
+"""Reads objects from an exported file: a Kubernetes List, a JSON list, or one a line.
 
-Keeps true: an object's size is that of compact JSON, however the file is indented. What is wrong
-with a file is said with its name and the number of the item. Kinds are matched to resources by
-their usual plural, as no API server is there to ask.
+Invariant: an object's size is that of compact JSON, however the file is indented. Errors have
+the name of the file and the number of the item. Kinds are matched to resources by
+their usual plural, as there is no API server for discovery.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Exported:
     objects: tuple[tuple[_Heading, bytes], ...]
 
     def of(self, resources: Iterable[Resource]) -> Iterator[Found]:
-        """Yield each object once for every resource that it is of. Raises Terminal."""
+        """Yield each object once for each of its resources. Raises Terminal."""
         known = list(resources)
         for heading, body in self.objects:
             names = [resource.name for resource in known if _is_of(heading, resource)]
@@ -53,22 +53,22 @@ class Exported:
             yield from ((name, value, size) for name in names)
 
     def bodies(self, resource: Resource) -> Iterator[bytes]:
-        """Yield the objects of a resource, each as it stands in the file."""
+        """Yield the objects of a resource as in the file."""
         return (body for heading, body in self.objects if _is_of(heading, resource))
 
     def placed(self, resource: Resource) -> Iterator[tuple[ObjectKey, bytes]]:
-        """Yield them with the place of each."""
+        """Yield them with their keys."""
         for heading, body in self.objects:
             if _is_of(heading, resource):
                 yield ObjectKey(heading.metadata.namespace, heading.metadata.name), body
 
     def namespaced(self, resource: Resource) -> bool | None:
-        """Tell whether its objects lie in namespaces; None where there is no object of it."""
+        """Return whether its objects are namespaced; None if there are none."""
         found = {bool(h.metadata.namespace) for h, _ in self.objects if _is_of(h, resource)}
         return any(found) if found else None
 
     def strangers(self, resources: Iterable[Resource]) -> Counter[str]:
-        """Return how many objects are of no resource, by kind."""
+        """Return the number of objects of no resource, by kind."""
         known = list(resources)
         return Counter(
             f"{heading.apiVersion} {heading.kind}"
@@ -92,7 +92,7 @@ def read_objects(file: str, option: str = "--objects") -> Exported:
 
 
 def decoded(body: bytes, where: str) -> Any:  # noqa: ANN401 - any JSON
-    """Return an object that was only looked at so far. Raises Terminal, naming `where`."""
+    """Parse an object. Raises Terminal with its location `where`."""
     try:
         return msgspec.json.decode(body)
     except NO_JSON as error:
@@ -115,7 +115,7 @@ def _objects(content: bytes, file: str) -> Iterator[tuple[_Heading, bytes]]:
 
 
 def _items(content: bytes) -> tuple[list[tuple[int, bytes]], dict[str, str], str]:
-    """Return numbered objects, what a List says of all of them, and what is numbered."""
+    """Return numbered objects, the List's type for all of them, and the unit of the numbers."""
     if content.lstrip().startswith(b"["):
         listed = msgspec.json.decode(content, type=list[msgspec.Raw])
         return [(n, bytes(raw)) for n, raw in enumerate(listed, 1)], {}, "item"
@@ -124,14 +124,14 @@ def _items(content: bytes) -> tuple[list[tuple[int, bytes]], dict[str, str], str
     except NO_JSON:
         lines = [(n, line) for n, line in enumerate(content.splitlines(), 1) if line.strip()]
         return (lines if _begins_one(lines) else [(1, content)]), {}, "line"
-    # What `kubectl get --raw` prints says only here of which kind its items are.
+    # In the output of `kubectl get --raw` only the List has the kind of the items.
     kind = whole.kind.removesuffix("List")
     prefix = {"apiVersion": whole.apiVersion, "kind": kind} if kind else {}
     return [(n, bytes(raw)) for n, raw in enumerate(whole.items, 1)], prefix, "item"
 
 
 def _begins_one(lines: list[tuple[int, bytes]]) -> bool:
-    """Tell whether the first line is JSON by itself: else it is one object, indented."""
+    """Return whether the first line is JSON by itself: otherwise it is one indented object."""
     try:
         msgspec.json.decode(lines[0][1] if lines else b"", type=msgspec.Raw)
     except NO_JSON:
@@ -148,7 +148,7 @@ def _object(raw: bytes, prefix: dict[str, str]) -> tuple[_Heading, bytes]:
 
 
 def is_of(api_version: str, kind: str, resource: Resource) -> bool:
-    """Tell whether an object of this version and kind is of a resource."""
+    """Return whether an object of this version and kind is of a resource."""
     return api_version == resource.gvr.api_version and resource.resource in _plurals(kind.lower())
 
 

@@ -1,10 +1,10 @@
-"""What the decision reads under one set of policies, and what replicating only that saves. Pure.
+"""What the decision reads with one set of policies, and what a projection saves. Pure.
 
-Keeps true: a set in which no rule lies at the decision's path is told from one that reads nothing;
-where that cannot be told, it counts as having such a rule. What is saved is counted object by
-object, and none is held: the bytes are those of the JSON that would lie in OPA, by the reference
-projector; two objects are of one decision class when nothing that the decision reads of its input
-tells them apart.
+Invariant: a set without any rule at the decision's path is distinguished from one that reads
+nothing; if that is unknown, it counts as having such a rule. Savings are counted object by
+object, and none is held: the bytes are those of the JSON in OPA, by the reference
+projector; two objects are of one decision class if they are equal in all that the decision reads
+of its input.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _encode = msgspec.json.Encoder(order="sorted").encode  # so that equal values ar
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One set of policies, and what the decision reads under it."""
+    """One set of policies, and what the decision reads with it."""
 
     name: str
     modules: tuple[str, ...]
-    defined: bool  # a rule lies at the decision's path, above or below it
+    defined: bool  # a rule is at the decision's path, above or below it
     reads: Reads
     withheld: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by module
 
     @property
     def whole(self) -> int:
-        """How many fields are read whole, of the input and of replicated resources."""
+        """How many fields of the input and of replicated resources are read whole."""
         if not self.defined:
             return 0
         return sum(read.whole for _, found in documents(self.reads) for read in found.fields)
@@ -49,7 +49,7 @@ class Finding:
 def find(
     policies: PolicySet, decision: str, roots: Mapping[str, Collection], settings: Settings
 ) -> Finding:
-    """Return what the decision reads under these policies, as the replicator is configured."""
+    """Return what the decision reads with these policies, by the replicator's configuration."""
     reads = with_note(analyze(policies.modules, decision, roots))
     return Finding(
         name=policies.name,
@@ -61,7 +61,7 @@ def find(
 
 
 def documents(reads: Reads) -> Iterator[tuple[str, Document]]:
-    """Yield all that a projection is made for."""
+    """Yield all documents that have a projection."""
     yield "input", reads.input
     yield from reads.resources.items()
 
@@ -75,7 +75,7 @@ def _defines(policies: PolicySet, decision: tuple[str, ...]) -> bool:
 
 
 def _leads(path: tuple[Term, ...], decision: tuple[str, ...]) -> bool:
-    """Tell whether a rule's value is the decision, part of it, or holds it."""
+    """Return whether a rule's value is the decision, part of it, or contains it."""
     return all(
         not isinstance(part, Scalar) or part.value == key
         for part, key in zip(path, decision, strict=False)
@@ -87,7 +87,7 @@ class Tally:
     """The objects of one resource, counted."""
 
     kept: Sequence[Path]
-    deciding: Sequence[Path] | None  # what the decision reads of one; None: none is made on it
+    deciding: Sequence[Path] | None  # what the decision reads of one; None: it has none
     objects: int = 0
     listed: int = 0  # bytes
     projected: int = 0  # bytes
@@ -99,14 +99,14 @@ class Tally:
         self.listed += size
         self.projected += len(_encode(project(value, self.kept)))
         if self.deciding is not None:
-            # As it was asked for, which the replicator tells classes by.
+            # As the decision's input, by which the replicator distinguishes classes.
             asked = msgspec.json.decode(as_asked(_encode(value)))
             self.classes.add(_digest(project(asked, self.deciding)))
 
 
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """What was counted, by resource; `unknown` are those that the API server does not know."""
+    """The counts by resource; `unknown` are those that the API server does not serve."""
 
     source: str
     tallies: dict[str, Tally]
@@ -114,12 +114,12 @@ class Savings:
 
     @property
     def classes(self) -> int:
-        """How many decisions differ: an object of one resource may be of another's class."""
+        """The number of classes: objects of two resources may share one."""
         return len(set[bytes]().union(*(tally.classes for tally in self.tallies.values())))
 
 
 def tallies(reads: Reads, targets: Sequence[str]) -> dict[str, Tally]:
-    """Return empty tallies for all resources; decisions are made on those of `targets`."""
+    """Return empty tallies for all resources; `targets` are those with decisions."""
     return {
         name: Tally((*reads.target_paths(name), *_NAMES), reads.input.paths)
         if name in targets

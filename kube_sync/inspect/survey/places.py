@@ -1,7 +1,7 @@
-"""Where the objects of each configured resource lie below `data`, in namespaces or not.
+"""The places of each configured resource's objects below `data`, namespaced or not.
 
-A cluster's discovery knows; where there is none, exported objects tell, or the kinds that
-Kubernetes brings are known, and all others are taken to lie in namespaces.
+Determined by a cluster's discovery; without a cluster by exported objects, or by a list of the
+kinds of Kubernetes; all other kinds count as namespaced.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CLUSTER_SCOPED: Final = {
 def guessed(
     replicate: Replicate, cluster_scoped: Iterable[str], exported: Exported | None = None
 ) -> dict[str, Collection]:
-    """Return where they lie, without asking anybody. Raises Misconfigured."""
+    """Return the places without a cluster. Raises Misconfigured."""
     named = frozenset(cluster_scoped)
     if unknown := sorted(named - {resource.name for resource in replicate.resources}):
         msg = f'--cluster-scoped: "{unknown[0]}" is not in replicate.resources'
@@ -58,7 +58,7 @@ def guessed(
 async def asked(
     client: KubeClient, replicate: Replicate
 ) -> tuple[dict[str, Collection], frozenset[str]]:
-    """Return where discovery says that they lie, and which it does not know. Raises SyncError."""
+    """Return the places by discovery, and the resources it does not have. Raises SyncError."""
     found, unknown = guessed(replicate, ()), set()
     for resource in replicate.resources:
         try:

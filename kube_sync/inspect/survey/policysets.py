@@ -1,8 +1,8 @@
 """Sets of policies that are in force together, with their compiled trees.
 
-Keeps true: each set compiled as it is. Folders that do not compile together (examples that share
-a package) are sets of their own if each of them compiles; what they say of each other is data that
-is not there, then.
+Invariant: each set compiled as it is. Folders that do not compile together (examples that share
+a package) are sets of their own if each of them compiles; references between them are undefined
+then.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Compiler(Protocol):
     """The scratch OPA."""
 
     async def check(self, modules: Modules) -> list[Cause]:
-        """Return what OPA says against them together."""
+        """Compile all together; return OPA's errors."""
         ...
 
     async def compiled(self, modules: Modules) -> dict[str, msgspec.Raw]:
@@ -46,7 +46,7 @@ class PolicySet:
 
 
 class NotCompiled(Terminal):
-    """OPA's account of policies that do not compile, line by line."""
+    """OPA's errors for policies that do not compile, line by line."""
 
 
 async def sets_of_files(
@@ -61,7 +61,7 @@ async def sets_of_files(
 async def set_of_opa(
     policies: Iterable[CompiledPolicy], name: str, compiler: Compiler | None, progress: Progress
 ) -> PolicySet:
-    """Return what an OPA holds; rows are known where there is a compiler. Raises SyncError."""
+    """Return the policies of an OPA; with a compiler their rows are known. Raises SyncError."""
     held = sorted(policies, key=lambda policy: policy.id)
     sources = {policy.id: policy.raw for policy in held}
     parsed = {} if compiler is None else await _parsed(sources, compiler, progress)
@@ -99,7 +99,7 @@ async def _of_files(
     with progress.during(f"compiling {name}"):
         compiled = await compiler.compiled(sources)
     if missing := sorted(sources.keys() - compiled.keys()):
-        # Two names that differ only in what no file of the scratch OPA may be called.
+        # Two names that differ only in characters that a file of the scratch OPA cannot have.
         msg = f"{missing[0]}: OPA gave no syntax tree for this file; give it another name"
         raise Retriable(msg)
     parsed = await _parsed(sources, compiler, progress)

@@ -1,6 +1,6 @@
-"""Signs of life of long work, for a person who waits; never part of the output.
+"""Progress messages of long work, for a person who waits; never part of the output.
 
-Keeps true: nothing is said of work that takes less than two seconds, and at most one line in two.
+Invariant: work of less than two seconds prints nothing, and longer work one line in two seconds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _SECONDS = 2.0
 
 
 class Progress:
-    """Says what is being done, by handing lines to `say`."""
+    """Passes progress messages to `say`."""
 
     def __init__(
         self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
@@ -25,7 +25,7 @@ class Progress:
 
     @contextmanager
     def during(self, what: str) -> Iterator[None]:
-        """Say `what` if the block takes long; it has to let the event loop run."""
+        """Print `what` if the block takes long; it has to let the event loop run."""
         timer = asyncio.get_running_loop().call_later(_SECONDS, self._say, f"{what} …")
         try:
             yield
@@ -33,7 +33,7 @@ class Progress:
             timer.cancel()
 
     def reached(self, what: str) -> None:
-        """Say how far it is, if nothing was said for a while."""
+        """Print the progress, if nothing was printed for a while."""
         if self._clock() >= self._due:
             self._say(what)
             self._due = self._clock() + _SECONDS

@@ -1,7 +1,7 @@
-"""Findings as a tree for people, and as JSON for programs.
+"""Formats findings as a tree for people, and as JSON for programs.
 
-Keeps true: equal findings print equal text, so that a check may compare it; JSON has the same
-members whatever was asked, with null for what was not.
+Invariant: equal findings give equal text, so that a check may compare it; JSON has the same
+members for every request, with null for what was not requested.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _THOUSAND = 1000
 
 
 def as_json(decision: str, findings: Sequence[Finding], saved: Saved) -> str:
-    """Return all of it as indented JSON; `null` in a path is each member or element."""
+    """Format all findings as indented JSON; `null` in a path is each member or element."""
     document = {
         "decision": decision,
         "whole": max((finding.whole for finding in findings), default=0),
@@ -29,7 +29,7 @@ def as_json(decision: str, findings: Sequence[Finding], saved: Saved) -> str:
 
 
 def as_tree(decision: str, findings: Sequence[Finding], saved: Saved) -> str:
-    """Return all of it as text."""
+    """Format all findings as text."""
     parts = [_tree(decision, finding, saved.get(finding.name)) for finding in findings]
     if len(parts) > 1:
         note = "These policies do not compile together, so each folder is analysed by itself."

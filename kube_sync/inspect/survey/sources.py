@@ -1,7 +1,7 @@
-"""Files of Rego, as the modules that they hold.
+"""Reads Rego files as modules.
 
-Keeps true: each file is one module, whose id is its name as the person who asked would write it,
-so that every message names a file that is there. Tests are no policies, and neither is what lies
+Invariant: each file is one module, whose id is its name as the user spelt it,
+so that every message names an existing file. Tests are no policies, and neither are files
 in a hidden folder (a mounted ConfigMap keeps a second copy of its files in one).
 """
 
@@ -24,7 +24,7 @@ def read_sources(paths: Iterable[str], rego_version: int = V1) -> dict[str, str]
 
 
 def by_folder(sources: dict[str, str]) -> dict[str, dict[str, str]]:
-    """Return the modules of each folder that holds some itself."""
+    """Group the modules by the folder that directly holds them."""
     folders: dict[str, dict[str, str]] = {}
     for file, source in sorted(sources.items()):
         folders.setdefault(str(Path(file).parent), {})[file] = source
@@ -36,5 +36,5 @@ def _files(path: Path) -> list[Path]:
 
 
 def is_policy(file: Path) -> bool:
-    """Tell whether a file is of Rego, and no test."""
+    """Return whether a file is Rego, and no test."""
     return file.suffix == ".rego" and not file.name.endswith("_test.rego") and file.is_file()

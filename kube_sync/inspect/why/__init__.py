@@ -1,5 +1,5 @@
-"""Why an object is where it is, why not elsewhere, and what would change that.
+"""`kube-sync why` and `why-not`: explains a placement, and finds changes that would alter it.
 
-Above planning and not in it: it asks the worlds that a plan compares, but about one object, and at
-length. It writes nothing, and the OPA that serves is not asked.
+Layered above planning: it queries the worlds that a plan compares, but about one object, and in
+detail. It writes nothing, and the serving OPA gets no query.
 """

@@ -1,8 +1,8 @@
-"""What could be otherwise: single changes of a cluster or of the object that are worth a try. Pure.
+"""Generates candidate changes: single changes of a cluster or of the object to try. Pure.
 
-Changed is only what the decision reads, to values that are at hand: what others have there, what
-rules compare with, what the other side of a comparison has, a step beyond each number, true and
-false, and nothing. The likely ones come first, of all spots in turn, so that a limit cuts what is
+Only values that the decision reads are changed, to values at hand: those of other objects, the
+constants of rules, those of the other side of a comparison, a step beyond each number, true and
+false, and absence. The likely ones come first, of all spots in turn, so that a limit cuts the
 least likely.
 """
 
@@ -21,25 +21,25 @@ from kube_sync.inspect.why.spots import may_change, spots
 from kube_sync.inspect.why.terms import Place, Scalar
 from kube_sync.opa.analysis.reads import FieldRead
 
-_LONGEST: Final = 2_000  # bytes of a value that is worth a try
+_LONGEST: Final = 2_000  # bytes of a value that is tried
 _TEXT: Final = 63  # characters of a label's value
 # Kubernetes, "Labels and Selectors: Syntax and character set".
 _LABEL: Final = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
-_OTHERS: Final = 40  # values that have nothing to do with a spot but being in the policies
+_OTHERS: Final = 40  # values of the policies that have no relation to a spot
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two that may change, what is read of it, and others of its kind."""
+    """One of the two objects that may change, what is read of it, and others of its kind."""
 
     of: Literal["cluster", "object"]
     body: Mapping[str, Any]
     fields: Sequence[FieldRead]
-    others: Sequence[Mapping[str, Any]] = ()  # whose values are likely, the likeliest first
+    others: Sequence[Mapping[str, Any]] = ()  # whose values are tried, the likeliest first
     decided: Collection[str] = ()  # annotations that the policy writes
 
     def reads(self) -> Iterator[tuple[FieldRead, Spot]]:
-        """Yield each spot that may change, with the field that leads to it."""
+        """Yield each spot that may change, with the field that it belongs to."""
         for field in self.fields:
             for spot in spots(field.path, self.body, self.others):
                 if may_change(spot, self.body, self.decided):
@@ -47,7 +47,7 @@ class Side:
 
 
 def changes(sides: Sequence[Side], constants: Mapping[Place, Sequence[Scalar]]) -> Iterator[Change]:
-    """Yield all single changes that are worth a try, each once."""
+    """Yield all single changes to try, each once."""
     known = _Known(sides, constants)
     seen: set[tuple[str, Spot]] = set()
     every: list[list[Change]] = []
@@ -63,7 +63,7 @@ def changes(sides: Sequence[Side], constants: Mapping[Place, Sequence[Scalar]]) 
 
 
 class _Known:
-    """Values that rules have, or see on either side."""
+    """The constants of rules, and the values that they read on either side."""
 
     def __init__(self, sides: Sequence[Side], constants: Mapping[Place, Sequence[Scalar]]) -> None:
         self._constants = constants
@@ -76,14 +76,14 @@ class _Known:
                         self._seen.setdefault(place, []).append(value)
 
     def near(self, field: FieldRead) -> Iterator[Scalar]:
-        """Yield what the rules that read a field compare with, and what else they read."""
+        """Yield the values that the rules of a field compare with, and others that they read."""
         for place in _places(field):
             yield from self._seen.get(place, ())
         for place in _places(field):
             yield from self._constants.get(place, ())
 
     def far(self) -> Iterator[Scalar]:
-        """Yield what any rule reads or compares with."""
+        """Yield the values that any rule reads or compares with."""
         found = chain(*self._seen.values(), *self._constants.values())
         yield from list(dict.fromkeys(found))[:_OTHERS]
 
@@ -112,7 +112,7 @@ def _values(
 
 
 def _frequent(values: Sequence[Any]) -> list[Any]:
-    """Return values, the most frequent first; equally frequent ones stay in order."""
+    """Sort values by frequency; equally frequent ones stay in order."""
     first = {compact(value): value for value in reversed(values)}
     counts = Counter(compact(value) for value in values)
     return [first[text] for text, _ in counts.most_common(_OTHERS)]
@@ -131,7 +131,7 @@ def _switched(before: object, common: Sequence[Any]) -> Iterator[Any]:
 
 
 class _Kind:
-    """What may lie at a spot, as far as what lies there or with others tells."""
+    """The type of value for a spot, by its current value or those of others."""
 
     def __init__(self, spot: Spot, before: object, common: Sequence[Any]) -> None:
         self._text = spot[:2] in MAPS
@@ -139,7 +139,7 @@ class _Kind:
         self._types = {_type(value) for value in (before, *common) if value is not ABSENT}
 
     def spelt(self, value: Any) -> Iterator[Any]:  # noqa: ANN401 - any JSON
-        """Yield a value as it may lie there, if it may."""
+        """Yield a value in the form for the spot, if it is possible there."""
         if self._text:
             spelt = value if isinstance(value, str) else compact(value)
             if not self._label or _is_label(spelt):
@@ -168,7 +168,7 @@ def _type(value: object) -> str:
 
 
 def as_number(value: object) -> int | float | None:
-    """Return the number that a value is or spells."""
+    """Return the number that a value is or represents."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):

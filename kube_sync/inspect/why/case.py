@@ -1,6 +1,6 @@
-"""One object in one world: what is decided of it, by an OPA of its own that can be asked on.
+"""One object in one world: its decision, in an OPA of its own for further queries.
 
-Placements are read as the remediator reads them.
+Placements are parsed as the remediator parses them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kube_sync.opa.scratch import Modules
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """An object, the world that it is decided in, and what is decided."""
+    """An object, the world of its decision, and the decision."""
 
     settings: Settings
     worlds: Worlds
@@ -55,7 +55,7 @@ class Case:
         return next(r for r in self.settings.replicate.resources if r.name == name)
 
     async def put(self, opa: OfflineOpa, name: str, item: Item) -> bytes:
-        """Put an object in place of its own for good, and return it as it is there.
+        """Replace the object for good, and return it in OPA's form.
 
         Raises SyncError.
         """
@@ -64,7 +64,7 @@ class Case:
         return body
 
     async def with_item(self, name: str, item: Item) -> Outcome:
-        """Return what is decided with another object in place of its own, which then comes back.
+        """Return the outcome with another object in its place, then restore it.
 
         Raises SyncError.
         """
@@ -95,13 +95,13 @@ async def _decided(opa: OfflineOpa, subject: Subject) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads placements as the remediator does."""
+    """Parses placements as the remediator does."""
 
     placements: Placements
 
     @classmethod
     def of(cls, settings: Settings) -> Reader:
-        """Return what reads the configured placement annotations."""
+        """Create the parser of the configured placement annotations."""
         return cls(Placements(settings.remediate.guard.placements))
 
     def names(self, annotations: Mapping[str, str]) -> tuple[str, ...]:
@@ -109,19 +109,19 @@ class Reader:
         return clusters(self.placements, annotations)
 
     def decided(self, outcome: Outcome) -> tuple[str, ...]:
-        """Return the clusters that are decided, for people; none where it is refused."""
+        """Return the decided clusters, for people; none if the object is refused."""
         decision = usable(outcome)
         return () if decision is None else self.names(decision.annotations)
 
     def chooses(self, outcome: Outcome, cluster: str) -> bool:
-        """Tell whether the object may run on a cluster by what was decided."""
+        """Return whether the outcome places the object on a cluster."""
         if (decision := usable(outcome)) is None:
             return False
         read = self.placements.read(decision.annotations).values()
         return any(c is not None and (cluster in c.names) != c.open for c in read)
 
     def by_selector(self, outcome: Outcome) -> bool:
-        """Tell whether clusters are decided that have no names."""
+        """Return whether the outcome selects clusters without names."""
         decision, forms = usable(outcome), self.placements.forms
         return decision is not None and any(
             forms.get(key) == "selector" for key in decision.annotations
@@ -129,6 +129,6 @@ class Reader:
 
 
 def usable(outcome: Outcome) -> Decision | None:
-    """Return what was decided if it can be carried out."""
+    """Return the decision if it can be applied."""
     decision = outcome.decision
     return None if decision is None or decision.errors else decision

@@ -1,7 +1,7 @@
 """One change of one attribute of a cluster or of the object itself. Pure.
 
-Keeps true: a change is what somebody could do to the object as it is stored, and no more than that;
-applied to the object it was made for it changes something.
+Invariant: a user could make the change to the stored object; applied to the object that it was
+made for, it has an effect.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from kube_sync.decisions.decision import compact
 from kube_sync.kube.collection import Item
 from kube_sync.opa.analysis.reads import shown
 
-Step = str | int  # a member of an object, an element of an array
+Step = str | int  # a member of an object, or an index of an array
 Spot = tuple[Step, ...]
 MAPS: Final = (("metadata", "labels"), ("metadata", "annotations"))  # whose values are text
 
 
 class Absent:
-    """Stands for the value of what is not there."""
+    """The value of a missing field."""
 
     def __repr__(self) -> str:
         return "(absent)"
@@ -47,7 +47,7 @@ class Change:
         return dotted(self.spot)
 
     def document(self) -> dict[str, Any]:
-        """Return it for programs; what is absent is left out."""
+        """Format for programs; absent values are left out."""
         values = {"before": self.before, "after": self.after}
         there = {name: value for name, value in values.items() if value is not ABSENT}
         return {"of": self.of, "path": list(self.spot), **there}
@@ -88,7 +88,7 @@ def at(body: Any, spot: Spot) -> Any:  # noqa: ANN401 - any JSON
 
 
 def applied(change: Change, item: Item) -> Item | None:
-    """Return the object with the change, None where it cannot have it."""
+    """Apply the change to an object, None if that is impossible."""
     whole = msgspec.json.decode(item.body)
     changed = _with(whole, change.spot, change.after)
     if changed is ABSENT or changed == whole:
@@ -97,7 +97,7 @@ def applied(change: Change, item: Item) -> Item | None:
 
 
 def _with(body: Any, spot: Spot, value: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Return a copy with `value` at the spot; objects on the way are made, arrays are not."""
+    """Return a copy with `value` at the spot; make missing objects on the way, no arrays."""
     step, *rest = spot
     match body, step:
         case dict(), str():
@@ -116,7 +116,7 @@ def _with(body: Any, spot: Spot, value: Any) -> Any:  # noqa: ANN401 - any JSON
 
 
 def as_option(change: Change, name: str) -> str | None:
-    """Return the change of a cluster as `what-if` takes it, None where it cannot be spelt."""
+    """Format the change of a cluster as an option of `what-if`, None if it has no such form."""
     spot = change.spot
     if spot[:2] in MAPS and len(spot) == len(MAPS[0]) + 1:
         spelt = f"{name}.{spot[1]}.{spot[2]}"
@@ -141,5 +141,5 @@ def _is_json(value: str) -> bool:
 
 
 def is_secret(body: Mapping[str, Any]) -> bool:
-    """Tell whether an object's values are nobody's business."""
+    """Return whether an object's values must not be shown."""
     return body.get("kind") == "Secret"

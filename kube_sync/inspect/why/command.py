@@ -1,7 +1,7 @@
-"""`kube-sync why` (`--at` too) and `why-not`, from what is asked for to what is printed.
+"""The handlers of `kube-sync why` (also with `--at`) and `why-not`.
 
-Keeps true: of a cluster it only reads, the OPA that serves is not asked, and nothing is said as an
-answer unless all of it is one. It is wired here and not in `app`, as `plan` is.
+Invariant: a cluster is only read, the serving OPA gets no query, and no partial
+answer is printed. Wired here and not in `processes`, as `plan` is.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Say = Callable[[str], None]
 
 
 async def run(question: Question, settings: Settings, say: Say) -> Answer:
-    """Answer a question, and return what to print. Raises SyncError: there is no answer."""
+    """Answer a question, and return the output. Raises SyncError: there is no answer."""
     progress = Progress(say)
     snapshot = await sources.snapshot_of(question.world, settings, progress)
     found = await answered(question, settings, snapshot, progress)
@@ -48,7 +48,7 @@ async def run(question: Question, settings: Settings, say: Say) -> Answer:
 
 
 async def run_past(asked: Recalled, settings: Settings) -> Answer:
-    """Answer a question about the past: the ledger is read, no cluster. Raises SyncError."""
+    """Answer a question about the past from the ledger alone. Raises SyncError."""
     with reading(Path(asked.file)) as ledger:
         found = past(ledger, asked)
     rules = await derived(found, settings, lambda: ScratchOpa.of(settings))
@@ -62,7 +62,7 @@ async def answered(
 ) -> WhyReport:
     """Return the answer over a snapshot. Raises SyncError."""
     scratch = ScratchOpa.of(settings)
-    # What was misspelt is said at once, before anything is compiled.
+    # A misspelt name is reported at once, before anything is compiled.
     meant = subject(question.subject, question.namespace, settings.targets(), snapshot.objects)
     on = await in_effect(snapshot.configmaps, settings.policies)
     on = on if on is not None and on.side.has(meant.key) else None

@@ -1,9 +1,9 @@
-"""Which expressions speak against a cluster: where its way through the rules leaves others'. Pure.
+"""Finds the expressions that speak against a cluster, by comparison with other clusters. Pure.
 
-What a rule is for is not known: some choose, some exclude. So a cluster that is not chosen is
+The purpose of a rule is unknown: some choose, some exclude. So a cluster that is not chosen is
 compared with those that are (or with itself after a change that turns the decision): an expression
-that does not hold for it and does for them speaks against it, and one that holds for it and for
-none of them does too, where the rest of its body holds as well.
+that does not hold for it and does for them speaks against it, and so does one that holds for it
+and for none of them, if the rest of its body holds as well.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 from kube_sync.inspect.why.probes import Note, Probed, Watched, shown
 
-ANYBODY = ""  # whoever it was that reached a point
+ANYBODY = ""  # a point that was reached for no particular cluster
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedValue:
-    """A value that an expression saw, as JSON text; None: nothing was there."""
+    """A value that an expression read, as JSON text; None: it is undefined."""
 
     term: str
     value: str | None
@@ -38,13 +38,13 @@ class Against:
 
 @dataclass(slots=True)
 class EvaluationPaths:
-    """Which cluster reached which points, and what the next expression saw then."""
+    """The points that each cluster reached, and the values that the next expression read."""
 
     reached: dict[int, dict[str, list[str | None]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, notes: Iterable[Note]) -> EvaluationPaths:
-        """Return the ways that notes tell of; of several clusters at a point the first counts."""
+        """Build the paths from notes; of several notes of a cluster at a point the first counts."""
         found = cls()
         for note in notes:
             at = found.reached.setdefault(note.point, {})
@@ -53,7 +53,7 @@ class EvaluationPaths:
         return found
 
     def at(self, point: int) -> Mapping[str, list[str | None]]:
-        """Return who reached a point."""
+        """Return the clusters that reached a point."""
         return self.reached.get(point, {})
 
 
@@ -64,28 +64,28 @@ def against(
     chosen: Collection[str],
     probed: Probed,
 ) -> tuple[Against, ...]:
-    """Return what speaks against a cluster, compared with the `chosen` on the ways of `others`."""
+    """Return the expressions against a cluster, compared with `chosen` ones on paths `others`."""
     found: dict[tuple[str, int, str, bool], Against] = {}
     for watched in probed.watched:
         for one in _diverging(cluster, ways, others, chosen, watched, probed):
             found.setdefault((one.file, one.row, one.text, one.holds), one)
-    # What a cluster lacks says more than what excludes it, and one that says values more than none.
+    # A missing property says more than an excluding one, and values say more than none.
     return tuple(sorted(found.values(), key=lambda a: (not a.saw, a.holds)))
 
 
 def failing(cluster: str, ways: EvaluationPaths, probed: Probed) -> tuple[Against, ...]:
-    """Return the expressions at which the bodies end that look at a cluster by itself."""
+    """Return the expressions at which the bodies fail that read a cluster by itself."""
     return tuple(dict.fromkeys(_ends(cluster, ways, probed, probed.watched)))
 
 
 def by_name(name: str, ways: EvaluationPaths, probed: Probed) -> tuple[Against, ...]:
-    """Return the expressions at which rules end, for whomever, that name a cluster."""
+    """Return the expressions at which rules that name a cluster fail, for any cluster."""
     naming = [watched for watched in probed.watched if name in watched.body.texts]
     return tuple(dict.fromkeys(_ends(ANYBODY, ways, probed, naming)))
 
 
 def gates(ways: EvaluationPaths, probed: Probed) -> tuple[Against, ...]:
-    """Return the expressions at which rules end, whichever the cluster, that would place."""
+    """Return the expressions at which placing rules fail, whichever the cluster."""
     placing = [w for w in probed.watched if w.body.alone and w.body.rule.startswith("annotations")]
     return tuple(dict.fromkeys(_ends(ANYBODY, ways, probed, placing)))
 

@@ -1,7 +1,7 @@
-"""What a case has to tell, put together: the decision, its rules, its inputs, and each cluster.
+"""Assembles the answer to `why`: the decision, its rules, its inputs, and each cluster.
 
-Keeps true: each part that cannot be had says why, and the others are told all the same; of the
-object nothing is told but what policies read, and of a Secret no value.
+Invariant: a part that is not available has a reason, and the others are reported; of the
+object only fields that policies read are reported, and of a Secret no value.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kube_sync.remediation.plan import Current, Nothing, Unusable, Wanted, plan
 
 @dataclass(frozen=True, slots=True)
 class ClusterResult:
-    """How one cluster fares: chosen or not, what the policy says of it, and what was derived."""
+    """The result for one cluster: chosen or not, the policy's message, and the derived reasons."""
 
     cluster: ObjectKey
     chosen: bool
@@ -37,27 +37,27 @@ class ClusterResult:
 
 @dataclass(frozen=True, slots=True)
 class WhyReport:
-    """The decision on one object, how it came about, and how clusters fare."""
+    """The decision on one object, its causes, and the result for each cluster."""
 
     resource: str
     key: ObjectKey
     outcome: Outcome
     decided: tuple[str, ...]  # clusters
     has: tuple[str, ...]
-    pending: str  # what differs between what is decided and what it has; empty: nothing
+    pending: str  # how the object differs from the decision; "": not at all
     rules: tuple[Rule, ...] = ()
     rules_failure: str | None = None
     inputs: tuple[Input, ...] = ()
     inputs_failure: str | None = None
     standings: tuple[ClusterResult, ...] = ()
-    compared: str = ""  # what the reasons that were derived are derived from, or why there are none
+    compared: str = ""  # the basis of the derived reasons, or why there are none
     search: Search | None = None
-    canary: InEffect | None = None  # that decides on it; None: what is in force does
+    canary: InEffect | None = None  # the canary that decides on it; None: the policies in force do
     notes: tuple[str, ...] = field(default=())
 
 
 async def told(case: Case) -> WhyReport:
-    """Return all that is known of the decision but what speaks against clusters.
+    """Return the report on the decision, without expressions against clusters.
 
     Raises SyncError.
     """
@@ -84,7 +84,7 @@ async def told(case: Case) -> WhyReport:
 
 
 def pending(outcome: Outcome, current: Current) -> str:
-    """Return how an object differs from what is decided of it, empty where it does not."""
+    """Return how an object differs from its decision, "" if it does not."""
     step = plan(Wanted(current.uid, outcome.decision, outcome.failure), current)
     match step:
         case Nothing():
@@ -95,7 +95,7 @@ def pending(outcome: Outcome, current: Current) -> str:
 
 
 def standings(case: Case, reader: Reader) -> tuple[ClusterResult, ...]:
-    """Return who is chosen, and what the policy says of each."""
+    """Return for each cluster whether it is chosen, and the policy's message."""
     decision = case.outcome.decision
     reasons: Mapping[str, str] = decision.reasons if decision else {}
     return tuple(
@@ -109,7 +109,7 @@ def standings(case: Case, reader: Reader) -> tuple[ClusterResult, ...]:
 
 
 def inputs_read(body: bytes, reads: Reads) -> tuple[tuple[Input, ...], str | None]:
-    """Return the fields of an object that policies read, or why they are not known."""
+    """Return the fields of an object that policies read, or why they are unknown."""
     if reads.gave_up is not None:
         return (), f"not known: {reads.gave_up}"
     try:

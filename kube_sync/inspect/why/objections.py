@@ -1,9 +1,9 @@
-"""What speaks against each cluster that is not chosen, in the words of rules that do not say it.
+"""Derives what speaks against each cluster that is not chosen, if the policy does not say it.
 
-An OPA that holds the policies with probes is asked how clusters fare in the rules. Keeps true: it
-decides nothing that is told; a module that would not compile with probes goes in without. What is
-too long to tell is not told in part; what cannot be derived is said to be so, and takes nothing
-from the rest of an answer.
+An OPA that holds the policies with probes evaluates the decision. Invariant: no reported decision
+comes from it; a module that would not compile with probes is loaded without. A result that is
+too large is left out completely; a part that cannot be derived is reported as such, and does not
+affect the rest of an answer.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from kube_sync.opa.modules import file_of
 from kube_sync.opa.scratch import ScratchOpa
 
 _SECONDS: Final = 20.0
-_SECRET: Final = b'"Secret"'  # the kind, or too careful
+_SECRET: Final = b'"Secret"'  # the kind, or a false positive
 _ROUNDS: Final = 3  # of leaving out modules that do not compile with probes
 _NOTE: Final = re.compile(r'.*\bNote "(?P<said>[A-Za-z0-9+/=]+)"')
 
@@ -64,9 +64,9 @@ async def weighed(
     scratch: ScratchOpa,
     about: Item | None = None,
 ) -> WhyReport:
-    """Return the answer with what speaks against clusters: all, or one that it is about.
+    """Return the report with expressions against all clusters, or against one (`about`).
 
-    `trees` are those of the policies as they were parsed, by id.
+    `trees` are the parsed syntax trees of the policies, by id.
     """
     asked = [s for s in told.standings if about is None or s.cluster == about.key]
     silent = [s for s in asked if not s.chosen and (about is not None or not s.said)]
@@ -85,7 +85,7 @@ async def weighed(
 async def _derived(
     watched: Watching, told: WhyReport, silent: Iterable[ClusterResult]
 ) -> tuple[list[tuple[Against, ...]], str]:
-    """Return what speaks against each, and what it was compared with."""
+    """Return the expressions against each cluster, and what it was compared with."""
     probed = watched.probed
     now = await watched.ways()
     chosen = [str(s.cluster) for s in told.standings if s.chosen]
@@ -125,7 +125,7 @@ def _named(case: Case, found: Iterable[Against]) -> Iterable[Against]:
 
 
 class Watching:
-    """Asks how clusters fare, as things are and with another object in place of its own."""
+    """Evaluates probes for the current state, and with another object in its place."""
 
     def __init__(self, case: Case, opa: OfflineOpa, probed: Probed) -> None:
         self._case = case
@@ -133,7 +133,7 @@ class Watching:
         self.probed = probed
 
     async def ways(self, change: tuple[str, Item] | None = None) -> EvaluationPaths:
-        """Return the ways of all clusters, with a changed object of a collection for good.
+        """Return the paths of all clusters, after a lasting change of an object of a collection.
 
         Raises SyncError.
         """
@@ -153,7 +153,7 @@ class Watching:
 async def _watching(
     case: Case, trees: Mapping[str, Any], scratch: ScratchOpa
 ) -> AsyncGenerator[Watching]:
-    """Yield what asks, in an OPA of its own. Raises SyncError."""
+    """Yield the evaluation of probes, in an OPA of its own. Raises SyncError."""
     found = await _compiling(case, trees, scratch)
     world = replace(case.world, modules=found.modules)
     async with serving_world(scratch, case.settings, world, given=BUILTINS) as opa:
@@ -176,7 +176,7 @@ async def _compiling(case: Case, trees: Mapping[str, Any], scratch: ScratchOpa) 
 
 
 def _visible(case: Case) -> Visible:
-    """Return of which terms values are told: any variable may have those of Secrets in OPA."""
+    """Return the terms whose values are shown: variables may have those of Secrets in OPA."""
     everything = case.world.bodies
     if _SECRET in everything[case.subject.resource.name][case.subject.key]:
         return ()

@@ -1,7 +1,7 @@
-"""What a ledger knows of one object at a time: decided, since when, by what, written and held.
+"""Queries the ledger about one object at a time: its decision, its cause, its writes and holds.
 
-Keeps true: nothing is invented. What was not recorded, or was taken away with the oldest rows, is
-said to be unknown, and a time of which nothing at all can be known is no answer. Reads only.
+Invariant: nothing is guessed. What was not recorded, or was pruned, is reported as unknown, and a
+time about which nothing can be known is no answer. Reads only.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from kube_sync.ledger.printing import moment
 from kube_sync.ledger.reading import DecisionAt, Object, Reading
 
 UNKNOWN: Final = "unknown"
-WRITES: Final = 20  # of one decision that are told, the newest
+WRITES: Final = 20  # reported writes of one decision, the newest
 
-Values = Mapping[str, str | None]  # of annotations and labels; None: there is none
+Values = Mapping[str, str | None]  # of annotations and labels; None: the key is absent
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A write, or that it was held: `status` says by what, or what became of it, "" not known.
+    """A write or a hold: `status` is the reason of the hold, or the outcome, "" if unknown.
 
-    Times are Unix seconds; `answered` is None where no answer was recorded by then.
+    Times are Unix seconds; `answered` is None if no outcome was recorded by then.
     """
 
     held: bool
@@ -45,7 +45,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What stood of an object at a time; times are Unix seconds, None where that is not known."""
+    """The state of an object at a time; times are Unix seconds, None if unknown."""
 
     of: Object
     time: float
@@ -53,22 +53,22 @@ class Past:
     decision: Decision | None = None
     failure: str = ""
     since: float | None = None
-    until: float | None = None  # None: it stood to the end of the ledger
+    until: float | None = None  # None: to the end of the ledger
     row: int | None = None
     uid: str = ""
     cause: str = ""
-    before: Decision | None = None  # what was decided until then
+    before: Decision | None = None  # the decision until then
     policy: str = ""
     modules: Mapping[str, str] | None = field(default=None, repr=False)
     digest: str = ""  # of the decision as it was recorded
     ground: Ground = field(default_factory=Ground)
     writes: tuple[Written, ...] = ()
-    held: Written | None = None  # at that time
+    held: Written | None = None  # a hold at that time
     notes: tuple[str, ...] = ()
 
 
 def past(ledger: Reading, asked: Recalled) -> Past:
-    """Return what stood of the object at that time. Raises NotFound, Terminal."""
+    """Return the state of the object at that time. Raises NotFound, Terminal."""
     if (bounds := ledger.bounds()) is None:
         msg = f"{asked.file}: nothing is recorded yet"
         raise NotFound(msg)
@@ -82,7 +82,7 @@ def past(ledger: Reading, asked: Recalled) -> Past:
 
 
 def _found(ledger: Reading, asked: Recalled) -> Object:
-    """Return the object that is meant; where nobody says, it may lie in no namespace."""
+    """Return the object of the question; without a namespace it may be cluster-scoped."""
     places = [asked.namespace] if asked.namespace is not None else ["default", ""]
     for place in places[:-1]:
         try:
@@ -104,7 +104,7 @@ def _standing(ledger: Reading, of: Object, time: float, found: DecisionAt, begin
         return _said(ledger, of, time, found.row, None if after is None else after.seconds)
     after = found.after
     if after is not None and found.told(time) is after:
-        # What stood since then was said again as the oldest rows went.
+        # Pruning repeats a state that holds since before the oldest row.
         until = ledger.following(of, after.seconds)
         return _said(ledger, of, time, after, None if until is None else until.seconds)
     if time < begin:
@@ -145,7 +145,7 @@ def _said(ledger: Reading, of: Object, time: float, row: Row, until: float | Non
 
 
 def _writes(ledger: Reading, rows: Iterable[Row], time: float) -> list[Written]:
-    """Return writes with what became of them, in the order in which they were begun."""
+    """Return writes with their outcomes, in the order of their intents."""
     found: list[Written] = []
     begun: set[str] = set()
     for row in rows:
@@ -186,7 +186,7 @@ def _notes(found: DecisionAt, time: float, end: float) -> Iterator[str]:
 def _gap(note: str) -> str:
     try:
         found = msgspec.json.decode(note, type=GapNote)
-    except msgspec.DecodeError:  # a remediator's, in words
+    except msgspec.DecodeError:  # a remediator's note, as text
         return note
     when = f"{found.entries} entries from {moment(found.begin)} to {moment(found.end)}: "
     return f"{when if found.entries else ''}{found.reason}"

@@ -1,7 +1,7 @@
-"""What a decision of the past was made on, as far as the ledger has it: the object and the data.
+"""The recorded input of a past decision: the object and the data.
 
-Keeps true: the data is what OPA held of the collections that were read, or there is none of it;
-what was read and is not recorded is named, with the reason.
+Invariant: the data is complete for the collections that were read, or absent;
+data that was read and is not recorded is named, with the reason.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from kube_sync.ledger.reading import Reading
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """The object as it was asked about, and the document that OPA held; None: not recorded."""
+    """The object as the decision's input, and the document of OPA; None: not recorded."""
 
     input: bytes | None = field(default=None, repr=False)
     data: bytes | None = field(default=None, repr=False)
     path: str = ""  # of the decision
-    lacks: Mapping[str, str] = field(default_factory=dict)  # why not, by what was read
+    lacks: Mapping[str, str] = field(default_factory=dict)  # why data is missing, by its name
 
 
 def ground(ledger: Reading, entry: Entry) -> Ground:
-    """Return what a decision was made on."""
+    """Return the recorded input of a decision."""
     body = ledger.text(entry.input) if entry.input else None
     stated = ledger.text(entry.data) if entry.data else None
     if stated is None:

@@ -1,7 +1,7 @@
-"""What stood of an object, as text for a terminal and as JSON.
+"""Formats the past state of an object for a terminal, and as JSON.
 
-Keeps true: as of an answer about now, nothing is left out of the JSON, what the text leaves out is
-counted, and nothing in a text can move a terminal's cursor.
+Invariant: as for the present, the JSON is complete, the text counts what it leaves out,
+and no text can move a terminal's cursor.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _ABSENT: Final = "(absent)"
 
 
 def past_as_text(past: Past, derived: Derived, width: int) -> str:
-    """Return it for people whose terminal has so many columns."""
+    """Format the state for a terminal with `width` columns."""
     short = [_decision(past), _held(past), _writes(past), _rules(past, derived)]
     short += [inputs_of(derived.inputs, derived.inputs_failure), _reasons(past)]
     return laid_out(short, past.notes, width)
 
 
 def past_as_json(past: Past, derived: Derived) -> str:
-    """Return all of it for programs; times are Unix seconds."""
+    """Format the whole state for programs; times are Unix seconds."""
     of = past.of
     whole = {
         "v": 1,

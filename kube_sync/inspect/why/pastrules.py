@@ -1,7 +1,7 @@
-"""Which rules made a decision of the past: the recorded modules decide anew what was recorded.
+"""Finds the rules behind a past decision, by evaluating the recorded modules and input again.
 
-Keeps true: rules are told only where the same decision comes out of what was recorded, byte for
-byte; otherwise it is said what is missing. The OPA that is asked is its own, and ends with it.
+Invariant: rules are reported only if the evaluation reproduces the decision, byte for
+byte; otherwise the missing data is. The OPA is its own, and ends with the evaluation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Scratch(Serving, TreeCompiler, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """The rules that made a decision and what they read, or why that is not known."""
+    """The rules that made a decision and what they read, or why that is unknown."""
 
     rules: tuple[Rule, ...] = ()
     rules_failure: str | None = None
@@ -39,9 +39,9 @@ class Derived:
 
 
 async def derived(past: Past, settings: Settings, scratch: Callable[[], Scratch]) -> Derived:
-    """Return how the decision comes about anew; `scratch` may raise SyncError, which is told."""
+    """Evaluate the decision again; a SyncError of `scratch` becomes part of the result."""
     if past.decision is None or past.row is None:
-        return Derived()  # there is nothing to be made
+        return Derived()  # there is no decision
     if past.status == "failed":
         return Derived(rules_failure="not known: none made it, it is what stood before")
     if (missing := _missing(past)) is not None:
@@ -76,7 +76,7 @@ async def _explained(
 
 
 def _failure(past: Past, found: Explanation) -> str | None:
-    """Return why the rules that were found are not those that made it."""
+    """Return why the explanation is not that of the recorded decision."""
     if found.failure is not None:
         return f"not known: {found.failure}"
     if found.decision is not None and text_of(found.decision).digest == past.digest:

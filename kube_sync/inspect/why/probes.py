@@ -1,11 +1,11 @@
-"""Modules with probes in them: notes that tell how far each body came, and for which cluster. Pure.
+"""Inserts probes into modules: notes of how far each rule body came, and for which cluster. Pure.
 
-A probe stands before the first expression of a body and behind each. It holds always, so that what
-is decided stays as it is, and says the number of the point that was reached, the cluster that a
-variable stands for there, and the values that the next expression will see.
-OPA does not enter a rule that by its index cannot hold, so each body of the decision's own rules
-stands once more at the end of its module, in a comprehension, which is always entered.
-Keeps true: a text is changed only where the tree says what stands there.
+A probe comes before the first expression of a body and after each. It always holds, so that the
+decision does not change, and notes the number of the point, the cluster that a
+variable stands for there, and the values that the next expression reads.
+OPA does not enter a rule whose index excludes it, so each body of the decision's own rules
+is repeated at the end of its module, in a comprehension, which is always entered.
+Invariant: the text is changed only at places where it is what the syntax tree says.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from kube_sync.inspect.why.terms import Text
 from kube_sync.opa.paths import reference
 
 MODULE: Final = "kube_sync/inspect/why/probe"  # its id
-FLEET: Final = ("kube_sync", "probed")  # where the clusters are named in OPA's data
+FLEET: Final = ("kube_sync", "probed")  # the path of the clusters' names in OPA's data
 ASKED: Final = "kube_sync/probe/asked"
-BUILTINS: Final = ("trace",)  # that modules with probes call, and no policy
+BUILTINS: Final = ("trace",)  # that only modules with probes may call
 _OPENS: Final = b"{ "
 _SOURCE: Final = """package kube_sync.probe
 
@@ -64,14 +64,14 @@ _cut(text) := text if count(text) <= 200
 _cut(text) := concat("", [substring(text, 0, 199), "…"]) if count(text) > 200
 """
 
-Visible = tuple[str, ...]  # beginnings of terms
+Visible = tuple[str, ...]  # prefixes of terms
 EVERYTHING: Final[Visible] = ("",)
 
 _ELSE: Final = re.compile(r"else\b")
 
 
 def module(path: str) -> str:
-    """Return the module that asks for the decision at `path`, and makes notes."""
+    """Return the module that evaluates the decision at `path`, with notes."""
     return _SOURCE.replace("DECISION", reference(path.split("/")))
 
 
@@ -86,7 +86,7 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """Modules with probes in them, and what these watch."""
+    """Modules with probes, and the bodies that they watch."""
 
     modules: Mapping[str, str]
     watched: Sequence[Watched]
@@ -96,9 +96,9 @@ class Probed:
 def probed(
     modules: Mapping[str, str], trees: Mapping[str, Any], path: str, visible: Visible
 ) -> Probed:
-    """Return modules with probes in those that there are trees of; `path` is the decision's.
+    """Insert probes into the modules with a syntax tree; `path` is the decision's.
 
-    Only of terms that begin with something `visible` values are told.
+    Only values of terms with a `visible` prefix are noted.
     """
     names = _names(trees)
     found, watched, points = dict(modules), list[Watched](), 0
@@ -114,16 +114,16 @@ def probed(
 
 
 class _Edited:
-    """A module's text, and what is to be put into it where."""
+    """A module's text, and the pieces to insert."""
 
     def __init__(self, source: bytes) -> None:
         self._source = source
         self._probes: list[tuple[int, bytes]] = []
         self._braces: list[tuple[int, bytes]] = []
-        self._again: list[tuple[int, int, int]] = []  # a point, and where its body begins and ends
+        self._again: list[tuple[int, int, int]] = []  # a point, and the begin and end of its body
 
     def watch(self, body: Body, first: int, visible: Visible, *, again: bool) -> bool:
-        """Put probes into a body; tell whether its text is what the tree says."""
+        """Insert probes into a body; return whether its text is what the tree says."""
         places = [_span(self._source, expression.place) for expression in body.expressions]
         spans = [place for place in places if place is not None]
         if len(spans) < len(places):
@@ -141,7 +141,7 @@ class _Edited:
         return True
 
     def whole(self) -> bytes:
-        """Return the text with all that was put into it."""
+        """Return the text with all insertions."""
         begins = [piece for piece in self._braces if piece[1] is _OPENS]
         ends = [piece for piece in self._braces if piece[1] is not _OPENS]
         text = _with(self._source, 0, len(self._source), [*begins, *self._probes, *ends])
@@ -154,7 +154,7 @@ class _Edited:
 
 
 def _with(source: bytes, begin: int, end: int, pieces: Sequence[tuple[int, bytes]]) -> bytes:
-    """Return a part of a text with pieces in it, each before what stands at its place."""
+    """Return a part of a text with pieces inserted, each before its place."""
     parts, done = list[bytes](), begin
     for offset, piece in sorted(pieces, key=lambda one: one[0]):
         if begin <= offset <= end:
@@ -183,12 +183,12 @@ def _note(body: Body, first: int, number: int, visible: Visible) -> bytes:
 
 
 def shown(body: Body, number: int, visible: Visible) -> tuple[str, ...]:
-    """Return the terms of an expression whose values are told."""
+    """Return the terms of an expression whose values are noted."""
     return tuple(t for t in body.expressions[number].terms if t.startswith(visible))
 
 
 def _span(source: bytes, place: Text) -> tuple[int, int] | None:
-    """Return where a text begins and ends, in bytes, None where something else stands there."""
+    """Return the begin and end of a text, in bytes, None if another text is there."""
     text = place.text.encode()
     if _ELSE.match(place.text):
         return None  # OPA takes the word for a part of the expression
@@ -205,7 +205,7 @@ def _span(source: bytes, place: Text) -> tuple[int, int] | None:
 
 
 class Note(msgspec.Struct, frozen=True):
-    """One point that was reached: by which clusters, and what the next expression saw."""
+    """A point that was reached: by which clusters, and the values that the next expression read."""
 
     point: int
     clusters: list[list[str]] = []

@@ -1,7 +1,7 @@
-"""An answer as text for a terminal, and as JSON.
+"""Formats an answer for a terminal, and as JSON.
 
-Keeps true: nothing that is told is left out of the JSON; of the text what is left out is counted.
-Nothing in a text can move a terminal's cursor.
+Invariant: the JSON is complete; the text counts what it leaves out.
+No text can move a terminal's cursor.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ NOTHING: Final = "no rule was found that speaks of this cluster on its own"
 
 
 def as_text(told: WhyReport, width: int) -> str:
-    """Return it for people whose terminal has so many columns."""
+    """Format the answer for a terminal with `width` columns."""
     asked = [_short(_standings(told), width), _search(told)]
     why = [
         _short(rules_of(told.rules, told.rules_failure), width),
         _short(inputs_of(told.inputs, told.inputs_failure), width),
     ]
-    # Whoever asks about one cluster wants to read of it first.
+    # The answer to a question about one cluster begins with that cluster.
     blocks = [_short(_decision(told), width), *([*asked, *why] if told.search else [*why, *asked])]
     return _joined(blocks, told.notes)
 
 
 def laid_out(blocks: Iterable[Iterable[str]], notes: Iterable[str], width: int) -> str:
-    """Return blocks of lines, each cut to so many columns, and notes in whole."""
+    """Join blocks of lines, each cut to `width` columns, and uncut notes."""
     return _joined((_short(block, width) for block in blocks), notes)
 
 
 def as_json(told: WhyReport) -> str:
-    """Return all of it for programs."""
+    """Format the whole answer for programs."""
     whole = {
         "v": 1,
         "object": {
@@ -95,7 +95,7 @@ def _canary(canary: InEffect) -> dict[str, Any]:
 
 
 def rules_of(rules: Iterable[Rule], failure: str | None) -> Iterator[str]:
-    """Yield the rules that made a decision, or why they are not known."""
+    """Yield the rules that made a decision, or why they are unknown."""
     if failure is not None:
         yield f"rules: {failure}"
         return
@@ -107,7 +107,7 @@ def rules_of(rules: Iterable[Rule], failure: str | None) -> Iterator[str]:
 
 
 def inputs_of(inputs: Sequence[Input], failure: str | None) -> Iterator[str]:
-    """Yield the fields of the object that were read, or why they are not known."""
+    """Yield the fields of the object that were read, or why they are unknown."""
     if failure is not None:
         yield f"inputs: {failure}"
     elif inputs:
@@ -141,7 +141,7 @@ def _against(against: Against) -> Iterator[str]:
     verb = "holds" if against.holds else "does not hold"
     yield f"{against.file}:{against.row}"
     yield f"  {verb}: {_one_line(against.text)}"
-    # What is made of a whole object says more than the object.
+    # A value derived from a whole object says more than the object.
     plain = [seen for seen in against.saw if not (seen.value or "").startswith("{")]
     for seen in plain or against.saw:
         is_there = "is not there" if seen.value is None else f"is {seen.value}"
@@ -215,7 +215,7 @@ def _standing(standing: ClusterResult) -> dict[str, Any]:
 
 
 def more(what: Sized, shown: int, name: str) -> Iterable[str]:
-    """Return how many there are beyond those that are shown, nothing where all are."""
+    """Return the number of entries beyond those shown, nothing if all are shown."""
     left = len(what) - shown
     return [f"  … and {left} more {name} (-o json)"] if left > 0 else []
 

@@ -1,9 +1,9 @@
-"""The smallest single change that puts an object on a cluster, found by trying many in one query.
+"""Searches the smallest single change that places an object on a cluster; one query tries many.
 
-Keeps true: what is reported was seen to turn the decision: the changed object lay in OPA's data in
-place of its own, and the replicator's own question was answered so. What is only decided `with` it
-is a hint of where to look. Where nothing turned it, it is told how much was tried, and whether that
-was all there is to try.
+Invariant: each reported change was verified: with the changed object in OPA's data in
+its place, the replicator's own query had this result. A result by `with` alone
+is only a hint for the verification. If no change was found, the number of tries is reported, and
+whether these were all candidates.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from kube_sync.inspect.why.terms import constants
 from kube_sync.kube.collection import Item
 from kube_sync.opa.analysis.reads import FieldRead, Reads
 
-_SHOWN: Final = 4  # changes at most, each of another spot
+_SHOWN: Final = 4  # changes to report, each of another spot
 _DOUBTED: Final = 12  # changes that are verified at most
 _MOST: Final = 50  # tries in one query
-_SECONDS: Final = 1.0  # that one query is to take, far less than it may
+_SECONDS: Final = 1.0  # target time of one query, far less than its limit
 _OTHERS: Final = 100  # clusters, and objects, whose values are tried
 
 
 @dataclass(frozen=True, slots=True)
 class TurningChange:
-    """A change that turns the decision, the object that has it, and what is decided then."""
+    """A change that turns the decision, the changed object, and the new decision."""
 
     change: Change
     item: Item
@@ -46,7 +46,7 @@ class TurningChange:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What was found: changes that turn the decision, the smallest first, of how many tries."""
+    """The result: changes that turn the decision, the smallest first, and the number of tries."""
 
     found: tuple[TurningChange, ...]
     tried: int
@@ -55,7 +55,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class TriedChange:
-    """A change, the object that has it, and what is decided then."""
+    """A change, the changed object, and the outcome."""
 
     change: Change
     item: Item
@@ -67,7 +67,7 @@ async def search(
 ) -> Search:
     """Return the smallest changes that put the object of a case on a cluster. Raises SyncError.
 
-    `trees` are those of the policies as they were parsed, by id.
+    `trees` are the parsed syntax trees of the policies, by id.
     """
     reader = Reader.of(case.settings)
     every = [*changes(_sides(case, cluster, reader), constants(trees))]
@@ -93,7 +93,7 @@ async def _verified(
 
 
 def _size(reader: Reader, now: Outcome, name: str) -> Callable[[TriedChange], tuple[object, ...]]:
-    """Return what orders changes: first those that do nothing else to the placement."""
+    """Return the sort key of changes: first those without other effects on the placement."""
     before = set(reader.decided(now))
 
     def size(tried: TriedChange) -> tuple[object, ...]:
@@ -134,7 +134,7 @@ def _sides(case: Case, cluster: Item, reader: Reader) -> list[Side]:
 
 
 def _fields(reads: Reads, case: Case) -> Sequence[FieldRead]:
-    """Return what is read of the object: as what is asked about, and as one of its collection."""
+    """Return what is read of the object: as the input, and as a member of its collection."""
     collection = reads.resources.get(case.subject.resource.name)
     return (*reads.input.fields, *(collection.fields if collection else ()))
 
@@ -160,7 +160,7 @@ class ChangeTrial:
         self._reduce = {of: reducing(case.resource(name)) for of, name in self._names.items()}
 
     async def outcomes(self, changes: Iterable[Change], progress: Progress) -> list[TriedChange]:
-        """Return what each change would make of the decision. Raises SyncError."""
+        """Return the outcome of each change. Raises SyncError."""
         made = ((c, item) for c in changes if (item := applied(c, self._items[c.of])) is not None)
         found: list[TriedChange] = []
         room = 1
@@ -176,7 +176,7 @@ class ChangeTrial:
         return found
 
     async def verified(self, tried: TriedChange) -> Outcome:
-        """Return what is decided once OPA's data has the change. Raises SyncError."""
+        """Return the outcome with the change in OPA's data. Raises SyncError."""
         return await self._case.with_item(self._names[tried.change.of], tried.item)
 
     def _question(self, change: Change, item: Item) -> dict[str, Any]:

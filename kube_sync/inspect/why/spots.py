@@ -1,7 +1,7 @@
-"""Where an object may be changed: what a policy reads and anybody may set. Pure.
+"""The spots where an object may be changed: fields that a policy reads and a user may set. Pure.
 
-Keeps true: what names an object, what the API server keeps and what the decision itself writes is
-no such spot, and nothing that a Secret holds is.
+Invariant: identity, fields of the API server and annotations that the decision writes
+are no such spots, and no value of a Secret is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kube_sync.guard import HISTORY
 from kube_sync.inspect.why.change import Spot, is_secret
 from kube_sync.opa.analysis.paths import EACH, Path
 
-_DEEP: Final = 6  # steps below which what is read whole is taken as it is
+_DEEP: Final = 6  # depth below which a value that is read whole is one spot
 _MOST: Final = 200  # spots of one object
 _OPEN: Final = frozenset({"labels", "annotations"})  # of all metadata
 _KEPT: Final = frozenset({"apiVersion", "kind"})
@@ -25,7 +25,7 @@ _SECRET: Final = frozenset({"data", "stringData"})
 def spots(
     path: Path, body: Mapping[str, Any], others: Sequence[Mapping[str, Any]]
 ) -> Iterator[Spot]:
-    """Yield the spots of `body` that a path leads to, as it is or as it would be were it alike."""
+    """Yield the spots of `body` at a path, by its own members or those of similar objects."""
     seen: set[Spot] = set()
     for number, document in enumerate((body, *others)):
         for spot in _leaves(document, path, (), own=number == 0):
@@ -39,7 +39,7 @@ def spots(
 
 
 def may_change(spot: Spot, body: Mapping[str, Any], decided: Collection[str]) -> bool:
-    """Tell whether a spot is anybody's to set; `decided` are annotations that the policy writes."""
+    """Return whether a user may set a spot; `decided` are annotations that the policy writes."""
     match spot:
         case () | ("metadata",) | ("metadata", _):
             return False
@@ -51,7 +51,7 @@ def may_change(spot: Spot, body: Mapping[str, Any], decided: Collection[str]) ->
 
 
 def _leaves(value: Any, path: Path, so_far: Spot, *, own: bool) -> Iterator[Spot]:  # noqa: ANN401 - any JSON
-    """Yield the spots that a path leads to; in objects of others arrays are taken as they are."""
+    """Yield the spots at a path; arrays of objects that are not our `own` are one spot."""
     if not path:
         yield from _ends(value, so_far, own=own)
         return

@@ -1,7 +1,7 @@
-"""Which object and which cluster a person means. Pure.
+"""Finds the object and the cluster that a user names. Pure.
 
-Keeps true: what is found is one object of a collection that decisions are about; where there is
-none, what comes nearest is named, and nothing is guessed.
+Invariant: the result is one object of a collection with decisions; if there is
+none, similar names are reported, and nothing is guessed.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from kube_sync.inspect.plan.snapshot import Objects
 from kube_sync.kube.collection import Item
 from kube_sync.objects import ObjectKey
 
-DEFAULT: Final = "default"  # the namespace of what names none, as kubectl has it
+DEFAULT: Final = "default"  # the namespace of a name without one, as with kubectl
 _NEAR: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The object that is asked about."""
+    """The object of the question."""
 
     resource: Resource
     item: Item
 
     @property
     def key(self) -> ObjectKey:
-        """Where it lies."""
+        """Its namespace and name."""
         return self.item.key
 
     def __str__(self) -> str:
-        """Name it as people do."""
+        """Format for people."""
         return f"{self.resource.name} {self.item.key}"
 
 
@@ -55,7 +55,7 @@ def subject(
     targets: Iterable[Resource],
     objects: Mapping[str, Objects],
 ) -> Subject:
-    """Return the object of `kind/name`. Raises Misconfigured; Broken, naming what comes near."""
+    """Return the object of `kind/name`. Raises Misconfigured; Broken with similar names."""
     kind, name = kind_and_name(asked)
     known = list(targets)
     fits = [r for r in known if kind.lower() in _spellings(r, objects.get(r.name, {}))]

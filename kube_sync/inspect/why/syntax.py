@@ -1,7 +1,7 @@
-"""What is looked at in a rule's body: its expressions in order, and what is shown of each. Pure.
+"""The expressions of rule bodies in order, and the terms to show of each. Pure.
 
-It reads trees as OPA parsed them, with locations. What it does not know it leaves alone: a body
-less is watched then, and that is all.
+It reads syntax trees of OPA's parser, with locations. Unknown nodes are skipped: that body
+is not watched, without other effects.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LONGEST: Final = 100  # characters of a term
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """One expression of a body, what is bound before it, and terms whose value it sees."""
+    """One expression of a body, the variables bound before it, and the terms that it reads."""
 
     place: Text
     bound: tuple[str, ...]
@@ -42,14 +42,14 @@ class Expression:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The expressions of one body: of a rule, of a function, or of what lies within one."""
+    """The expressions of one body: of a rule, of a function, or of a closure within one."""
 
     rule: str
     row: int  # of the rule
     expressions: tuple[Expression, ...]
     bound: tuple[str, ...]  # at its end
     texts: frozenset[str]  # constants of its rule
-    alone: bool = False  # it needs nothing from elsewhere: the body of a rule that is no function
+    alone: bool = False  # independent of callers: the body of a rule that is no function
 
 
 def package_of(tree: Node) -> tuple[str, ...]:
@@ -58,12 +58,12 @@ def package_of(tree: Node) -> tuple[str, ...]:
 
 
 def rule_names(tree: Node) -> frozenset[str]:
-    """Return what a module's rules are called."""
+    """Return the names of a module's rules."""
     return frozenset(name_of(rule["head"]) for rule in tree.get("rules") or ())
 
 
 def aliases(tree: Node) -> frozenset[str]:
-    """Return the names that a module's imports bring."""
+    """Return the names that a module imports."""
     found = set()
     for one in tree.get("imports") or ():
         found.add(str(one.get("alias") or one["path"]["value"][-1]["value"]))
@@ -80,7 +80,7 @@ def bodies(tree: Node, names: Collection[str]) -> list[Body]:
 
 
 class _Rule:
-    """One rule, with all of its ways."""
+    """One rule, with its `else` branches."""
 
     def __init__(self, rule: Node, names: Collection[str]) -> None:
         self._rule = rule
@@ -105,7 +105,7 @@ class _Rule:
     def _body(
         self, expressions: Iterable[Node], bound: tuple[str, ...], *, alone: bool = False
     ) -> tuple[str, ...]:
-        """Note a body and those within it; return what is bound at its end."""
+        """Add a body and those within it; return the variables bound at its end."""
         seen: list[Expression] = []
         for expression in expressions:
             if (place := located(expression)) is not None and _is_written(expression, place):
@@ -118,7 +118,7 @@ class _Rule:
         return bound
 
     def _within(self, node: Any, bound: tuple[str, ...]) -> None:  # noqa: ANN401 - any JSON
-        """Note the bodies of what lies within an expression or a term."""
+        """Add the bodies within an expression or a term."""
         match node:
             case {"type": str(kind), "value": dict(value)} if kind in CLOSURES:
                 inside = self._body(value["body"], bound)
@@ -137,15 +137,15 @@ class _Rule:
                     self._within(member, bound)
 
     def _after(self, expression: Node, bound: tuple[str, ...]) -> tuple[str, ...]:
-        """Return what is bound once an expression holds."""
+        """Return the variables bound after an expression."""
         terms = expression.get("terms")
         match terms:
             case _ if expression.get("negated"):
                 return bound
             case {"domain": _} | {"type": "and" | "or" | "not"}:
-                return bound  # what is bound within holds there alone
+                return bound  # a closure binds only within
             case {"symbols": symbols} if all(s.get("type") == "var" for s in symbols):
-                return bound  # declared, and no more
+                return bound  # declared, not bound
         return _joined(bound, self._vars(operands(terms)))
 
     def _vars(self, node: object) -> tuple[str, ...]:
@@ -153,7 +153,7 @@ class _Rule:
         return tuple(dict.fromkeys(v for v in variables(node) if v not in self._names))
 
     def _terms(self, expression: Node, bound: Collection[str]) -> tuple[str, ...]:
-        """Return the terms whose values tell why an expression holds or does not."""
+        """Return the terms whose values explain why an expression holds or not."""
         texts = (
             place.text
             for term in worth_a_look(expression.get("terms"))
@@ -163,7 +163,7 @@ class _Rule:
         return tuple(dict.fromkeys(fit))[:_TERMS]
 
     def _is_known(self, term: Node, bound: Collection[str]) -> bool:
-        """Tell whether a term has a value before its expression, and one that says something."""
+        """Return whether a term has a value before its expression that is worth showing."""
         known = {*variables(term)}
         if has_closure(term) or any(v.startswith(WILDCARD) for v in every_variable(term)):
             return False
@@ -171,7 +171,7 @@ class _Rule:
 
 
 def _is_written(expression: Node, place: Text) -> bool:
-    """Tell whether an expression stands there: a rule without a body has one that nobody wrote."""
+    """Return whether the text has an expression there: a bodiless rule has an implicit one."""
     terms = expression.get("terms")
     made = isinstance(terms, Mapping) and terms.get("type") == "boolean"
     return not made or place.text in ("true", "false")

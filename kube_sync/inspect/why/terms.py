@@ -1,4 +1,4 @@
-"""Terms of syntax trees as OPA parsed them: text, variables, constants. Pure."""
+"""Terms of parsed syntax trees: text, variables, constants. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Place = tuple[str, int]  # a module's id, and the row of a rule's head
 
 _SCALARS: Final = frozenset({"string", "number", "boolean"})
 CLOSURES: Final = frozenset({"arraycomprehension", "setcomprehension", "objectcomprehension"})
-WILDCARD: Final = "$"  # what OPA calls `_`
+WILDCARD: Final = "$"  # OPA's prefix for `_`
 
 _COMPARING: Final = frozenset(
     {"eq", "equal", "neq", "lt", "lte", "gt", "gte", "startswith", "endswith", "contains"}
@@ -22,7 +22,7 @@ _COMPARING: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A piece of a module: where it begins (row and column from 1, as OPA counts) and its text."""
+    """A piece of a module: its begin (row and column from 1, as OPA counts) and its text."""
 
     row: int
     column: int
@@ -30,7 +30,7 @@ class Text:
 
 
 def title(head: Node) -> str:
-    """Return a rule's name as people write it: `annotations["a/b"]`."""
+    """Format a rule's name as in the source: `annotations["a/b"]`."""
     found = ""
     for part in head.get("ref") or [{"type": "var", "value": head.get("name", "")}]:
         value = part.get("value")
@@ -50,7 +50,7 @@ def name_of(head: Node) -> str:
 
 
 def operands(terms: object) -> list[Any]:
-    """Return what an expression is about, without its operator."""
+    """Return the operands of an expression."""
     match terms:
         case [_, *others]:
             return others
@@ -60,7 +60,7 @@ def operands(terms: object) -> list[Any]:
 
 
 def worth_a_look(terms: Any) -> Iterator[Node]:  # noqa: ANN401 - any JSON
-    """Yield the terms of an expression that are worth a look: references, calls, and operands."""
+    """Yield the terms of an expression that are worth showing: references, calls, operands."""
     match terms:
         case {"symbols": [{"value": [_, *_, domain]}]}:
             yield from _below([domain])
@@ -79,7 +79,7 @@ def _below(terms: Iterable[Any]) -> Iterator[Node]:
                 yield term
             case {"type": "call", "value": [_, *others]}:
                 yield term
-                # What a function is given says less than what it makes of it.
+                # A call's result says more than its arguments.
                 yield from _below(others)
 
 
@@ -89,7 +89,7 @@ def variables(node: object) -> Iterator[str]:
 
 
 def every_variable(node: object) -> Iterator[str]:
-    """Yield all variables, of closures none; the empty ones begin with WILDCARD."""
+    """Yield all variables, except in closures; wildcards begin with WILDCARD."""
     match node:
         case {"type": str(kind)} if kind in CLOSURES:
             return
@@ -107,7 +107,7 @@ def every_variable(node: object) -> Iterator[str]:
 
 
 def has_closure(node: object) -> bool:
-    """Tell whether a comprehension is in a term."""
+    """Return whether a term contains a comprehension."""
     match node:
         case {"type": str(kind)} if kind in CLOSURES:
             return True
@@ -119,7 +119,7 @@ def has_closure(node: object) -> bool:
 
 
 def strings(node: object) -> Iterator[str]:
-    """Yield the constants that are text."""
+    """Yield the string constants."""
     match node:
         case {"type": "string", "value": str(value)}:
             yield value
@@ -133,7 +133,7 @@ def strings(node: object) -> Iterator[str]:
 
 
 def located(node: Node) -> Text | None:
-    """Return where a node stands and its text, None where that is not told."""
+    """Return the location and text of a node, None if it has none."""
     location = node.get("location")
     if not isinstance(location, Mapping) or not location.get("text"):
         return None
@@ -142,7 +142,7 @@ def located(node: Node) -> Text | None:
 
 
 def constants(trees: Mapping[str, Any]) -> dict[Place, tuple[Scalar, ...]]:
-    """Return the constants of each rule in trees with locations, by id, wherever in it they are."""
+    """Return the constants of each rule in trees with locations, by id, at any depth."""
     found: dict[Place, tuple[Scalar, ...]] = {}
     for policy_id, tree in sorted(trees.items()):
         for rule in _members(tree, "rules"):

@@ -1,1 +1,1 @@
-"""Which fields a decision can read, found in the syntax trees of the policies."""
+"""Static analysis of policies: which fields a decision can read, by their syntax trees."""

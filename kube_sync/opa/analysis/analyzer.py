@@ -1,8 +1,8 @@
 """Which paths of `input` and of the replicated data a decision can read.
 
-Keeps true: the decision over `project(value, paths)` of all objects is the decision over the
-objects, whatever they hold; docs/adr/0008 says why. What cannot be read or ends in no time counts
-as reading everything, with the reason. No input makes it raise.
+Invariant: the decision over `project(value, paths)` of all objects equals the decision over the
+objects, whatever they hold (docs/adr/0008 says why). A policy that cannot be analysed, or not in
+bounded time, counts as reading everything, with the reason. No input makes the analysis raise.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kube_sync.opa.analysis.reader import Asker
 from kube_sync.opa.analysis.reads import Ask, Document, FieldRead, Reads, order
 from kube_sync.opa.analysis.syntax import Json, Module, Spot, Unreadable, read_module
 
-Row = Callable[[str, int], int | None]  # of the n-th rule of a module
+Row = Callable[[str, int], int | None]  # the row of the n-th rule of a module
 
 _ALL: Path = ()
 
@@ -33,14 +33,14 @@ class PolicyModule:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """Where the objects of a resource lie: `data.<path>[namespace][name]`, or without one."""
+    """Where OPA holds a resource's objects: `data.<path>[namespace][name]`, or no namespace."""
 
     path: tuple[str, ...]
     namespaced: bool = True
 
     @property
     def levels(self) -> int:
-        """How many keys lie above an object's own."""
+        """The number of keys above an object's own key."""
         return len(self.path) + (2 if self.namespaced else 1)
 
 
@@ -49,7 +49,7 @@ def analyze(
 ) -> Reads:
     """Return what the decision at `decision`, as in `io/k8s/federation/admission`, can read.
 
-    `modules` are all that the OPA holds which compiled them; `roots` are the replicated resources.
+    `modules` are all modules of the OPA that compiled them; `roots` are the replicated resources.
     """
     rows = _rows(modules)
     try:
@@ -65,7 +65,7 @@ def analyze_read(
     roots: Mapping[str, Collection],
     row: Row = lambda _module, _number: None,
 ) -> Reads:
-    """Do as `analyze` does, with modules that are read already; `row` tells a rule's row."""
+    """Analyze modules whose syntax trees are read already; `row` maps a rule to its row."""
     engine = Engine(modules)
     try:
         engine.decide(tuple(decision.strip("/").split("/")))
@@ -75,7 +75,7 @@ def analyze_read(
 
 
 def located(spot: Spot | None, row: Row) -> Spot | None:
-    """Return a spot with its row."""
+    """Return a spot with the row of its rule."""
     if spot is None or spot.number is None:
         return spot
     return replace(spot, row=row(spot.module, spot.number))
@@ -95,7 +95,7 @@ def unreadable(error: Unreadable | RecursionError) -> str:
 
 
 def everything(reason: str, roots: Mapping[str, Collection], spot: Spot | None = None) -> Reads:
-    """Return that all may be read, since nobody knows; `spot` is the rule that is to blame."""
+    """Return Reads in which everything counts as read; `spot` is the rule at fault."""
     ask = Ask("", "", None, reason, whole=True)
     whole = Document((FieldRead(_ALL, whole=True, asked=(ask,)),), used=True, listed=True)
     return Reads(
@@ -109,7 +109,7 @@ def everything(reason: str, roots: Mapping[str, Collection], spot: Spot | None =
 
 
 def _rows(modules: Iterable[PolicyModule]) -> Row:
-    """Return what tells a rule's row: OPA compiles rules in the order in which it parsed them."""
+    """Return the function from a rule to its row; OPA compiles rules in the order of parsing."""
     rows: dict[tuple[str, int], int] = {}
     for module in modules:
         for number, rule in enumerate(_rules(module.parsed)):
@@ -131,7 +131,7 @@ def _row(rule: object) -> int | None:
 
 
 class _Report:
-    """Turns what rules need into what documents have to keep."""
+    """Converts the needs of rules into the paths that documents have to keep."""
 
     def __init__(self, engine: Engine, row: Row) -> None:
         self._engine = engine
@@ -166,7 +166,7 @@ class _Report:
                 continue
             listed |= EACH in _above(path, root) or any(need.whole for need in needs)
             rest = path[root.levels :]
-            # Above its objects a collection is replicated whole: only what is read of all counts.
+            # Above its objects a collection is replicated whole: only reads of all objects count.
             reads = needs if len(path) >= root.levels else {n for n in needs if n.whole}
             within.setdefault(rest, set()).update(reads)
         return self._document(within, listed=listed)
@@ -198,7 +198,7 @@ class _Report:
 
 
 def _meets(path: Path, root: Collection) -> bool:
-    """Tell whether a path of `data` leads to a collection, into it, or to what holds it."""
+    """Return whether a path of `data` leads to a collection, into it, or to a parent of it."""
     return all(key is EACH or key == name for key, name in zip(path, root.path, strict=False))
 
 

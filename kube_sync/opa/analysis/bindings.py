@@ -1,9 +1,9 @@
-"""Where the variables of one body get their values from, and which of them are free to vary.
+"""The variables of one rule body: the sources of their values, and which of them are free.
 
-Keeps true: a variable's value is one of each of its sources, all at once: where it has two, they
-are compared. What a body within (of a comprehension, `every`, a negation, an operand of `or`) says
-of a variable around it holds there alone: it is compared, and the variable's values are those of
-where it is bound. OPA renames what is declared to be unique in the module, and nothing else: two
+Invariant: a variable's value is one of each of its sources at once: several sources are compared.
+What an inner body (of a comprehension, `every`, a negation, an operand of `or`) states about an
+outer variable holds there alone: it is compared, and the variable's values are those of the body
+that binds it. OPA renames declared variables to be unique in the module, and no others: two
 comprehensions may use one undeclared name for two variables, so such a name is taken to be any.
 """
 
@@ -22,11 +22,11 @@ _UNIQUE = re.compile(r"__local\d+__|\$\d+")
 
 
 class Kind(Enum):
-    """How a variable comes by a value."""
+    """How a source gives a variable its value."""
 
-    VALUE = "value"  # it is this
-    KEY = "key"  # it is a key of this
-    PATTERN = "pattern"  # it is a part of what is compared, and so read, whole
+    VALUE = "value"  # the variable is this value
+    KEY = "key"  # the variable is a key of this value
+    PATTERN = "pattern"  # the variable is part of a compared pattern, and so read whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Source:
     kind: Kind
     scope: Scope
     values: Callable[[], Values]
-    names: frozenset[str] = frozenset()  # the variables that it depends on
+    names: frozenset[str] = frozenset()  # the variables that the source depends on
     single: bool = True  # one value for one value of each of these
 
 
@@ -52,20 +52,20 @@ class Bindings:
     def __init__(self) -> None:
         self._equal: list[tuple[str, str, Scope]] = []
         self._same: dict[str, str] | None = None  # None: to be found out
-        self._apart: list[tuple[str, str]] = []  # equal in a body that binds neither
+        self._apart: list[tuple[str, str]] = []  # equal pairs in a body that binds neither
         self._sources: dict[str, list[Source]] = {}
 
     def add(self, name: str, source: Source) -> None:
-        """Note where a variable gets a value from."""
+        """Add a source of a variable's value."""
         self._sources.setdefault(name, []).append(source)
         self._same = None
 
     def is_bound(self, name: str) -> bool:
-        """Tell whether anything gives a variable a value."""
+        """Return whether a variable has any source."""
         return bool(self._all(name))
 
     def unite(self, left: str, right: str, scope: Scope) -> None:
-        """Note that two variables are equal in the body of this scope, and those within."""
+        """Record that two variables are equal in the body of this scope, and in those within."""
         self._equal.append((left, right, scope))
         self._same = None
 
@@ -79,7 +79,7 @@ class Bindings:
             yield [self.values(left), self.values(right)]
 
     def values(self, name: str) -> Values:
-        """Return what a variable can be."""
+        """Return the possible values of a variable."""
         sources = self._all(name)
         if not sources:
             msg = f"the variable {name} has no value: the module is not compiled"
@@ -94,7 +94,7 @@ class Bindings:
         return min(spelt, key=len) if spelt else union(given) or union(keys) or OPAQUE
 
     def settled(self, names: Iterable[str], given: Iterable[str], home: Scope) -> bool:
-        """Tell whether `names` have one value for each value of `given`, within `home`."""
+        """Return whether `names` have one value for each value of `given`, within `home`."""
         leaders = frozenset(self._leader(name) for name in given if self._home(name) is not None)
         return self._all_settled(names, _Question(home, leaders), frozenset())
 
@@ -117,7 +117,7 @@ class Bindings:
         return _is_fixed(sources, asked.home) or any(found)
 
     def _home(self, name: str) -> Scope | None:
-        """Return the scope of the body that binds a variable, None where it may be several."""
+        """Return the scope of the body that binds a variable, None if it may be several."""
         leader = self._leader(name)
         names = {leader, *(n for n in self._united if self._leader(n) == leader)}
         scopes = {source.scope for source in self._all(name)}
@@ -138,7 +138,7 @@ class Bindings:
 
     @property
     def _united(self) -> dict[str, str]:
-        """The name that stands for each that is equal to it, from the outermost bodies inwards."""
+        """Map each variable that equals another to its representative, outermost bodies first."""
         if self._same is None:
             self._same, self._apart = {}, []
             for left, right, scope in sorted(self._equal, key=lambda equal: len(equal[2])):
@@ -150,13 +150,13 @@ class Bindings:
         return self._same
 
     def _is_around(self, name: str, scope: Scope) -> bool:
-        """Tell whether a body around that of `scope` binds a variable."""
+        """Return whether a body around the body of `scope` binds a variable."""
         home = self._home(name)
         return home is not None and len(home) < len(scope)
 
 
 def _is_fixed(sources: list[Source], home: Scope) -> bool:
-    """Tell whether a variable has its value from outside of `home`, or is of a closure within."""
+    """Return whether a variable gets its value outside of `home`, or is of a closure within."""
     size = len(home)
     inside = [s.scope[:size] == home for s in sources]
     return bool(sources) and (not all(inside) or all(len(s.scope) > size for s in sources))

@@ -1,15 +1,15 @@
-"""What builtins need of their arguments, where it is less than the whole.
+"""How much builtins read of their arguments, where it is less than the whole.
 
-Keeps true: a builtin that is not named here reads its arguments whole. The tests compare these
-lists with OPA's own account of its builtins.
+Invariant: a builtin that is not named here reads its arguments whole. The tests compare these
+lists with OPA's own list of builtins.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# Their answer changes without any data. json.match_schema and json.verify_schema, which OPA counts
-# too, do so only where a schema refers to a file or an address.
+# Builtins whose result changes without any data. OPA also counts json.match_schema and
+# json.verify_schema, which do so only where a schema refers to a file or an address.
 IMPURE: Final = frozenset(
     {
         "http.send",
@@ -26,8 +26,8 @@ IMPURE: Final = frozenset(
     }
 )
 
-# They are undefined or the same for all objects and arrays: of their arguments they need what is a
-# scalar, and the type of what is not. By the number of their arguments.
+# Builtins that are undefined, or the same, for all objects and arrays: they read the value of a
+# scalar argument, and the type of any other. By the number of their arguments.
 SCALAR: Final = {
     **dict.fromkeys(("is_array", "is_boolean", "is_null", "is_number", "is_object"), 1),
     **dict.fromkeys(("is_set", "is_string", "type_name"), 1),
@@ -45,7 +45,7 @@ SCALAR: Final = {
 EQUAL: Final = frozenset({"eq", "equal", "assign"})
 COMPARE: Final = frozenset({"neq", "lt", "lte", "gt", "gte"})
 
-# Those that hand on a part of an argument, by the number of their arguments.
+# Builtins that return a part of an argument, by the number of their arguments.
 PARTIAL: Final = {
     "array.concat": 2,
     "array.slice": 3,

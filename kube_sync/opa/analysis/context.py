@@ -1,6 +1,6 @@
-"""What `with` changes around an evaluation: the input, data, and functions.
+"""The effect of `with` on an evaluation: replaced input, data and functions.
 
-Keeps true: two evaluations in equal contexts read the same. Pure.
+Invariant: two evaluations in equal contexts read the same. Pure.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from kube_sync.opa.analysis.paths import Path
 from kube_sync.opa.analysis.values import Values
 
-Name = tuple[str, ...]  # of a function: `data` and its path, or that of a builtin
+Name = tuple[str, ...]  # of a function: `data` and its path, or the name of a builtin
 
 
 @dataclass(frozen=True, slots=True)
 class Mock:
-    """What `with` puts in place of a function: another one, a rule (by its name), or a value."""
+    """The replacement of a function by `with`: another function, a rule (by name), or a value."""
 
     function: Name
     instead: Name | Values
@@ -23,21 +23,21 @@ class Mock:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What `input` is, and what `with` puts in place of OPA's data and of functions."""
+    """The value of `input`, and what `with` replaces of OPA's data and of functions."""
 
     input: Values
     replaced: frozenset[Path] = frozenset()
     mocks: frozenset[Mock] = frozenset()
 
     def mock(self, function: Name) -> Name | Values | None:
-        """Return what is called in place of a function, or what it returns; None: it is called."""
+        """Return the replacement of a function, or its result; None: it is not replaced."""
         return next((mock.instead for mock in self.mocks if mock.function == function), None)
 
     def mocking(self, function: Name, instead: Name | Values) -> Context:
-        """Return the same with something in place of a function."""
+        """Return a copy of the context in which `instead` replaces a function."""
         others = (mock for mock in self.mocks if mock.function != function)
         return replace(self, mocks=frozenset([*others, Mock(function, instead)]))
 
     def unmocked(self) -> Context:
-        """Return the same as it is for what is called in place of a function."""
+        """Return a copy of the context without mocks, for the body of a replacement function."""
         return replace(self, mocks=frozenset())

@@ -1,7 +1,7 @@
-"""The contexts that `with` makes within one body.
+"""The contexts that `with` makes within one rule body.
 
-Keeps true: one of several modifiers sees what those before it on its line have replaced; their
-values are what they are around that line.
+Invariant: each of several modifiers of one line sees the replacements of those before it; the
+values of the modifiers are evaluated in the context around that line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Withs = tuple[tuple[With, ...], ...]  # of the lines around an expression, outer
 
 
 class Contexts:
-    """The contexts of one body, by what `with` replaces around an expression."""
+    """The contexts of one body, by the `with` modifiers around an expression."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Contexts:
         bindings: Bindings,
         value: Callable[[Term, Withs], Values],
     ) -> None:
-        """`value` returns what a term can be there."""
+        """Keep the context of the body; `value` returns the possible values of a term."""
         self._context = context
         self._reader = reader
         self._bindings = bindings
@@ -38,7 +38,7 @@ class Contexts:
         self._known: dict[Withs, Context] = {}
 
     def within(self, withs: Withs) -> Context:
-        """Return the context of an expression."""
+        """Return the context of an expression under these modifiers."""
         if not withs:
             return self._context
         if withs not in self._known:
@@ -65,9 +65,9 @@ class Contexts:
                 raise Unreadable(msg)
 
     def _named(self, term: Term) -> Name | None:
-        """Return the function or rule that a term names, None where it is a value.
+        """Return the function or rule that a term names, None if the term is a value.
 
-        OPA puts any other reference that stands for a function into a variable beforehand.
+        OPA moves any other reference to a function into a variable when it compiles.
         """
         match term:
             case Ref(Var(head), parts) if head != "input" and not self._bindings.is_bound(head):
@@ -79,7 +79,7 @@ class Contexts:
                 return None
 
     def may_mock(self, withs: Withs) -> bool:
-        """Tell whether another function may be called there than a line says."""
+        """Return whether a line under these modifiers may call another function than it names."""
         targets = (modifier.target for line in withs for modifier in line)
         return bool(self._context.mocks) or any(map(self._is_function, targets))
 

@@ -1,8 +1,8 @@
-"""The rules of all modules together: what lies below `data`, rule by rule, and what they read.
+"""Evaluates the rules of all modules abstractly: every rule below `data` and what it reads.
 
-Keeps true: whatever a reference may lead to is evaluated, once for each context and each list of
-arguments. Where one key, or one function, may be given two values, OPA compares them and fails
-where they differ, so they are read whole. Recursion and the number of evaluations are bounded.
+Invariant: every possible target of a reference is evaluated, once per context and per list of
+arguments. Where one key, or one function, may get two values, OPA compares them and fails if
+they differ, so they are read whole. Recursion and the number of evaluations are bounded.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from kube_sync.opa.analysis.reader import Asker, need
 from kube_sync.opa.analysis.syntax import Clause, Module, Rule, Scalar, Spot, Term, Unreadable
 from kube_sync.opa.analysis.values import OPAQUE, Box, Place, Values, bound, select, union
 
-_EVALUATIONS = 50_000  # more than any set of policies that people write needs
-_PLACES = 5_000  # that are read; each object is looked through for all of them
+_EVALUATIONS = 50_000  # more than any hand-written set of policies needs
+_PLACES = 5_000  # limit of places that are read: each object is searched for all of them
 _NOBODY = Asker("", "", 0)
 _INPUT: Values = frozenset([Place("input", ())])
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Need:
-    """One thing that one rule reads, and why."""
+    """One place that one rule reads, and the reason."""
 
     module: str
     rule: str
@@ -40,15 +40,15 @@ class Need:
 
 @dataclass(slots=True)
 class _Node:
-    """A name below `data`: the rules that give it a value, and the names below it."""
+    """A name below `data`: the rules that define it, and the names below it."""
 
     rules: list[tuple[str, Rule]] = field(default_factory=list)
     names: dict[str, _Node] = field(default_factory=dict)
-    crowded: bool = False  # rules above or below it give it members too
+    crowded: bool = False  # rules above or below this name add members to it too
 
 
 class Engine:
-    """Evaluates rules for what they read."""
+    """Evaluates rules abstractly and collects what they read."""
 
     def __init__(self, modules: Sequence[Module]) -> None:
         self.needs: dict[Place, set[Need]] = {}
@@ -56,9 +56,9 @@ class Engine:
         self.followed: set[tuple[tuple[Key, ...], ...]] = set()  # every reference below `data`
         self._root = _Node()
         self._known: dict[tuple[int, Context, tuple[Values, ...]], Values | None] = {}
-        self.stopped: Spot | None = None  # the rule that cannot be read
+        self.stopped: Spot | None = None  # the rule that cannot be analysed
         self._evaluations = 0
-        # OPA spells a rule's name out from `data` on; a builtin of that name cannot be called.
+        # OPA spells out a rule's name from `data` on; a builtin of that name cannot be called.
         self._names = {(m.name, rule.name.split(".")[0]) for m in modules for rule in m.rules}
         for module in modules:
             for rule in module.rules:
@@ -66,14 +66,14 @@ class Engine:
         _crowd(self._root, above=False)
 
     def decide(self, path: Path) -> None:
-        """Note all that the document at `path` reads. Raises Unreadable."""
+        """Evaluate the document at `path` and record its reads. Raises Unreadable."""
         found = self.document([(key,) for key in path], Context(_INPUT))
         need(self, found, Level.WHOLE, "returned from the decision", _NOBODY)
 
-    # What a Frame asks of the World.
+    # The methods that Frame calls (the protocol World).
 
     def need(self, place: Place, level: Level, why: str, asker: Asker) -> None:
-        """Note what is read."""
+        """Record a read."""
         if level is Level.MEMBERS:
             place = Place(place.root, (*place.path, EACH))
         found = Need(asker.module, asker.rule, asker.number, why, level is Level.WHOLE)
@@ -83,7 +83,7 @@ class Engine:
             raise Unreadable(msg)
 
     def use(self, builtin: str, asker: Asker) -> None:
-        """Note a builtin whose answer changes without any data. Raises Unreadable for none."""
+        """Record the use of an impure builtin. Raises Unreadable for an unknown builtin."""
         if (asker.module, builtin.split(".", maxsplit=1)[0]) in self._names:
             msg = f"{asker.module}: {builtin} is a rule: the module is not compiled"
             raise Unreadable(msg)
@@ -91,7 +91,7 @@ class Engine:
             self.impure.setdefault(builtin, set()).add(asker)
 
     def arity(self, function: Path) -> int | None:
-        """Return the number of arguments of a function, None for what is none."""
+        """Return the number of arguments of a function, None if it is not a function."""
         node = self._node(function)
         rules = [rule for _, rule in node.rules if rule.function] if node else []
         sizes = {len(clause.arguments) for rule in rules for clause in rule.clauses}
@@ -101,7 +101,7 @@ class Engine:
         return next(iter(sizes), None)
 
     def document(self, keys: Sequence[tuple[Key, ...]], context: Context) -> Values:
-        """Return what lies below `data`; other data stands there under `with`."""
+        """Return the values below `data`; `with` in the context may replace them."""
         self.followed.add(tuple(keys))
         found = union(self._below(self._root, keys, (), context)) or OPAQUE
         if any(_overlaps(path, keys) for path in context.replaced):
@@ -109,7 +109,7 @@ class Engine:
         return found
 
     def call(self, function: Path, arguments: Sequence[Values], context: Context) -> Values:
-        """Return what a function returns."""
+        """Return the possible results of a function."""
         self.followed.add(tuple((key,) for key in function))
         node = self._node(function)
         if node is None or self.arity(function) != len(arguments):
@@ -117,7 +117,7 @@ class Engine:
             raise Unreadable(msg)
         return self._evaluate(node, context, tuple(arguments))
 
-    # How rules lie below `data`.
+    # The tree of rules below `data`.
 
     def _place(self, rule: Rule) -> _Node:
         node = self._root
@@ -160,7 +160,7 @@ class Engine:
         if below:
             yield frozenset([Box(members=tuple(sorted(below.items())))])
 
-    # What rules come to.
+    # The values of rules.
 
     def _evaluate(self, node: _Node, context: Context, arguments: tuple[Values, ...]) -> Values:
         known = (id(node), context, arguments)
@@ -199,7 +199,7 @@ class Engine:
             frame = Frame(self, clause, asker, context, arguments)
             return _evaluated(frame, node, rule, mocked=bool(context.mocks))
         except (Unreadable, RecursionError):
-            if self.stopped is None:  # the innermost rule is at fault
+            if self.stopped is None:  # the innermost rule is the one at fault
                 self.stopped = Spot(asker.module, asker.rule, asker.number)
             raise
 
@@ -220,7 +220,7 @@ def _evaluated(frame: Frame, node: _Node, rule: Rule, *, mocked: bool) -> Values
 
 
 def _fixed(path: Sequence[Term]) -> list[str]:
-    """Return the names that a rule's path begins with."""
+    """Return the constant names that a rule's path begins with."""
     names = []
     for term in path:
         if not isinstance(term, Scalar) or term.text is None:
@@ -237,9 +237,9 @@ def _crowd(node: _Node, *, above: bool) -> None:
 
 
 def _collides(rule: Rule, node: _Node, *, mocked: bool) -> bool:
-    """Tell whether a rule beside it may give the same key, or the same arguments, another value.
+    """Return whether a sibling rule may give the same key, or the same arguments, another value.
 
-    Where functions are `mocked`, what they would tell keeps no two rules apart.
+    Where functions are `mocked`, their results cannot prove two rules exclusive.
     """
     return not rule.default and any(
         other is not rule and not other.default and (mocked or not exclude(rule, other))

@@ -1,7 +1,7 @@
-"""Two rules of one name that can never both have a value.
+"""Proves that two rules of one name are mutually exclusive: never both defined.
 
-Keeps true: what is said to be exclusive is so for any data. Only tests that every evaluation of
-the body makes count: of one thing that both bodies read, by constant keys, without `with`.
+Invariant: rules reported as exclusive are so for any data. Only tests that every evaluation of
+the body makes count: of a value that both bodies read, by constant keys, without `with`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from kube_sync.opa.analysis.syntax import (
     Var,
 )
 
-_Name = tuple[str, ...]  # what is tested, spelt alike wherever it is the same
+_Name = tuple[str, ...]  # the tested reference, spelt alike wherever it is the same
 _TYPES = frozenset(name for name in builtins.SCALAR if name.startswith("is_"))
 
 
 def exclude(one: Rule, other: Rule) -> bool:
-    """Tell whether no data gives both rules a value."""
+    """Return whether no data makes both rules defined."""
     return all(
         _disjoint(dict(_tests(a)), dict(_tests(b))) for a in one.clauses for b in other.clauses
     )
@@ -39,7 +39,7 @@ def _disjoint(one: dict[_Name, frozenset[str]], other: dict[_Name, frozenset[str
 
 
 def _tests(clause: Clause) -> Iterator[tuple[_Name, frozenset[str]]]:
-    """Yield what is tested, and the only answers for which the body holds."""
+    """Yield the tested references, with the only values for which the body holds."""
     names: dict[str, _Name] = {
         term.name: ("argument", str(number))
         for number, term in enumerate(clause.arguments)
@@ -48,7 +48,7 @@ def _tests(clause: Clause) -> Iterator[tuple[_Name, frozenset[str]]]:
     for number, term in enumerate(clause.arguments):
         if isinstance(term, Scalar):
             yield from _equal(("argument", str(number)), term)
-    for _ in clause.body:  # an alias may come after what uses it
+    for _ in clause.body:  # repeated: an alias may be defined after its use
         names |= dict(_aliases(clause, names))
     for line in clause.body:
         if not line.withs:
@@ -111,7 +111,7 @@ def _holds(holds: bool) -> frozenset[str]:  # noqa: FBT001 - an answer, not a sw
 
 
 def _constant(term: Scalar) -> str:
-    """Return a constant; numbers have many spellings, so any two may be equal."""
+    """Return the text of a constant; a number has many spellings, so any two may be equal."""
     return "a number" if term.kind == "number" else f"{term.kind} {term.value}"
 
 

@@ -1,8 +1,8 @@
-"""One evaluation of one body: what its variables are, and what it reads of them.
+"""Evaluates one rule body abstractly: the values of its variables, and what it reads of them.
 
-Keeps true: every reference of a body is read at least for its presence and type, in whatever
-order OPA evaluates; what is compared, or handed to a builtin that is not known, is read whole.
-What the rules behind a reference read is the World's to find.
+Invariant: the presence and type of every reference of a body count as read, in whatever order OPA
+evaluates; a value that is compared, or passed to an unknown builtin, is read whole. The World
+evaluates the rules behind a reference.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class _At:
         return replace(self, withs=(*self.withs, withs)) if withs else self
 
 
-# A term, by its identity, and what `with` replaces there.
+# A term, by its identity, and the `with` modifiers around it.
 _Known = tuple[int, Withs]
 
 
 class Frame:
-    """One body with its arguments, in one context."""
+    """One rule body with its arguments, in one context."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Frame:
         self._clause = clause
 
     def read(self) -> Values:
-        """Note all that the body reads; return its value."""
+        """Record all reads of the body; return its value."""
         for line, at in self._lines:
             self._line(line, at)
         for compared in self._bindings.compared():
@@ -97,29 +97,29 @@ class Frame:
         return self.value(self._clause.value)
 
     def value(self, term: Term) -> Values:
-        """Return what a term of the head can be."""
+        """Return the possible values of a term of the head."""
         return self._value(term, _At())
 
     def _there(self, term: Term, withs: Withs) -> Values:
         return self._value(term, _At(withs=withs))
 
     def mention(self, term: Term) -> None:
-        """Take a term of the head into account that is not its value."""
+        """Record the reads of a term of the head that is not its value."""
         self._occur(term, _At())
 
     def settled(self, given: Sequence[Term]) -> bool:
-        """Tell whether the value of the head is one for each value of `given`."""
+        """Return whether the head has one value for each value of `given`."""
         return self._bindings.settled(
             names_of(self._clause.value), (t.name for t in given if isinstance(t, Var)), ()
         )
 
-    # Which variables there are, and where they get their values from.
+    # The variables and the sources of their values.
 
     def _receive(self, term: Term, values: Values) -> None:
         if isinstance(term, Var):
             self._add(term.name, lambda: values)
         else:
-            # A pattern: it is compared, and its variables are parts of what is then read whole.
+            # A pattern is compared: its variables are parts of a value that is read whole.
             self._patterns(term, _At())
             self.reader.compare(
                 [self._value(term, _At()) if isinstance(term, Scalar) else OPAQUE, values]
@@ -143,7 +143,7 @@ class Frame:
         for line in body:
             within = at.under(line.withs)
             if line.negated:
-                within = self._enter(within)  # what it would need to hold binds nothing outside
+                within = self._enter(within)  # a negated expression binds nothing outside of it
             self._lines.append((line, within))
             for modifier in line.withs:
                 self._occur(modifier.value, at)
@@ -210,7 +210,7 @@ class Frame:
         return replace(at, scope=(*at.scope, self._scopes))
 
     def _occur(self, term: Term, at: _At) -> None:
-        """Note what a term holds: the variables of its references, and its closures' bodies."""
+        """Visit the variables of a term's references, and the bodies of its closures."""
         match term:
             case Ref():
                 self._steps(term, at)
@@ -240,10 +240,10 @@ class Frame:
 
     def _keys_below(self, above: Ref, at: _At) -> Values:
         if above == Ref(Var("data"), ()):
-            return OPAQUE  # and not every rule there is
+            return OPAQUE  # and not all rules below `data`
         return keys_of(self._reach(above, at))
 
-    # What the lines read.
+    # The reads of the lines.
 
     def _line(self, line: Expr, at: _At) -> None:
         match line.what:
@@ -253,7 +253,7 @@ class Frame:
                 self._element(domain, at)
                 self.reader.need(self._value(domain, at), Level.SHAPE, "every")
             case Logic():
-                return  # the lines of its operands are lines of their own
+                return  # the lines of its operands are visited as lines of their own
             case term:
                 self.reader.need(self._value(term, at), Level.SHAPE, "tested")
 
@@ -267,7 +267,7 @@ class Frame:
             self._result(call, at)
 
     def _result(self, call: Call, at: _At) -> Values:
-        """Note what a call reads; return what its output is."""
+        """Record the reads of a call; return the values of its output."""
         size, context = self.reader.size(call.operator), self._contexts.within(at.withs)
         instead = context.mock(call.operator)
         if instead is None:
@@ -276,7 +276,7 @@ class Frame:
         found = self._mocked(call, instead, at)
         if size is not None:
             return found
-        # Nobody knows which argument is the output, so it is any that is read whole.
+        # It is not known which argument is the output, so any argument that is read is read whole.
         self.reader.need(found, Level.WHOLE, "with a builtin")
         return OPAQUE
 
@@ -290,14 +290,14 @@ class Frame:
         values = [self._value(term, at) for term in call.arguments[:size]]
         return self.reader.apply_instead(instead, values, size, self._contexts.within(at.withs))
 
-    # What terms can be.
+    # The possible values of terms.
 
     def _value(self, term: Term, at: _At) -> Values:
         known = (id(term), at.withs)
         if known in self._known:
             return self._known[known]
         if known in self._open:
-            # Two variables whose keys depend on each other: any key is right here, but not beyond.
+            # The keys of two variables depend on each other: any key is right here, but not beyond.
             self._cut = True
             return OPAQUE
         self._open.add(known)
@@ -344,7 +344,7 @@ class Frame:
         return self.reader.member(self._value(closure.key, inside), value)
 
     def _reach(self, ref: Ref, at: _At) -> Values:
-        """Return what a reference leads to."""
+        """Return the values that a reference leads to."""
         keys = [self._keys(part, at) for part in ref.parts]
         if ref.head == Var("data"):
             return self.reader.world.document(keys, self._contexts.within(at.withs))

@@ -1,7 +1,7 @@
-"""How much of a value is needed, and what builtins hand on of their arguments.
+"""How much of a value is read, and which parts of their arguments builtins return.
 
-Keeps true: what a builtin returns is made of nothing but what is returned here, and of scalars
-that are the same whenever what is noted here as needed is the same.
+Invariant: the result of a builtin consists only of what is returned here, and of scalars that are
+the same whenever the parts recorded here as needed are the same.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from kube_sync.opa.analysis.values import (
 
 
 class Level(Enum):
-    """How much of a value is needed."""
+    """How much of a value is read."""
 
-    SHAPE = "shape"  # whether it is there, of which type, and what it is if it is a scalar
-    MEMBERS = "members"  # and which keys it has, or how many elements
+    SHAPE = "shape"  # its presence, its type, and its value if it is a scalar
+    MEMBERS = "members"  # also its keys, or the number of its elements
     WHOLE = "whole"
 
 
 class Need(Protocol):
-    """Notes that so much of some values is needed."""
+    """Callback that records a read of some values."""
 
     def __call__(self, values: Values, level: Level, why: str) -> None:
-        """Note it."""
+        """Record the read."""
         ...
 
 
 def weigh(compared: Sequence[Values], need: Need) -> None:
-    """Compare values; what is compared with a scalar only is no other for what it holds."""
+    """Record a comparison; a value compared only with scalars need not keep its members."""
     documents = [values for values in compared if not is_scalar(values)]
     level = Level.WHOLE if len(documents) > 1 else Level.SHAPE
     for values in documents:
@@ -51,7 +51,7 @@ def weigh(compared: Sequence[Values], need: Need) -> None:
 
 
 def handed_on(name: str, values: Sequence[Values], need: Need) -> Values:
-    """Return what a builtin of `builtins.PARTIAL` returns of its arguments."""
+    """Return the part of its arguments that a builtin of `builtins.PARTIAL` returns."""
     for value in values:
         need(value, Level.SHAPE, name)
     match name, values:
@@ -80,7 +80,7 @@ def _elements(name: str, values: Sequence[Values], need: Need) -> Values:
 
 
 def _step(values: Values, key: Atom, need: Need) -> Values:
-    """Return what object.get finds under a key, or along a path of them."""
+    """Return the values that object.get finds under a key, or along a path of keys."""
     match key:
         case Row(items):
             for item in items:
@@ -90,7 +90,7 @@ def _step(values: Values, key: Atom, need: Need) -> Values:
             values = select(values, (text,))
         case Plain.SCALAR:
             values = select(values, (EACH,))
-        case _:  # a key, or a path of any length
+        case _:  # one key, or a path of any length
             for value in (values, frozenset([key])):
                 need(value, Level.WHOLE, "object.get with a key that is computed")
             return OPAQUE

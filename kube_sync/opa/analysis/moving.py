@@ -1,10 +1,10 @@
-"""A module of Rego moved below a prefix, text for text: what a lane of staged policies is made of.
+"""Moves a Rego module below a package prefix, as text: the modules of a lane of staged policies.
 
-Keeps true: whatever leads to a package of the set leads to the moved one, and everything else to
-where it led; rows stay, so that OPA's errors name those that the author wrote; where it cannot be
-told what a reference leads to, nothing is moved and the row is named. Pure, without an exception
-for any input: the syntax tree, as OPA's parser gives it with locations, says where references are,
-and a place where the text does not say the same moves nothing.
+Invariant: each reference to a package of the set leads to the moved package, and every other
+reference to where it led. Rows stay, so that OPA's errors name the author's rows. If the target of
+a reference cannot be determined, nothing is moved and the row is reported. Pure; no input raises:
+the syntax tree of OPA's parser, with locations, gives the positions of references, and a position
+at which the text differs from the tree moves nothing.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any, Final
 from kube_sync.opa.analysis.syntax import Json
 
 _DATA: Final = "data"
-# What a module would say of itself that is not so in a set that was not moved.
+# What a module would report about itself differently after the move (`rego.metadata.chain()`).
 _TELLING: Final = ("metadata", "chain")
 _UNREADABLE: Final = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What lies where below `data`.
+    """Which packages below `data` are moved.
 
-    `packages` are all that are moved; `others` is what lies elsewhere: replicated data, packages
+    `packages` are all that are moved; `others` are the other documents: replicated data, packages
     that OPA has by itself.
     """
 
@@ -33,7 +33,7 @@ class Ground:
     others: frozenset[tuple[str, ...]] = frozenset()
 
     def moves(self, path: tuple[str, ...]) -> bool | None:
-        """Tell whether what lies at or below `path` is moved, None where only some of it may be."""
+        """Return whether the documents at or below `path` move, None if only some of them may."""
         inside = any(_within(path, package) for package in self.packages)
         around = any(_within(package, path) for package in self.packages) and not inside
         other = any(_within(path, root) or _within(root, path) for root in self.others)
@@ -44,7 +44,7 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why a module cannot be moved; `row` is 0 where no row is to blame."""
+    """The reason why a module cannot be moved; `row` is 0 if no row is at fault."""
 
     row: int
     message: str
@@ -52,16 +52,16 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The source of a module below the prefix, or what is in the way: one of both is empty."""
+    """The source of a module below the prefix, or the reasons against it: one of both is empty."""
 
     source: str
     troubles: tuple[Trouble, ...] = ()
 
 
 def move(source: str, tree: Json, ground: Ground, prefix: Sequence[str]) -> Moved:
-    """Return a module with its package and all that leads to one of the ground's below `prefix`.
+    """Return a module with its package, and its references to the ground's packages, moved.
 
-    `tree` is what the parser made of `source`. `prefix` is names without a need of quotes.
+    `tree` is the parser's output for `source`. The names of `prefix` must need no quotes.
     """
     try:
         edits = [*_edits(tree, ground, prefix)]
@@ -81,7 +81,7 @@ def move(source: str, tree: Json, ground: Ground, prefix: Sequence[str]) -> Move
 
 
 def leads_to(tree: Json, ground: Ground) -> tuple[Trouble, ...]:
-    """Return which rows of a module that stays where it is lead, or may, to what is moved."""
+    """Return the rows of a module, itself not moved, that refer, or may, to moved packages."""
     try:
         found = {
             Trouble(ref.row, f"{ref.shown} may lead to what is staged, from what is not")
@@ -95,7 +95,7 @@ def leads_to(tree: Json, ground: Ground) -> tuple[Trouble, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Edit:
-    """Text that comes after or before what stands at a place (both from 1, in characters)."""
+    """Text to insert after or before the text at a place (both from 1, in characters)."""
 
     row: int
     column: int
@@ -104,22 +104,22 @@ class _Edit:
     before: str = ""
 
     def fits(self, lines: Sequence[str]) -> bool:
-        """Tell whether the text there says what the tree says."""
+        """Return whether the text at the place is what the tree expects."""
         if not 0 < self.row <= len(lines) or self.column < 1:
             return False
         return lines[self.row - 1].startswith(self.after or self.before, self.column - 1)
 
     def apply(self, lines: list[str]) -> None:
-        """Put the text into its line; what stands behind it moves to the right."""
+        """Insert the text into its line; the rest of the line moves to the right."""
         line, at = lines[self.row - 1], self.column - 1 + len(self.after)
         lines[self.row - 1] = line[:at] + self.text + line[at:]
 
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
-    """A reference whose head is `data`: the names that follow it, as far as they are plain.
+    """A reference whose head is `data`, with the names that follow it, as far as they are constant.
 
-    `path` is None for one that tells where the module itself lies.
+    `path` is None for a reference to the module's own place.
     """
 
     row: int
@@ -145,7 +145,7 @@ def _edits(tree: Json, ground: Ground, prefix: Sequence[str]) -> Iterator[_Edit 
 
 
 def _references(tree: Json) -> Iterator[_Reference]:
-    """Yield every reference to `data` that the author wrote: imports, bodies, heads, `with`."""
+    """Yield every reference to `data` in the source: imports, bodies, heads, `with`."""
     for part in (tree.get("imports"), tree.get("rules")):
         yield from _below(part)
 
@@ -161,7 +161,7 @@ def _below(node: Any) -> Iterator[_Reference]:  # noqa: ANN401 - any JSON
         yield from _reference(node["value"])
         return
     if node.get("type") == "var":
-        if node["value"] == _DATA:  # alone: all of it
+        if node["value"] == _DATA:  # `data` alone: all of it
             yield _Reference(*_place(node), (), _DATA)
         return
     for member in node.values():

@@ -1,8 +1,8 @@
-"""Paths into a document: which are left when some cover others, and what of a value they keep.
+"""Projection paths: how to reduce a set of paths, and which parts of a document they keep.
 
-Keeps true: a projected value has, at every level that a path passes, the type, the scalars and,
-below `EACH`, the members and the length that the value had. So a test for existence, a type or a
-count cannot tell it from the whole. What it loses are members that no path names.
+Invariant: a projected value has, at every level that a path passes, the type, the scalars and,
+below `EACH`, the members and the length of the original. So no test for existence, type or count
+can distinguish them. A projection drops only members that no path names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 EACH: Final = None  # any member of an object, any element of an array
 Key = str | None
-Path = tuple[Key, ...]  # what lies at its end is kept whole
+Path = tuple[Key, ...]  # the value at its end is kept whole
 
 
 @dataclass(slots=True)
@@ -25,8 +25,8 @@ class _Node:
 def minimal(passed: Iterable[Path], whole: Iterable[Path]) -> frozenset[Path]:
     """Return the fewest paths that keep all of `whole`, and the presence and type of `passed`.
 
-    What is passed and has nothing read below it is kept whole; the empty path is not: the document
-    itself is always there, and an object.
+    A passed path with no read below it is kept whole, except the empty path: the document itself
+    is always present, and an object.
     """
     root = _tree(whole)
     for path in passed:
@@ -38,17 +38,17 @@ def minimal(passed: Iterable[Path], whole: Iterable[Path]) -> frozenset[Path]:
 
 
 def project(value: Any, paths: Iterable[Path]) -> Any:  # noqa: ANN401 - any JSON
-    """Return what of a JSON document lies at `paths`: the reference for every projector.
+    """Return the parts of a JSON document at `paths`: the reference for every projector.
 
     An object keeps the members that are named; an array on the way stays an array, of all its
     elements where a path goes on with EACH, empty otherwise; a scalar on the way stays itself.
-    Nothing is added, and nothing that a path passes disappears for having nothing below it.
+    Nothing is added, and nothing that a path passes is dropped for having nothing below it.
     """
     return _kept(value, [_tree(paths)])
 
 
 def covers(wide: Path, path: Path) -> bool:
-    """Tell whether what lies at `path` lies at or below `wide`."""
+    """Return whether `path` lies at or below `wide`."""
     return len(wide) <= len(path) and all(
         a is EACH or a == b for a, b in zip(wide, path, strict=False)
     )
@@ -74,7 +74,7 @@ def _settle(node: _Node) -> None:
 
 
 def _reduce(node: _Node) -> None:
-    """Drop what something else keeps already."""
+    """Drop paths that another path covers."""
     for member in node.members.values():
         _reduce(member)
     each = node.members.get(EACH)

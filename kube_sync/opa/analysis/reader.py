@@ -1,7 +1,7 @@
-"""What one rule reads, and what it makes of what it reads.
+"""Records what one rule reads, and computes the values that it builds of them.
 
-Keeps true: what is compared, or handed to a builtin that is not known, is read whole; so is what
-becomes an element of a set or a key of an object, which are compared with all others.
+Invariant: a value that is compared, or passed to an unknown builtin, is read whole; so is an
+element of a set or a key of an object, which OPA compares with all others.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ class Asker:
 
 
 class World(Protocol):
-    """What surrounds a body: the other rules, and the account of what is read."""
+    """The surroundings of a rule body: the other rules, and the record of reads."""
 
     def need(self, place: Place, level: Level, why: str, asker: Asker) -> None:
-        """Note what is read."""
+        """Record a read."""
         ...
 
     def use(self, builtin: str, asker: Asker) -> None:
-        """Note which builtin is called."""
+        """Record a call of a builtin."""
         ...
 
     def document(self, keys: Sequence[tuple[Key, ...]], context: Context) -> Values:
-        """Return what lies below `data` under these keys."""
+        """Return the values below `data` under these keys."""
         ...
 
     def arity(self, function: Path) -> int | None:
@@ -57,12 +57,12 @@ class World(Protocol):
         ...
 
     def call(self, function: Path, arguments: Sequence[Values], context: Context) -> Values:
-        """Return what a function of the policies returns."""
+        """Return the possible results of a function of the policies."""
         ...
 
 
 def need(world: World, values: Values, level: Level, why: str, asker: Asker) -> None:
-    """Note that so much of these values is read, and of what they are made of."""
+    """Record a read of these values, and of the values they consist of, at this level."""
     for atom in values:
         match atom:
             case Place():
@@ -76,21 +76,21 @@ def need(world: World, values: Values, level: Level, why: str, asker: Asker) -> 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A rule that reads, in its World."""
+    """One rule as a reader in its World."""
 
     world: World
     asker: Asker
 
     def need(self, values: Values, level: Level, why: str) -> None:
-        """Note that so much of these values is read."""
+        """Record a read of these values at this level."""
         need(self.world, values, level, why, self.asker)
 
     def compare(self, compared: Sequence[Values]) -> None:
-        """Note that these values are compared."""
+        """Record a comparison of these values."""
         weigh(compared, self.need)
 
     def set_of(self, elements: Values) -> Values:
-        """Return a set. Elements that are equal are one: it compares them."""
+        """Return a set of these elements; a set compares its elements."""
         self.need(elements, Level.WHOLE, "put into a set")
         return frozenset([Box(rest=elements)])
 
@@ -103,7 +103,7 @@ class Reader:
         return frozenset([Box(members=tuple((name or "", value) for name in names))])
 
     def overlaid(self, old: Values, path: Path, value: Values) -> Values:
-        """Return a document with this value at a path."""
+        """Return a document with this value placed at a path."""
         if not path:
             return value
         self.need(old, Level.SHAPE, "with input")
@@ -112,7 +112,7 @@ class Reader:
         return old | value
 
     def size(self, function: Name) -> int | None:
-        """Return how many arguments a function has beside an output, None: that is not known."""
+        """Return a function's number of arguments without its output, None if it is not known."""
         if function[:1] == ("data",):
             return self.world.arity(function[1:])
         return _SIZES.get(".".join(function))
@@ -120,7 +120,7 @@ class Reader:
     def apply(
         self, function: Name, values: Sequence[Values], size: int | None, context: Context
     ) -> Values:
-        """Note what a function reads of its arguments; return what its output is."""
+        """Record what a function reads of its arguments; return the values of its output."""
         if function[0] == "data":
             return self.world.call(tuple(function[1:]), values, context)
         name = ".".join(function)
@@ -138,11 +138,11 @@ class Reader:
     def apply_instead(
         self, instead: Name, values: Sequence[Values], size: int | None, context: Context
     ) -> Values:
-        """Note what is read where `with` puts a function or a rule in place of a function."""
+        """Record the reads of a function or rule that `with` puts in place of a function."""
         if instead[0] == "data" and self.world.arity(instead[1:]) is None:
-            # A rule: it is evaluated where the function would have been.
+            # A replacement rule is evaluated where the function would have been.
             found = self.world.document([(name,) for name in instead[1:]], context)
             self.need(found, Level.SHAPE, "with a function")
             return found
-        # What is called in place of a function calls functions as they are.
+        # A replacement function calls functions without mocks.
         return self.apply(instead, values, size, context.unmocked())

@@ -1,7 +1,7 @@
-"""What a decision reads, as a value: field by field, with who asked for it and why.
+"""The result of the analysis: what a decision reads, field by field, with the reading rules.
 
-Keeps true: equal policies give equal Reads, in one order. Where an analysis gave up, everything
-counts as read and `gave_up` says why.
+Invariant: equal policies give equal Reads, in one order. If the analysis gave up, everything
+counts as read and `gave_up` has the reason.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _VALUES: Final = [(name,) for name in SECRET_VALUES]
 class Ask:
     """One rule that reads a field, and how."""
 
-    module: str  # "" where it is the question itself
+    module: str  # "" for the decision itself
     rule: str
     row: int | None  # of the rule, where locations are known
     why: str
-    whole: bool = False  # as such, by no name of what lies there
+    whole: bool = False  # read as a whole, not by the names of its members
 
     def __str__(self) -> str:
         row = "" if self.row is None else f":{self.row}"
@@ -45,7 +45,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class FieldRead:
-    """A path that is kept, `whole` where what lies there is read by no name of its own."""
+    """A path to keep; `whole` if its value is read as a whole, not by the names of its members."""
 
     path: Path
     whole: bool
@@ -54,10 +54,10 @@ class FieldRead:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What is read of a document, or of each object of a collection.
+    """The reads of a document, or of each object of a collection.
 
-    `used`: it is read at all. `listed`: by iteration or a computed key, so that objects that come
-    or go matter even where none of their fields does.
+    `used`: it is read at all. `listed`: by iteration or a computed key, so that added and removed
+    objects matter even where none of their fields does.
     """
 
     fields: tuple[FieldRead, ...] = ()
@@ -66,7 +66,7 @@ class Document:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """What a projection has to keep; the empty path is all."""
+        """The paths that a projection has to keep; the empty path is all."""
         return tuple(field.path for field in self.fields)
 
 
@@ -77,24 +77,24 @@ class Reads:
     input: Document
     resources: Mapping[str, Document]
     others: tuple[FieldRead, ...]  # data that is not replicated, by its path below `data`
-    impure: Mapping[str, tuple[Ask, ...]]  # builtins whose answer changes without any data
+    impure: Mapping[str, tuple[Ask, ...]]  # builtins whose result changes without any data
     gave_up: str | None = None  # why everything counts as read
-    blamed: Spot | None = None  # the rule for which it does, if that is known
-    beside: Reads | None = None  # what another document of the same policies reads of the data
-    # Every reference below `data`, defined or not, by the keys that each step of it may have.
+    blamed: Spot | None = None  # the rule for which it does, if known
+    beside: Reads | None = None  # the reads of another document of the same policies
+    # Every reference below `data`, defined or not, by the possible keys of each of its steps.
     followed: frozenset[tuple[Path, ...]] = frozenset()
 
     def may_see(self, package: Sequence[str]) -> bool:
-        """Tell whether what rules of a package say may matter, whether it has any now or not."""
+        """Return whether rules of a package may matter, whether it has any now or not."""
         return self.gave_up is not None or any(_meets(steps, package) for steps in self.followed)
 
     def target_paths(self, resource: str) -> tuple[Path, ...]:
-        """Return what to keep of a resource whose objects are decided on, as `input`."""
+        """Return the paths to keep of a resource whose objects are decided on, as `input`."""
         paths = (*self.input.paths, *self.resources[resource].paths)
         return tuple(sorted(minimal((), paths), key=order))
 
     def builtins(self) -> dict[str, Any]:
-        """Return it as JSON can hold it; `null` in a path is each member or element."""
+        """Return the reads as JSON values; `null` in a path is each member or element."""
         return {
             "gave_up": self.gave_up,
             "gave_up_at": None if self.blamed is None else _spot(self.blamed),
@@ -105,14 +105,14 @@ class Reads:
         }
 
     def __str__(self) -> str:
-        """Return a tree for people."""
+        """Return the reads as a tree for people."""
         return "\n".join(_lines(self))
 
 
 def joined(reads: Reads, other: Reads) -> Reads:
-    """Return what either of two decisions over the same resources reads; who limits is the first's.
+    """Return the union of the reads of two decisions over the same resources, limits by the first.
 
-    Where the analysis of one gave up, everything counts as read.
+    If the analysis of one gave up, everything counts as read.
     """
     names = (*reads.resources, *(n for n in other.resources if n not in reads.resources))
     nothing = Document()
@@ -132,7 +132,7 @@ def joined(reads: Reads, other: Reads) -> Reads:
 
 
 def unread(reads: Reads) -> dict[str, list[str]]:
-    """Return what to say of a module for which everything counts as read, by its name."""
+    """Return the messages about the module for which everything counts as read, by its name."""
     found: dict[str, list[str]] = {}
     for one in (reads, reads.beside):
         if one is not None and one.gave_up is not None and one.blamed is not None:
@@ -143,7 +143,7 @@ def unread(reads: Reads) -> dict[str, list[str]]:
 
 
 def withheld(reads: Reads, settings: Settings) -> dict[str, list[str]]:
-    """Return which values of Secrets are read although they may not be replicated, by module."""
+    """Return the Secret values that are read but may not be replicated, as messages by module."""
     found: dict[str, list[str]] = {}
     for resource in settings.replicate.resources:
         if not resource.withholds:
@@ -170,7 +170,7 @@ def _either(one: Document, other: Document) -> Document:
 
 
 def _meets(steps: Sequence[Path], package: Sequence[str]) -> bool:
-    """Tell whether one of both lies at or below the other."""
+    """Return whether one of the two paths lies at or below the other."""
     pairs = zip(steps, package, strict=False)
     return all(name in keys or EACH in keys for keys, name in pairs)
 

@@ -1,8 +1,8 @@
-"""Rego modules as OPA compiled them: from the JSON of their syntax trees to typed values.
+"""Typed syntax trees of Rego modules, read from the JSON of OPA's compiled trees.
 
-Keeps true: nothing is skipped. A node, or a member of a node, that is not known here raises
-Unreadable, since it might change what a policy reads. Compiled trees have no nested calls, no
-`some`, no imports: calls in a row, their output as the last argument.
+Invariant: nothing is skipped. An unknown node, or an unknown member of a node, raises Unreadable,
+since it might change what a policy reads. Compiled trees have no nested calls, no `some`, no
+imports: calls come in a row, with their output as the last argument.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOT = {"type", "body", "explicit_body", "location"}
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """The rule at which an analysis gave up, as far as that is known."""
+    """The rule at which an analysis gave up, as far as it is known."""
 
     module: str
     rule: str = ""
@@ -36,7 +36,7 @@ class Spot:
 
 
 class Unreadable(Exception):
-    """A tree holds what this module does not know, at a spot if that is known."""
+    """A syntax tree holds something unknown, at a spot if that is known."""
 
     def __init__(self, reason: str, spot: Spot | None = None) -> None:
         super().__init__(reason)
@@ -59,7 +59,7 @@ class Scalar:
 
     @property
     def text(self) -> str | None:
-        """What it is as a key of an object, None for what is no string."""
+        """The constant as a key of an object, None unless it is a string."""
         return self.value if self.kind == "string" else None
 
 
@@ -156,7 +156,7 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule: where its value lies below `data`, and how it comes about."""
+    """One rule: the place of its value below `data`, and its clauses."""
 
     name: str
     path: tuple[Term, ...]
@@ -179,7 +179,7 @@ _DOCUMENTS = (Ref(Var("input"), ()), Ref(Var("data"), ()))
 
 
 def read_module(name: str, tree: Json) -> Module:
-    """Return a module of `GET /v1/policies`. Raises Unreadable."""
+    """Parse a module of `GET /v1/policies`. Raises Unreadable."""
     rules: list[Rule] = []
     try:
         _known(tree, _MODULE, "module")
@@ -199,7 +199,7 @@ def read_module(name: str, tree: Json) -> Module:
 
 
 def _package(tree: Json) -> tuple[Term, ...]:
-    if tree.get("imports"):  # OPA spells them out where it compiles
+    if tree.get("imports"):  # the compiler spells them out
         msg = "not compiled: it has imports"
         raise Unreadable(msg)
     return _path(tree["package"]["path"])[1:]
@@ -260,7 +260,7 @@ def _expr(expr: Json) -> Expr:
     negated = bool(expr.get("negated"))
     match what := _what(expr["terms"]):
         case Logic("not", ((Expr(inner, False, ()),),)) if not negated:
-            # `not x`, as it was before bodies could be negated.
+            # `not x` in trees of OPA versions in which bodies cannot be negated.
             return Expr(inner, negated=True, withs=withs)
         case _:
             return Expr(what, negated, withs)

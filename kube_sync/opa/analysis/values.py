@@ -1,8 +1,8 @@
-"""What a term can stand for, as far as it matters to what is read: an alias, or what it is made of.
+"""Abstract values of terms: aliases of places in `input` and `data`, and structures of them.
 
-Keeps true: whatever a term can be at run time is one of its atoms, so whoever reads of every atom
-reads of every possible value. Where nothing is known, `OPAQUE` stands for a value all of whose
-sources are read whole already.
+Invariant: every value that a term can have at run time is one of its atoms, so a read of every
+atom reads every possible value. `OPAQUE` is an unknown value, all of whose sources are read whole
+already.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A string that the policy spells out."""
+    """A string constant of the policy."""
 
     text: str
 
@@ -43,14 +43,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A collection: what lies under the keys that are known, and what may lie under any."""
+    """A collection: the values under known keys, and the values under any key."""
 
     members: tuple[tuple[str, Values], ...] = ()
     rest: Values = frozenset()
 
 
 class Plain(Enum):
-    """What is nowhere in the data."""
+    """A value that is nowhere in the data."""
 
     SCALAR = "scalar"  # a constant, or the key of an object or array
     OPAQUE = "opaque"  # computed
@@ -65,19 +65,19 @@ _ANY: tuple[Key, ...] = (EACH,)
 
 
 def union(values: Iterable[Values]) -> Values:
-    """Return what any of them can be."""
+    """Return the union of the possible values."""
     return frozenset().union(*values)
 
 
 def bound(choices: Iterable[int]) -> None:
-    """Check of how many things something can be any, by the choices in turn. Raises Unreadable."""
+    """Check the number of combinations of these choices. Raises Unreadable if it is too large."""
     if prod(choices) > _MOST:
         msg = f"a reference may lead to more than {_MOST} places"
         raise Unreadable(msg)
 
 
 def select(values: Values, keys: Sequence[Key]) -> Values:
-    """Return what lies one level below, under any of `keys`; EACH is any key. Raises Unreadable."""
+    """Return the values one level below, under any of `keys` (EACH: any). Raises Unreadable."""
     bound((len(values), len(keys)))
     return frozenset(below for atom in values for key in keys for below in _below(atom, key)) or (
         OPAQUE
@@ -102,13 +102,13 @@ def _below(atom: Atom, key: Key) -> Iterator[Atom]:
 
 
 def possible_keys(values: Values) -> tuple[Key, ...]:
-    """Return the keys that these values can be: strings where all are spelt out, or any key."""
+    """Return the possible keys: the strings where all are constants, otherwise any key."""
     texts = [atom.text for atom in values if isinstance(atom, Text)]
     return tuple(sorted(texts)) if len(texts) == len(values) > 0 else _ANY
 
 
 def keys_of(values: Values) -> Values:
-    """Return what the keys of these collections can be."""
+    """Return the possible keys of these collections."""
     return union(map(_keys, values)) or OPAQUE
 
 
@@ -123,5 +123,5 @@ def _keys(atom: Atom) -> Values:
 
 
 def is_scalar(values: Values) -> bool:
-    """Tell whether these can be nothing but scalars that no document holds."""
+    """Return whether these can only be scalars that no document holds."""
     return all(isinstance(atom, Text) or atom is Plain.SCALAR for atom in values)

@@ -1,6 +1,6 @@
-"""The variables that a term holds.
+"""The variables of a term.
 
-Keeps true: none is left out, those of closures within it included; `input` and `data` are none.
+Invariant: none is left out, also none of a closure within it; `input` and `data` are no variables.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from kube_sync.opa.analysis.syntax import (
 
 
 def names_of(term: Term) -> frozenset[str]:
-    """Return the variables of a term, those of its closures among them."""
+    """Return the variables of a term, including those of its closures."""
     return frozenset(_walk(term)) - {"input", "data"}
 
 
 def pattern_names(term: Term) -> Iterator[str]:
-    """Yield the variables that an array or object gives a value to, where it is a pattern."""
+    """Yield the variables that a pattern (array or object) binds."""
     for part in _below(term):
         if isinstance(part, Var):
             yield part.name

@@ -1,1 +1,1 @@
-"""`kube-sync topology`: what policies attach to and come to, from manifests."""
+"""`kube-sync topology`: the topology and the effective policies of manifests."""

@@ -1,7 +1,7 @@
-"""`kube-sync topology`, from manifests to what is printed.
+"""The handler of `kube-sync topology`, from manifests to the output.
 
-Keeps true: nothing is asked but the files, and nothing is written. The order of the files and of
-what is in them means nothing, so an object that is there twice is an error and not a choice.
+Invariant: only files are read, and nothing is written. The order of the files and of
+their objects does not matter, so a duplicate object is an error and not a choice.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _strangers(manifests: Iterable[Document], known: Mapping[GroupKind, Kind]) -
 def _objects(
     manifests: Iterable[Document], known: Mapping[GroupKind, Kind], namespace: str
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield the objects, each with its namespace. Raises Terminal: one is there twice."""
+    """Yield the objects, each with its namespace. Raises Terminal for a duplicate."""
     places: dict[Locator, str] = {}
     for manifest in manifests:
         kind = known.get(kind_of(manifest.object))
@@ -176,7 +176,7 @@ def _complaints(topology: Topology) -> Iterator[str]:
 
 
 def _is_refused(condition: Condition, topology: Topology) -> bool:
-    """Tell whether a policy is not accepted; conflicts are told by themselves."""
+    """Return whether a policy is not accepted; conflicts are reported separately."""
     return (
         condition.type == ACCEPTED
         and condition.status == "False"

@@ -1,8 +1,8 @@
-"""Which kinds of policies manifests are about, since no library knows them all.
+"""Determines the kinds of policies in manifests, since no library knows them all.
 
-Keeps true: ColorPolicy is known, a CustomResourceDefinition with the label of GEP-713 declares
-its kind, and what is called a policy and has a target counts as one. What a kind does not
-declare is as GEP-713 has it: inherited, in effect at the rules of routes.
+Invariant: ColorPolicy is known, a CustomResourceDefinition with the label of GEP-713 declares
+its kind, and a kind named policy with a target counts as one. Defaults of a kind are
+those of GEP-713: inherited, in effect at the rules of routes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Said = TypeVar("_Said")
 
 @dataclass(frozen=True, slots=True)
 class PolicyKinds:
-    """The kinds of policies; ColorPolicy is one even where nothing is said of it."""
+    """The kinds of policies; ColorPolicy is always one."""
 
     kinds: tuple[PolicyKind, ...]
     mentioned: frozenset[GroupKind]  # declared or used
@@ -63,7 +63,7 @@ def policy_kinds(
 
 
 def declares_policies(manifest: Document) -> bool:
-    """Tell whether an object is the definition of a kind of policies. Raises Terminal."""
+    """Return whether an object is the definition of a kind of policies. Raises Terminal."""
     return _said(manifest, declaring.declares_policies)
 
 
@@ -76,7 +76,7 @@ def _used(manifests: Sequence[Document]) -> Iterator[GroupKind]:
 
 
 def _rules(id_: GroupKind, manifests: Sequence[Document]) -> tuple[str, ...]:
-    """Return the map of named rules, or none where no policy of the kind has one."""
+    """Return the map of named rules, or none if no policy of the kind has one."""
     if id_ == COLOR_POLICY.id:
         return COLOR_POLICY.rules
     specs = [m.object.get("spec") for m in manifests if kind_of(m.object) == id_]
