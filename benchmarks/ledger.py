@@ -27,8 +27,7 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.input_reader import InputReader
 from kube_sync.decisions.records import DecisionRecord, Target
 from kube_sync.inspect.plan.snapshot import EPOCH, document
-from kube_sync.inspect.why.past import past
-from kube_sync.inspect.why.past_arguments import Recalled
+from kube_sync.inspect.why.past import Recalled, past
 from kube_sync.ledger.entries import Entry, text_of
 from kube_sync.ledger.journal import Journal
 from kube_sync.ledger.reading import reading

@@ -11,8 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 
 from kube_sync.config import Settings
-from kube_sync.decisions.arguments import Request
-from kube_sync.decisions.printing import Board
+from kube_sync.decisions.printing import Board, Request
 from kube_sync.decisions.records import (
     BookmarkRecord,
     DecisionRecord,

@@ -7,10 +7,10 @@ terminal as anything but text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import msgspec
 
-from kube_sync.decisions.arguments import Request
 from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.decisions.records import (
     BookmarkRecord,
@@ -22,10 +22,25 @@ from kube_sync.decisions.records import (
 )
 from kube_sync.decisions.subscription import SENDING
 from kube_sync.errors import NO_JSON
+from kube_sync.objects import ObjectKey
 
 _SHORT = 6  # characters of a policy digest
 _LONGEST = 60  # characters of an annotation's value
 _TITLES = ("OBJECT", "DECISION", "CAUSE", "POLICY")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Whose decisions to print, and how."""
+
+    watch: bool = False
+    json: bool = False
+    namespace: str | None = None  # None: all
+    name: str | None = None
+
+    def wants(self, key: ObjectKey) -> bool:
+        """Tell whether an object is asked about."""
+        return self.name in (None, key.name) and self.namespace in (None, key.namespace)
 
 
 class Board:

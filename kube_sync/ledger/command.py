@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from kube_sync.errors import Terminal
-from kube_sync.ledger.arguments import Request
 from kube_sync.ledger.heads import Compared
 from kube_sync.ledger.printing import document, line, moment, standing
 from kube_sync.ledger.reading import Reading, reading
 from kube_sync.ledger.verifying import Verified, verify, verify_ahead
 
 Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What of a ledger to print; times are Unix seconds."""
+
+    file: str
+    kind: str | None = None  # None: of all objects
+    name: str = ""
+    namespace: str = ""
+    since: float = 0.0
+    at: float | None = None
+    limit: int = 1_000
+    json: bool = False
 
 
 def history(request: Request, say: Say, complain: Say) -> None:

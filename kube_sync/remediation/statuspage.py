@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from kube_sync.errors import NO_JSON
-from kube_sync.remediation.arguments import APPLY, JSON, STATUS
 from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.holds import Wait
 from kube_sync.remediation.policy_limits import LimitSource
@@ -26,6 +25,9 @@ from kube_sync.remediation.reconciler import Reconciler
 from kube_sync.runtime.foreignpages import foreign
 from kube_sync.runtime.tokenfile import TokenFile
 
+STATUS: Final = "/v1/remediation/status"
+APPLY: Final = "/v1/remediation/apply"
+JSON: Final = "application/json"
 BODY_SECONDS = 10.0  # until the few bytes of a request are there
 
 _RECONCILER = web.AppKey("reconciler", Reconciler)

@@ -14,13 +14,13 @@ import pytest
 from kube_sync.config import Opa, Policies, Settings
 from kube_sync.errors import Broken
 from kube_sync.inspect.plan import command as planning
-from kube_sync.inspect.plan.arguments import Request
+from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.scenarios import command as scenarios
-from kube_sync.inspect.scenarios.arguments import Request as Scenarios
+from kube_sync.inspect.scenarios.command import Request as Scenarios
 from kube_sync.inspect.survey import command as survey
-from kube_sync.inspect.survey.arguments import Request as Survey
+from kube_sync.inspect.survey.command import Request as Survey
 from kube_sync.inspect.why import command as reasoning
-from kube_sync.inspect.why.arguments import Question
+from kube_sync.inspect.why.command import Question
 from kube_sync.regoversion import NAME
 from tests.unit.inspect.plan.fleets import (
     FLEET,

@@ -12,9 +12,9 @@ import pytest
 
 from kube_sync.config import Opa, Replicate, Resource, Settings
 from kube_sync.errors import Broken
-from kube_sync.inspect.plan.arguments import Request
+from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.why import command
-from kube_sync.inspect.why.arguments import Question
+from kube_sync.inspect.why.command import Question
 from kube_sync.inspect.why.probes import BUILTINS, EVERYTHING, MODULE, module, probed
 from kube_sync.opa.scratch import ScratchOpa
 from tests.component.test_planned import live

@@ -13,7 +13,7 @@ from kube_sync.config import Settings
 from kube_sync.decisions.decision import parse_decision
 from kube_sync.decisions.input_reader import Basis
 from kube_sync.inspect.why import command
-from kube_sync.inspect.why.past_arguments import Recalled
+from kube_sync.inspect.why.past import Recalled
 from kube_sync.ledger.bases import text_of_basis
 from kube_sync.ledger.entries import Entry, text, text_of
 from kube_sync.ledger.store import Store

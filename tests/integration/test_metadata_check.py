@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kube_sync import cli
 from kube_sync.config import CONFIG_ENV, fields
+from kube_sync.observability import logs
 from tests.commandline import kube_sync
 from tests.fakes.judging import Judge, judge
 from tests.integration.test_pair import ROOT
@@ -48,7 +48,7 @@ def check_alone(monkeypatch: pytest.MonkeyPatch) -> Check:
         monkeypatch.delenv(field.variable, raising=False)
     monkeypatch.delenv(CONFIG_ENV, raising=False)
     monkeypatch.setenv("KUBE_SYNC_OPA_BINARY", str(ensure_binary("opa")))
-    monkeypatch.setattr(cli, "configure_logs", lambda _level: None)
+    monkeypatch.setattr(logs, "configure_logs", lambda _level: None)
 
     def run(*arguments: str, objects: Any) -> tuple[int, str, str]:
         asked = ("metadata", "check", "-f", "-", "-n", "shop", *arguments)

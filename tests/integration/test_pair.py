@@ -21,7 +21,7 @@ from kube_sync.decisions.records import DecisionRecord, Record, StatusRecord
 from kube_sync.decisions.streamclient import stream_client
 from kube_sync.guard import HISTORY
 from kube_sync.inspect.why import command as why
-from kube_sync.inspect.why.arguments import Question
+from kube_sync.inspect.why.command import Question
 from tests.eventually import eventually
 from tests.parts import quickly
 from tools.demo.components import Components, start_components

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kube_sync import cli
 from kube_sync.config import CONFIG_ENV, fields
+from kube_sync.observability import logs
 from tests.commandline import kube_sync
 from tests.fakes.judging import Judge, judge
 from tests.fakes.manifests import build
@@ -45,7 +45,7 @@ def check_alone(monkeypatch: pytest.MonkeyPatch) -> Check:
         monkeypatch.delenv(field.variable, raising=False)
     monkeypatch.delenv(CONFIG_ENV, raising=False)
     monkeypatch.setenv("KUBE_SYNC_OPA_BINARY", str(ensure_binary("opa")))
-    monkeypatch.setattr(cli, "configure_logs", lambda _level: None)
+    monkeypatch.setattr(logs, "configure_logs", lambda _level: None)
     monkeypatch.chdir(ROOT)
 
     def run(*arguments: str, **spec: Any) -> tuple[int, str, str]:

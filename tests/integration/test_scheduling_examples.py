@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kube_sync import cli
 from kube_sync.config import CONFIG_ENV, fields
+from kube_sync.observability import logs
 from tests.commandline import kube_sync
 from tests.fakes.judging import Judge, judge
 from tests.integration.test_pair import ROOT
@@ -58,7 +58,7 @@ def check(judging: Judge, monkeypatch: pytest.MonkeyPatch) -> Iterator[Check]:
     for field in fields():
         monkeypatch.delenv(field.variable, raising=False)
     monkeypatch.delenv(CONFIG_ENV, raising=False)
-    monkeypatch.setattr(cli, "configure_logs", lambda _level: None)
+    monkeypatch.setattr(logs, "configure_logs", lambda _level: None)
 
     def run(policies: Path, *specs: Json) -> tuple[int, str, str]:
         asked = ("scheduling", "check", "-f", "-", "--policies", str(policies), "-o", "json")

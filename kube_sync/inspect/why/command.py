@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final, Literal
 
 from kube_sync.config import CLUSTERS, Settings
 from kube_sync.inspect.plan import sources
 from kube_sync.inspect.plan.comparison import worlds
 from kube_sync.inspect.plan.extra_documents import in_effect
 from kube_sync.inspect.plan.offline import authored, both, inputs_module
+from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.plan.snapshot import Snapshot
 from kube_sync.inspect.survey.progress import Progress
-from kube_sync.inspect.why.arguments import Question
 from kube_sync.inspect.why.case import opened_case
 from kube_sync.inspect.why.explanation import WhyReport, told
 from kube_sync.inspect.why.objections import weighed
-from kube_sync.inspect.why.past import past
-from kube_sync.inspect.why.past_arguments import Recalled
+from kube_sync.inspect.why.past import Recalled, past
 from kube_sync.inspect.why.pastreport import past_as_json, past_as_text
 from kube_sync.inspect.why.pastrules import derived
 from kube_sync.inspect.why.report import as_json, as_text
@@ -35,6 +35,20 @@ from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policykinds.printing import Answer
 
 Say = Callable[[str], None]
+TRIES: Final = 300
+Form = Literal["text", "json"]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What to ask about which object, in which world, and how to print the answer."""
+
+    subject: str  # kind/name
+    namespace: str | None = None
+    cluster: str | None = None  # None: all of them, without a search
+    tries: int = TRIES
+    form: Form = "text"
+    world: Request = field(default_factory=Request)
 
 
 async def run(question: Question, settings: Settings, say: Say) -> Answer:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.errors import NO_JSON, NotFound, Terminal
-from kube_sync.inspect.why.past_arguments import Recalled
 from kube_sync.inspect.why.pastdata import Ground, ground
 from kube_sync.ledger.entries import GapNote, Row, standing_since
 from kube_sync.ledger.printing import moment
@@ -23,7 +22,20 @@ from kube_sync.ledger.reading import DecisionAt, Object, Reading
 UNKNOWN: Final = "unknown"
 WRITES: Final = 20  # of one decision that are told, the newest
 
+Form = Literal["text", "json"]
 Values = Mapping[str, str | None]  # of annotations and labels; None: there is none
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """Of which object to tell what stood at which time, from which ledger."""
+
+    file: str
+    kind: str
+    name: str
+    namespace: str | None  # None: `default`, or none at all
+    at: float  # Unix seconds
+    form: Form = "text"
 
 
 @dataclass(frozen=True, slots=True)

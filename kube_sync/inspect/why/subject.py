@@ -13,9 +13,8 @@ from typing import Final
 
 import msgspec
 
-from kube_sync.commandline import kind_and_name
 from kube_sync.config import Resource
-from kube_sync.errors import NO_JSON, Broken
+from kube_sync.errors import NO_JSON, Broken, Misconfigured
 from kube_sync.inspect.plan.cluster_changes import named
 from kube_sync.inspect.plan.snapshot import Objects
 from kube_sync.kube.collection import Item
@@ -81,6 +80,15 @@ def cluster(asked: str, clusters: Objects) -> Item:
     names = {spelt: str(key) for key in clusters for spelt in (key.name, str(key))}
     near = get_close_matches(asked, names, _NEAR) or sorted({k.name for k in clusters})[:_NEAR]
     return clusters[named(asked, clusters, "--cluster", perhaps=_perhaps(near))]
+
+
+def kind_and_name(text: str) -> tuple[str, str]:
+    """Return what `replicaset/web` names. Raises Misconfigured."""
+    kind, _, name = text.partition("/")
+    if not kind or not name:
+        msg = f"{text}: expected KIND/NAME, as in replicaset/web"
+        raise Misconfigured(msg)
+    return kind, name
 
 
 def _spellings(resource: Resource, objects: Objects) -> Iterator[str]:

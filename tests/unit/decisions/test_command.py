@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from kube_sync.cli.decisions import declare, pointed, requested
 from kube_sync.config import Decisions, Settings
 from kube_sync.decisions import command
-from kube_sync.decisions.arguments import Request, declare, pointed, requested
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.printing import Request
 from kube_sync.decisions.records import BookmarkRecord, DecisionRecord, Target, decode
 from kube_sync.decisions.stream import PATH, stream_app
 from kube_sync.errors import Misconfigured, NotFound, Retriable, SyncError

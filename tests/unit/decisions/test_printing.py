@@ -4,9 +4,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from kube_sync.decisions.arguments import Request
 from kube_sync.decisions.decision import PLACEMENT, Decision
-from kube_sync.decisions.printing import Board
+from kube_sync.decisions.printing import Board, Request
 from kube_sync.decisions.records import (
     BookmarkRecord,
     DecisionRecord,

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kube_sync.ledger.arguments import moment
+from kube_sync.cli.history import moment
 from kube_sync.ledger.entries import Entry, Text, text_of
 from kube_sync.ledger.store import Store
 from tests.fakes.ledgers import START, WEB, decided, filled, gone, verified

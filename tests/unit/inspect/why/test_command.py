@@ -7,9 +7,9 @@ import pytest
 from kube_sync.config import CONFIG_ENV, Settings
 from kube_sync.errors import Broken
 from kube_sync.inspect.plan import command as planning
-from kube_sync.inspect.plan.arguments import Request
+from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.why import command
-from kube_sync.inspect.why.arguments import Question
+from kube_sync.inspect.why.command import Question
 from kube_sync.policykinds.printing import Answer
 from tests.unit.commandline import status
 

@@ -13,8 +13,7 @@ import yaml
 
 from kube_sync import cli
 from kube_sync.errors import Misconfigured, Terminal
-from kube_sync.inspect.survey.topology.arguments import Request
-from kube_sync.inspect.survey.topology.command import run
+from kube_sync.inspect.survey.topology.command import Request, run
 from kube_sync.policykinds.printing import Answer
 from kube_sync.topology.hints import COLOR_POLICY
 from tests.fakes.topologies import (

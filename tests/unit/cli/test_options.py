@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from kube_sync.commandline import (
+from kube_sync.cli.options import (
     add_config,
     add_output,
     add_several,

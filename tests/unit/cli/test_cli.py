@@ -17,13 +17,13 @@ from prometheus_client import REGISTRY
 from kube_sync import __version__, cli
 from kube_sync.admission.metadata import check as metadata_check
 from kube_sync.admission.scheduling import check
-from kube_sync.cli import main
+from kube_sync.cli import main, operate, runner
 from kube_sync.config import CONFIG_ENV, Settings, Source, fields, load_settings
 from kube_sync.decisions import command as stream_command
 from kube_sync.errors import Conflict, Misconfigured, Undecided
 from kube_sync.inspect.survey import command
 from kube_sync.ledger import command as ledger_command
-from kube_sync.observability import healthcheck
+from kube_sync.observability import healthcheck, logs
 from kube_sync.processes import approving, commands
 from kube_sync.processes import provisioning as app_provisioning
 from kube_sync.processes import staging as app_staging
@@ -35,7 +35,7 @@ def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(field.variable, raising=False)
     monkeypatch.delenv(CONFIG_ENV, raising=False)
     # The logs of this process belong to pytest.
-    monkeypatch.setattr(cli, "configure_logs", lambda _level: None)
+    monkeypatch.setattr(logs, "configure_logs", lambda _level: None)
 
 
 class Run:
@@ -60,7 +60,7 @@ def config(tmp_path: Path) -> Path:
 
 
 TITLES = ["Servers:", "Look:", "Write a policy:", "Operate:"]
-COMMANDS = [name for group in cli._COMMANDS.values() for name in group]  # noqa: SLF001 - all
+COMMANDS = [name for group in cli.COMMANDS.values() for name in group]
 
 
 def test_help_lists_each_command_once_in_groups_and_tells_where_the_configuration_is(
@@ -406,7 +406,7 @@ def test_decisions_that_a_person_ends_says_nothing(
             raise error
 
     monkeypatch.setattr(stream_command, "run", run)
-    monkeypatch.setattr(cli, "_stop_printing", lambda: None)
+    monkeypatch.setattr(runner, "_stop_printing", lambda: None)
     finished = Run(capsys, "decisions", "--watch")
     assert (finished.status, finished.out, finished.err) == (status, "a line\n", "")
 
@@ -446,13 +446,17 @@ def test_what_ends_a_command_is_a_status_and_never_a_traceback(
 
 
 @pytest.mark.parametrize(
-    ("words", "status"),
-    [(["config", "--variables"], 0), (["verify", "--offline", "--file", "ledger"], 1)],
+    ("words", "module", "status"),
+    [
+        (["config", "--variables"], operate, 0),
+        (["verify", "--offline", "--file", "ledger"], runner, 1),
+    ],
 )
 def test_who_reads_part_of_an_answer_hears_of_no_error_and_learns_the_status(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     words: list[str],
+    module: ModuleType,
     status: int,
 ) -> None:
     def say(_line: str, **_: object) -> None:
@@ -465,8 +469,8 @@ def test_who_reads_part_of_an_answer_hears_of_no_error_and_learns_the_status(
 
     stopped: list[bool] = []
     monkeypatch.setattr(ledger_command, "check", differs)
-    monkeypatch.setattr(cli, "_say", say)
-    monkeypatch.setattr(cli, "_stop_printing", lambda: stopped.append(True))
+    monkeypatch.setattr(module, "say", say)
+    monkeypatch.setattr(runner, "_stop_printing", lambda: stopped.append(True))
     run = Run(capsys, *words)
     assert (run.status, run.err, stopped) == (status, "", [True])
 

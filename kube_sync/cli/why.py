@@ -1,25 +1,25 @@
-"""The command lines of `kube-sync why`, `why-not` and `what-if`: what can be asked for.
-
-Keeps true: a Question can be answered. It imports nothing that talks to servers, since every other
-command pays for it too.
-"""
+"""`kube-sync why` and `why-not`: their arguments, also of the past."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
-from kube_sync.commandline import add_output, explain
+from kube_sync.cli import plan
+from kube_sync.cli.history import file_of, moment
+from kube_sync.cli.options import add_output, explain, kind_and_name
+from kube_sync.cli.runner import answered, answering, complain, settings_of
+from kube_sync.config import Settings
 from kube_sync.errors import Misconfigured
-from kube_sync.inspect.plan import arguments as planning
-from kube_sync.inspect.plan.arguments import Request
-from kube_sync.inspect.why.past_arguments import declare_at
+
+if TYPE_CHECKING:  # slow
+    from kube_sync.inspect.why.command import Question
+    from kube_sync.inspect.why.past import Recalled
 
 WHY: Final = "tell why an object is placed where it is, and why not elsewhere"
 WHY_NOT: Final = "tell why an object is not on a cluster, and what would put it there"
-WHAT_IF: Final = "tell what would move if clusters had other attributes"
-TRIES: Final = 300
 
 _WHY = """\
 Tells what is decided of an object, by which rules (file and row), from which values, whether the
@@ -65,35 +65,18 @@ exit status: 0 if it is told, also where no change was found; 3 if it cannot be 
 error says why, and nothing is printed); 130 if interrupted.
 """
 
-_WHAT_IF = """\
-Tells what would become of every workload if clusters had other attributes: the same as
-`kube-sync plan --set-cluster NAME.PATH=VALUE`, in its form and with its exit statuses.
-"""
-
-_WHAT_IF_EXAMPLES = """\
-examples:
-  kube-sync what-if c1.labels.pci-certified=false
-      how far it reaches if a cluster loses a property
-  kube-sync what-if c1.labels.zone-
-      the same if the label goes
-
-exit status: 0 if nothing changes; 2 if something moves, is added or changes; 3 if a workload would
-be refused, have no cluster or not be decided any more, or if it cannot be told; 130 if interrupted.
-"""
-
-Form = Literal["text", "json"]
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What to ask about which object, in which world, and how to print the answer."""
-
-    subject: str  # kind/name
-    namespace: str | None = None
-    cluster: str | None = None  # None: all of them, without a search
-    tries: int = TRIES
-    form: Form = "text"
-    world: Request = field(default_factory=Request)
+# What there would be is no question about what there was.
+_EDITS: Final = {
+    "filename": "-f",
+    "instead": "--instead",
+    "staged": "--staged",
+    "remove_policy": "--remove-policy",
+    "clusters": "--clusters",
+    "set_cluster": "--set-cluster",
+    "remove_cluster": "--remove-cluster",
+    "exported": "--from",
+    "cluster_scoped": "--cluster-scoped",
+}
 
 
 def declare_why(parser: argparse.ArgumentParser) -> None:
@@ -110,31 +93,33 @@ def declare_why_not(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tries",
         type=int,
-        default=TRIES,
+        default=300,
         metavar="N",
         help="changes at most (default: %(default)s)",
     )
     _declare(parser)
 
 
-def declare_what_if(parser: argparse.ArgumentParser) -> None:
-    """Teach a parser the arguments of `what-if`."""
-    explain(parser, _WHAT_IF, _WHAT_IF_EXAMPLES)
-    what = "an attribute of a cluster, as c1.labels.zone=eu; c1.labels.zone- takes it away"
-    parser.add_argument("set_cluster", nargs="+", metavar="NAME.PATH=VALUE", help=what)
-    planning.declare_source(parser)
-    planning.declare_output(parser)
-    parser.set_defaults(filename=[], instead=False, staged=False, candidate=[], remove_policy=[])
-    parser.set_defaults(clusters=[], remove_cluster=[])
+@answering
+def run(arguments: argparse.Namespace) -> int:
+    """Print why an object is where it is, or was."""
+    settings = settings_of(arguments, log_level="error")
+    from kube_sync.inspect.why import command  # noqa: PLC0415 - slow
+
+    if of_the_past(arguments):
+        return answered(command.run_past(recalled(arguments, settings, time.time()), settings))
+    return answered(command.run(asked(arguments), settings, complain))
 
 
 def asked(arguments: argparse.Namespace) -> Question:
     """Return what is asked for. Raises Misconfigured."""
+    from kube_sync.inspect.why.command import Question  # noqa: PLC0415 - slow
+
     found = Question(
         arguments.subject,
         arguments.namespace,
         form=arguments.output,
-        world=planning.edited(arguments),
+        world=plan.edited(arguments),
     )
     if "cluster" not in arguments:
         return found
@@ -149,7 +134,45 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-n", "--namespace", metavar="NAMESPACE", help="where it lies (default: default)"
     )
-    planning.declare_policies(parser)
-    planning.declare_clusters(parser)
-    planning.declare_source(parser)
+    plan.declare_policies(parser)
+    plan.declare_clusters(parser)
+    plan.declare_source(parser)
     add_output(parser, "text", "json")
+
+
+def declare_at(parser: argparse.ArgumentParser) -> None:
+    """Teach the parser of `why` the arguments of the past."""
+    parser.add_argument(
+        "--at",
+        metavar="TIME",
+        help="what was decided of it then, by the ledger: 2026-11-17T10:00:00Z, or 2h ago as 2h",
+    )
+    parser.add_argument(
+        "--ledger", metavar="FILE", help="with --at: the ledger (default: ledger.path)"
+    )
+
+
+def of_the_past(arguments: argparse.Namespace) -> bool:
+    """Tell whether the past is asked about. Raises Misconfigured for options that do not fit."""
+    if getattr(arguments, "at", None) is None:  # `why-not` has neither
+        if getattr(arguments, "ledger", None) is not None:
+            msg = "--ledger: goes with --at"
+            raise Misconfigured(msg)
+        return False
+    if given := [option for name, option in _EDITS.items() if getattr(arguments, name, None)]:
+        msg = f"--at: tells what was decided, not what would be: it goes without {', '.join(given)}"
+        raise Misconfigured(msg)
+    return True
+
+
+def recalled(arguments: argparse.Namespace, settings: Settings, now: float) -> Recalled:
+    """Return what is asked of the past; `now` is Unix seconds. Raises Misconfigured."""
+    kind, name = kind_and_name(arguments.subject)
+    file = file_of(arguments.ledger, settings, "--ledger")
+    at = moment(arguments.at, now)
+    if at > now:
+        msg = f"--at: {arguments.at} is yet to come"
+        raise Misconfigured(msg)
+    from kube_sync.inspect.why.past import Recalled  # noqa: PLC0415 - slow
+
+    return Recalled(file, kind, name, arguments.namespace, at, arguments.output)

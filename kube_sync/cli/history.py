@@ -1,18 +1,21 @@
-"""The command lines of `kube-sync history` and `kube-sync verify`: what can be asked for.
-
-It imports nothing that talks to servers, since every other command pays for it too.
-"""
+"""`kube-sync history` and `kube-sync verify`: their arguments, and times as people write them."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import re
-from dataclasses import dataclass
+import time
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from kube_sync.commandline import add_output, explain, kind_and_name
-from kube_sync.config import Settings
+from kube_sync.cli.options import add_output, explain, kind_and_name
+from kube_sync.cli.runner import ENVIRONMENT, complain, runner, say, settings_of, show, while_read
+from kube_sync.config import Settings, load_settings
 from kube_sync.errors import Misconfigured
+
+if TYPE_CHECKING:  # slow
+    from kube_sync.ledger.command import Request
 
 HISTORY = "print what was decided and written, now or as of a time"
 VERIFY = "tell whether the ledger is what was written, or which row is not"
@@ -54,20 +57,6 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _HEAD = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What of a ledger to print; times are Unix seconds."""
-
-    file: str
-    kind: str | None = None  # None: of all objects
-    name: str = ""
-    namespace: str = ""
-    since: float = 0.0
-    at: float | None = None
-    limit: int = 1_000
-    json: bool = False
-
-
 def declare(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of `history`."""
     explain(parser, _DESCRIPTION, _EXAMPLES)
@@ -94,6 +83,32 @@ def declare_verify(parser: argparse.ArgumentParser) -> None:
     _file(parser)
 
 
+@runner()
+def run(arguments: argparse.Namespace) -> int:
+    """Print what the ledger has."""
+    settings = load_settings(arguments.config, ENVIRONMENT)
+    request = requested(arguments, settings, time.time())
+    from kube_sync.ledger import command  # noqa: PLC0415 - slow
+
+    with while_read():
+        command.history(request, say, complain)
+    return 0
+
+
+@runner()
+def check(arguments: argparse.Namespace) -> int:
+    """Print whether the ledger is what was written."""
+    settings = settings_of(arguments)
+    file, anchors = file_of(arguments.file, settings), anchors_of(arguments)
+    from kube_sync.ledger import command  # noqa: PLC0415 - slow
+    from kube_sync.processes.ledger import noted_elsewhere  # noqa: PLC0415 - slow
+
+    # Before the file is read: what is noted meanwhile may be newer than that.
+    noted = asyncio.run(noted_elsewhere(settings, anchors, offline=arguments.offline))
+    required = arguments.require_head
+    return 0 if command.check(file, noted, show, complain, required=required) else 1
+
+
 def requested(arguments: argparse.Namespace, settings: Settings, now: float) -> Request:
     """Return what `history` is asked for. Raises Misconfigured."""
     kind, name = None, ""
@@ -108,7 +123,9 @@ def requested(arguments: argparse.Namespace, settings: Settings, now: float) -> 
     since, at = (
         None if text is None else moment(text, now) for text in (arguments.since, arguments.at)
     )
-    return Request(
+    from kube_sync.ledger import command  # noqa: PLC0415 - slow
+
+    return command.Request(
         file_of(arguments.file, settings),
         kind,
         name,

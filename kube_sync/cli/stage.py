@@ -1,37 +1,22 @@
-"""The command line of `kube-sync stage`; apart, so that declaring it imports nothing slow."""
+"""`kube-sync stage`: its arguments."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
-from typing import Final, Literal, cast, get_args
+import asyncio
+from typing import TYPE_CHECKING, Final
 
-Kind = Literal["configmap", "placementpolicy"]
-Step = Literal["candidate", "shadow", "canary", "active", "revert"]
+from kube_sync.cli.runner import printed, runner, settings_of
+
+if TYPE_CHECKING:  # slow
+    from kube_sync.policies.staging.promotion import Request
+
 
 WHAT: Final = "take a policy to another stage, or take the last promotion back"
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How many objects may break when a policy is promoted, and which share of all may move."""
-
-    breaks: int = 0  # of each effect that breaks
-    moves: float = 0.1  # a share of all objects, from 0 to 1
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What to do with which policy; no namespace: the first one of policies."""
-
-    name: str
-    step: Step
-    namespace: str | None = None
-    limits: Limits = Limits()
-    force: bool = False
-    kind: Kind = "configmap"
-    share: str | None = None  # of all objects, that a canary decides on; None: as it says already
-    namespaces: str | None = None  # all of whose objects it decides on, with commas between
+_KINDS: Final = ("configmap", "placementpolicy")
+_STEPS: Final = ("candidate", "shadow", "canary", "active", "revert")
 
 
 def declare(command: argparse.ArgumentParser) -> None:
@@ -44,7 +29,7 @@ def declare(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "step",
-        choices=get_args(Step),
+        choices=_STEPS,
         help="canary: let it decide on some objects; active: put it in place of what it stands for;"
         " revert: put back what was there",
     )
@@ -67,7 +52,7 @@ def _declare_limits(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--max-breaks",
         type=_count,
-        default=Limits().breaks,
+        default=0,
         metavar="N",
         help="how many objects may be failed, refused, undecided or nowhere, of each, by what was"
         " counted; more halt a canary (default: %(default)s)",
@@ -75,21 +60,31 @@ def _declare_limits(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--max-moves",
         type=_share,
-        default=Limits().moves,
+        default=0.1,
         metavar="SHARE",
         help="which share of all objects may move, of a canary of those that it decides on, from 0"
         " to 1 (default: %(default)s)",
     )
 
 
+@runner()
+def run(arguments: argparse.Namespace) -> int:
+    """Take a policy to another stage."""
+    settings = settings_of(arguments)
+    from kube_sync.processes.staging import run_stage  # noqa: PLC0415 - slow
+
+    return printed(asyncio.run(run_stage(settings, requested(arguments))))
+
+
 def requested(arguments: argparse.Namespace) -> Request:
     """Return what the command line asks for."""
+    from kube_sync.policies.staging.promotion import Limits, Request  # noqa: PLC0415 - slow
+
     limits = Limits(arguments.max_breaks, arguments.max_moves)
-    step = cast("Step", arguments.step)
     kind, name = arguments.name
     return Request(
         name,
-        step,
+        arguments.step,
         arguments.namespace,
         limits,
         arguments.force,
@@ -99,12 +94,12 @@ def requested(arguments: argparse.Namespace) -> Request:
     )
 
 
-def _named(text: str) -> tuple[Kind, str]:
+def _named(text: str) -> tuple[str, str]:
     kind, slash, name = text.rpartition("/")
-    known: dict[str, Kind] = {found: found for found in get_args(Kind)}
-    if not name or (slash and kind.lower() not in known):
+    kind = kind.lower() if slash else _KINDS[0]
+    if not name or kind not in _KINDS:
         raise ValueError
-    return known.get(kind.lower(), "configmap"), name
+    return kind, name
 
 
 def _count(text: str) -> int:

@@ -1,20 +1,21 @@
-"""The command line of `kube-sync decisions`: what can be asked for.
-
-It imports nothing that talks to servers, since every other command pays for it too.
-"""
+"""`kube-sync decisions`: its arguments, and the stream that they name."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+import asyncio
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from kube_sync.commandline import add_output, explain
+from kube_sync.cli.options import add_output, explain
+from kube_sync.cli.runner import complain, runner, say, settings_of, while_read
 from kube_sync.config import Settings
 from kube_sync.config.addresses import check_url
-from kube_sync.objects import ObjectKey
+
+if TYPE_CHECKING:  # slow
+    from kube_sync.decisions.printing import Request
 
 _PATH = "/v1/decisions"  # as stream.PATH, whose import costs too much here
 
@@ -44,20 +45,6 @@ line or the configuration is wrong; 130 if interrupted.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Whose decisions to print, and how."""
-
-    watch: bool = False
-    json: bool = False
-    namespace: str | None = None  # None: all
-    name: str | None = None
-
-    def wants(self, key: ObjectKey) -> bool:
-        """Tell whether an object is asked about."""
-        return self.name in (None, key.name) and self.namespace in (None, key.namespace)
-
-
 def declare(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of the command."""
     explain(parser, _DESCRIPTION, _EXAMPLES)
@@ -78,9 +65,23 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
 
 
+@runner()
+def run(arguments: argparse.Namespace) -> int:
+    """Print decisions until all are printed, or for ever."""
+    request = requested(arguments)
+    settings = pointed(arguments, settings_of(arguments))
+    from kube_sync.decisions import command  # noqa: PLC0415 - slow
+
+    with while_read():
+        asyncio.run(command.run(request, settings, say, complain))
+    return 0
+
+
 def requested(arguments: argparse.Namespace) -> Request:
     """Return what is asked for."""
-    return Request(
+    from kube_sync.decisions import printing  # noqa: PLC0415 - slow
+
+    return printing.Request(
         watch=arguments.watch,
         json=arguments.output == "json",
         namespace=arguments.namespace,

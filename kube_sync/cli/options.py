@@ -18,6 +18,11 @@ def explain(parser: argparse.ArgumentParser, description: str, examples: str = "
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
 
 
+def sentence(what: str) -> str:
+    """Return a line of the list of commands as a sentence."""
+    return what[:1].upper() + what[1:] + "."
+
+
 def add_output(parser: argparse.ArgumentParser, *forms: str) -> None:
     """Declare `-o`, in one of these forms, by default the first."""
     what = "default: %(default)s"
