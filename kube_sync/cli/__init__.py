@@ -56,11 +56,21 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _parsed(argv: Sequence[str]) -> argparse.Namespace:
     try:
-        return parser().parse_args(argv)
+        return _all_of(parser(), argv)
     except SystemExit as error:
         if error.code and next(iter(argv), None) in _ANSWERING:
             sys.exit(NO_ANSWER)
         raise
+
+
+def _all_of(whole: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
+    """Parse a command line whose names may go on after an option, as kubectl has it."""
+    arguments, rest = whole.parse_known_args(argv)
+    if rest and (any(word.startswith("-") for word in rest) or "objects" not in arguments):
+        whole.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        arguments.objects = [*arguments.objects, *rest]
+    return arguments
 
 
 def parser() -> argparse.ArgumentParser:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
+from kube_sync.cli.names import add_namespace, add_objects, kinds_of, references
 from kube_sync.cli.options import add_output, explain
 from kube_sync.cli.runner import complain, runner, say, settings_of, while_read
 from kube_sync.config import Settings
@@ -32,8 +33,10 @@ _EXAMPLES = """\
 examples:
   kube-sync decisions --config kube-sync.yaml
       what is decided now
-  kube-sync decisions -n shop web
-      of one resource; exit status 1 if nothing is decided of it
+  kube-sync decisions replicaset web -n shop
+      of one object; exit status 1 if nothing is decided of it
+  kube-sync decisions rs -o name | xargs kube-sync why
+      names that all other commands take
   kube-sync decisions --watch --url https://replicator:9400 --token-file token --ca-file ca.crt
       then one line for each change, for as long as it runs, through restarts of the replicator:
       12:03:04 shop/web  c1,c2 -> c1  (data: clusters fleet/c2; policy ab12cd)
@@ -48,12 +51,12 @@ line or the configuration is wrong; 130 if interrupted.
 def declare(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of the command."""
     explain(parser, _DESCRIPTION, _EXAMPLES)
-    parser.add_argument("name", nargs="?", metavar="NAME", help="of one resource only")
-    parser.add_argument("-n", "--namespace", metavar="NAMESPACE", help="of one namespace only")
+    add_objects(parser)
+    add_namespace(parser, "of one namespace only", every=True)
     parser.add_argument(
         "-w", "--watch", action="store_true", help="go on with what changes, until interrupted"
     )
-    add_output(parser, "text", "json")
+    add_output(parser, "text", "wide", "json", "yaml", "name")
     parser.add_argument(
         "--url", help="of the replicator, as https://replicator:9400 (default: decisions.url)"
     )
@@ -68,8 +71,8 @@ def declare(parser: argparse.ArgumentParser) -> None:
 @runner()
 def run(arguments: argparse.Namespace) -> int:
     """Print decisions until all are printed, or for ever."""
-    request = requested(arguments)
     settings = pointed(arguments, settings_of(arguments))
+    request = requested(arguments, settings)
     from kube_sync.decisions import command  # noqa: PLC0415 - slow
 
     with while_read():
@@ -77,15 +80,15 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def requested(arguments: argparse.Namespace) -> Request:
-    """Return what is asked for."""
+def requested(arguments: argparse.Namespace, settings: Settings) -> Request:
+    """Return what is asked for. Raises Misconfigured."""
     from kube_sync.decisions import printing  # noqa: PLC0415 - slow
 
     return printing.Request(
         watch=arguments.watch,
-        json=arguments.output == "json",
+        form=arguments.output,
         namespace=arguments.namespace,
-        name=arguments.name,
+        of=references(arguments.objects, kinds_of(settings), arguments.namespace, listing=True),
     )
 
 

@@ -9,7 +9,8 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from kube_sync.cli.options import add_output, explain, kind_and_name
+from kube_sync.cli.names import add_namespace, add_objects, kinds_of, references
+from kube_sync.cli.options import add_output, explain
 from kube_sync.cli.runner import ENVIRONMENT, complain, runner, say, settings_of, show, while_read
 from kube_sync.config import Settings, load_settings
 from kube_sync.errors import Misconfigured
@@ -60,11 +61,11 @@ _HEAD = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
 def declare(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of `history`."""
     explain(parser, _DESCRIPTION, _EXAMPLES)
-    parser.add_argument("object", nargs="?", metavar="KIND/NAME", help="of one object only")
-    parser.add_argument("-n", "--namespace", metavar="NAMESPACE", default="", help="where it is")
+    add_objects(parser)
+    add_namespace(parser, "of one namespace (of a NAME: default)", every=True)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--since", metavar="TIME", help="only what happened since then")
-    which.add_argument("--at", metavar="TIME", help="what stood of KIND/NAME then, and why")
+    which.add_argument("--at", metavar="TIME", help="what stood of an object then, and why")
     parser.add_argument(
         "--limit", type=int, default=1_000, metavar="N", help="the newest N (default: %(default)s)"
     )
@@ -111,10 +112,10 @@ def check(arguments: argparse.Namespace) -> int:
 
 def requested(arguments: argparse.Namespace, settings: Settings, now: float) -> Request:
     """Return what `history` is asked for. Raises Misconfigured."""
-    kind, name = None, ""
-    if arguments.object is not None:
-        kind, name = kind_and_name(arguments.object)
-    if arguments.at is not None and kind is None:
+    namespace = arguments.namespace
+    kinds = kinds_of(settings)
+    found = references(arguments.objects, kinds, namespace, listing=arguments.at is None)
+    if arguments.at is not None and not found:
         msg = "--at: name an object, as replicaset/web"
         raise Misconfigured(msg)
     if arguments.limit < 1:
@@ -127,9 +128,8 @@ def requested(arguments: argparse.Namespace, settings: Settings, now: float) -> 
 
     return command.Request(
         file_of(arguments.file, settings),
-        kind,
-        name,
-        arguments.namespace,
+        found,
+        namespace,
         since or 0.0,
         at,
         arguments.limit,

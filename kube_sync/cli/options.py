@@ -55,12 +55,3 @@ def check_standard_input(files: Iterable[str | None]) -> None:
     if list(files).count("-") > 1:
         msg = "-: standard input can be read once only; write one of them into a file"
         raise Misconfigured(msg)
-
-
-def kind_and_name(text: str) -> tuple[str, str]:
-    """Return what `replicaset/web` names. Raises Misconfigured."""
-    kind, _, name = text.partition("/")
-    if not kind or not name:
-        msg = f"{text}: expected KIND/NAME, as in replicaset/web"
-        raise Misconfigured(msg)
-    return kind, name

@@ -10,7 +10,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any
@@ -18,10 +19,13 @@ from urllib.error import HTTPError
 
 import msgspec
 
+from kube_sync.cli.names import add_namespace, add_objects, kinds_of, references
 from kube_sync.cli.options import add_config, sentence
 from kube_sync.cli.runner import printed, runner, settings_of
 from kube_sync.config import Settings, parse_listen
-from kube_sync.errors import Refused, Retriable, Terminal
+from kube_sync.errors import Misconfigured, Refused, Retriable, Terminal
+from kube_sync.kube.naming import Reference
+from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.runtime.tokenfile import TokenFile
 
 _SECONDS = 10.0
@@ -36,10 +40,9 @@ def declare(command: argparse.ArgumentParser) -> None:
     status = _ask(asks, "status", "show what is held, and why", _status)
     status.add_argument("--json", action="store_true", help="as JSON, whole")
     apply = _ask(asks, "apply", "let through what waits in mode manual", _apply)
-    which = apply.add_mutually_exclusive_group(required=True)
-    which.add_argument("name", nargs="?", metavar="NAME", help="the name of an object")
-    which.add_argument("--all", action="store_true", help="everything that waits for a person")
-    apply.add_argument("-n", "--namespace", metavar="NS", help="only in this namespace")
+    add_objects(apply)
+    apply.add_argument("--all", action="store_true", help="everything that waits for a person")
+    add_namespace(apply, "only in this namespace")
     what = "let through what `status` gives a name to approve for"
     approve = _ask(asks, "approve", what, _approve)
     approve.add_argument("names", nargs="+", metavar="NAME", help="as in moves-0123456789abcdef")
@@ -73,15 +76,45 @@ def _status(arguments: argparse.Namespace, settings: Settings) -> str:
 
 
 def _apply(arguments: argparse.Namespace, settings: Settings) -> str:
+    namespace, words = arguments.namespace, arguments.objects
+    if bool(words) == arguments.all:
+        msg = "apply: say what, either objects, as in replicaset/web, or --all"
+        raise Misconfigured(msg)
+    found = references(words, kinds_of(settings), namespace, listing=True)
+    asked = [{"all": True}] if arguments.all else list(_waiting(arguments, settings, found))
     from kube_sync.remediation.statuspage import APPLY  # noqa: PLC0415 - slow
 
-    asked = {"name": arguments.name, "namespace": arguments.namespace, "all": arguments.all}
-    body = _request(settings, arguments.url, APPLY, msgspec.json.encode(asked))
-    applied = msgspec.json.decode(body)["applied"]
+    applied: list[str] = []
+    for one in asked:
+        body = msgspec.json.encode({"namespace": namespace, **one})
+        applied += msgspec.json.decode(_request(settings, arguments.url, APPLY, body))["applied"]
     if not applied:
         msg = "nothing of that name waits for a person"
         raise Terminal(msg)
     return "\n".join(f"{name}: let through" for name in applied)
+
+
+def _waiting(
+    arguments: argparse.Namespace, settings: Settings, found: Iterable[Reference]
+) -> Iterator[dict[str, Any]]:
+    """Yield what to ask for, to let through of what waits that which is named."""
+    from kube_sync.remediation.statuspage import STATUS  # noqa: PLC0415 - slow
+
+    status = msgspec.json.decode(_request(settings, arguments.url, STATUS))
+    if not status["active"]:
+        raise Terminal("; ".join(status["held"]))
+    waiting = [
+        (ObjectKey(one["namespace"], one["name"]), one["resource"]) for one in status["waiting"]
+    ]
+    keys = Counter(key for key, _ in waiting)
+    readings = [one for reference in found for one in reference]
+    for key, resource in waiting:
+        fits = arguments.namespace in (None, key.namespace)
+        gvr = GroupVersionResource.of(resource)
+        if fits and any(reading.means(gvr, key) for reading in readings):
+            # What is older than this field knows one of a name only.
+            kind = {"resource": resource} if keys[key] > 1 else {}
+            yield {"namespace": key.namespace, "name": key.name, **kind}
 
 
 def _approve(arguments: argparse.Namespace, settings: Settings) -> str:

@@ -4,42 +4,58 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, cast
 
+from kube_sync.cli.names import add_namespace, add_objects, references
+from kube_sync.cli.options import explain
 from kube_sync.cli.runner import printed, runner, settings_of
+from kube_sync.errors import Misconfigured
+from kube_sync.kube.naming import is_built_in, spellings
+from kube_sync.objects import GroupVersionResource
 
 if TYPE_CHECKING:  # slow
-    from kube_sync.policies.staging.promotion import Request
+    from kube_sync.policies.staging.promotion import Kind, Request
 
 
 WHAT: Final = "take a policy to another stage, or take the last promotion back"
 
 
-_KINDS: Final = ("configmap", "placementpolicy")
+_DESCRIPTION: Final = """\
+Takes a policy, a ConfigMap or a PlacementPolicy, to another stage: candidate: it is compiled;
+shadow: what it would change is counted; canary: it decides on some objects; active: it takes the
+place of what it stands for; revert: what was there is put back.
+"""
+
+_EXAMPLES: Final = """\
+examples:
+  kube-sync stage placement-candidate canary --share 0.1
+      let a ConfigMap decide on a tenth of all objects
+  kube-sync stage placementpolicy/eu-pci-candidate active -n policies
+      put a PlacementPolicy in the place of what it stands for
+"""
+
+_KINDS: Final[Mapping[str, frozenset[str]]] = {
+    "configmap": spellings(GroupVersionResource("", "v1", "configmaps")),
+    "placementpolicy": spellings(
+        GroupVersionResource("policy.kube-sync.io", "v1alpha1", "placementpolicies")
+    ),
+}
 _STEPS: Final = ("candidate", "shadow", "canary", "active", "revert")
 
 
 def declare(command: argparse.ArgumentParser) -> None:
     """Add what `stage` takes."""
-    command.add_argument(
-        "name",
-        type=_named,
-        metavar="[KIND/]NAME",
-        help="the ConfigMap; placementpolicy/NAME: the PlacementPolicy",
-    )
-    command.add_argument(
-        "step",
-        choices=_STEPS,
-        help="canary: let it decide on some objects; active: put it in place of what it stands for;"
-        " revert: put back what was there",
-    )
+    explain(command, _DESCRIPTION, _EXAMPLES)
+    what = "the policy, and then its stage"
+    add_objects(command, required=True, metavar="NAME STAGE", help=what)
     command.add_argument(
         "--share", help="of all objects, that a canary is to decide on, from 0 to 1"
     )
     command.add_argument(
         "--namespaces", metavar="A,B", help="whose objects a canary is to decide on, all of them"
     )
-    command.add_argument("-n", "--namespace", help="where it is (default: of policies)")
+    add_namespace(command, "where it is (default: of policies)")
     _declare_limits(command)
     command.add_argument(
         "--force",
@@ -78,14 +94,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 def requested(arguments: argparse.Namespace) -> Request:
     """Return what the command line asks for."""
+    *words, step = arguments.objects
+    if step not in _STEPS or not words:
+        msg = f"{step}: expected a policy and a stage, as in placement canary: {', '.join(_STEPS)}"
+        raise Misconfigured(msg)
+    kind, namespace, name = named(words, arguments.namespace)
     from kube_sync.policies.staging.promotion import Limits, Request  # noqa: PLC0415 - slow
 
     limits = Limits(arguments.max_breaks, arguments.max_moves)
-    kind, name = arguments.name
     return Request(
         name,
-        arguments.step,
-        arguments.namespace,
+        step,
+        namespace,
         limits,
         arguments.force,
         kind,
@@ -94,12 +114,20 @@ def requested(arguments: argparse.Namespace) -> Request:
     )
 
 
-def _named(text: str) -> tuple[str, str]:
-    kind, slash, name = text.rpartition("/")
-    kind = kind.lower() if slash else _KINDS[0]
-    if not name or kind not in _KINDS:
-        raise ValueError
-    return kind, name
+def named(words: Sequence[str], namespace: str | None) -> tuple[Kind, str | None, str]:
+    """Return the kind, namespace and name of the policy that is meant. Raises Misconfigured."""
+    found, *others = references(words, _KINDS, namespace)
+    if others:
+        msg = f"{' '.join(words)}: one policy at a time"
+        raise Misconfigured(msg)
+    for one in found:
+        for kind, names in _KINDS.items():
+            if one.name and (one.kind or kind).lower() in names:
+                return cast("Kind", kind), one.namespace or namespace, one.name
+        if one.kind is not None and is_built_in(one.kind):
+            break
+    msg = f"{found[0].text}: no policy; as in placement or placementpolicy/placement"
+    raise Misconfigured(msg)
 
 
 def _count(text: str) -> int:

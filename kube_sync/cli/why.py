@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from kube_sync.cli import plan
 from kube_sync.cli.history import file_of, moment
-from kube_sync.cli.options import add_output, explain, kind_and_name
+from kube_sync.cli.names import add_namespace, add_objects, discovered, kinds_of, references
+from kube_sync.cli.options import add_output, explain
 from kube_sync.cli.runner import answered, answering, complain, settings_of
 from kube_sync.config import Settings
 from kube_sync.errors import Misconfigured
@@ -32,8 +33,10 @@ Nothing is written, and the OPA that serves is not asked: an OPA of its own is.
 
 _WHY_EXAMPLES = """\
 examples:
-  kube-sync why replicaset/web -n shop
+  kube-sync why rs web -n shop
       the decision, its rules and inputs, and all clusters
+  kube-sync why shop/web shop/api
+      the same of two objects, named as `kube-sync decisions` prints them
   kube-sync why replicaset/web -n shop -f new-policy.yaml
       the same as it would be with an edited policy
   kube-sync export > fleet.jsonl; kube-sync why replicaset/web -n shop --from fleet.jsonl -o json
@@ -56,9 +59,9 @@ written.
 
 _WHY_NOT_EXAMPLES = """\
 examples:
-  kube-sync why-not replicaset/web -n shop --cluster c2
+  kube-sync why-not replicaset/web c2 -n shop
       what speaks against c2, and what would have to be otherwise
-  kube-sync why-not replicaset/web -n shop --cluster c2 --from fleet.jsonl --tries 1000
+  kube-sync why-not replicaset/web c2 -n shop --from fleet.jsonl --tries 1000
       the same from an export, with more patience
 
 exit status: 0 if it is told, also where no change was found; 3 if it cannot be told (standard
@@ -82,6 +85,7 @@ _EDITS: Final = {
 def declare_why(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of `why`."""
     explain(parser, _WHY, _WHY_EXAMPLES)
+    add_objects(parser, required=True)
     _declare(parser)
     declare_at(parser)
 
@@ -89,7 +93,9 @@ def declare_why(parser: argparse.ArgumentParser) -> None:
 def declare_why_not(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of `why-not`."""
     explain(parser, _WHY_NOT, _WHY_NOT_EXAMPLES)
-    parser.add_argument("--cluster", required=True, metavar="NAME", help="the cluster in question")
+    what = "an object, and then the cluster in question"
+    add_objects(parser, required=True, metavar="NAME CLUSTER", help=what)
+    parser.add_argument("--cluster", help=argparse.SUPPRESS)  # for one release; CLUSTER is the word
     parser.add_argument(
         "--tries",
         type=int,
@@ -107,33 +113,48 @@ def run(arguments: argparse.Namespace) -> int:
     from kube_sync.inspect.why import command  # noqa: PLC0415 - slow
 
     if of_the_past(arguments):
-        return answered(command.run_past(recalled(arguments, settings, time.time()), settings))
-    return answered(command.run(asked(arguments), settings, complain))
+        past = recalled(arguments, settings, time.time())
+        return max(answered(command.run_past(one, settings)) for one in past)
+    return answered(command.run(asked(arguments, settings), settings, complain))
 
 
-def asked(arguments: argparse.Namespace) -> Question:
-    """Return what is asked for. Raises Misconfigured."""
+def asked(arguments: argparse.Namespace, settings: Settings) -> Question:
+    """Return what is asked for. Raises Misconfigured; SyncError where discovery is needed."""
+    world = plan.edited(arguments)
+    words, cluster = arguments.objects, None
+    if "cluster" in arguments:
+        words, cluster = _with_cluster(arguments)
+    kinds = discovered(settings, words, offline=world.exported is not None)
+    first, *others = references(words, kinds, arguments.namespace)
     from kube_sync.inspect.why.command import Question  # noqa: PLC0415 - slow
 
     found = Question(
-        arguments.subject,
+        first,
         arguments.namespace,
         form=arguments.output,
-        world=plan.edited(arguments),
+        world=world,
+        others=tuple(others),
+        kinds=kinds,
     )
-    if "cluster" not in arguments:
-        return found
+    return found if cluster is None else replace(found, cluster=cluster, tries=arguments.tries)
+
+
+def _with_cluster(arguments: argparse.Namespace) -> tuple[list[str], str]:
+    """Return the words that name an object, and the cluster after them. Raises Misconfigured."""
     if arguments.tries < 0:
         msg = "--tries: expected a number of changes, 0 for none"
         raise Misconfigured(msg)
-    return replace(found, cluster=arguments.cluster, tries=arguments.tries)
+    if arguments.cluster is not None:
+        return arguments.objects, arguments.cluster
+    *words, cluster = arguments.objects
+    if not words:
+        msg = f"{cluster}: name an object and a cluster, as in replicaset/web c2"
+        raise Misconfigured(msg)
+    return words, cluster
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("subject", metavar="KIND/NAME", help="the object, as in replicaset/web")
-    parser.add_argument(
-        "-n", "--namespace", metavar="NAMESPACE", help="where it lies (default: default)"
-    )
+    add_namespace(parser, "where it lies (default: default)")
     plan.declare_policies(parser)
     plan.declare_clusters(parser)
     plan.declare_source(parser)
@@ -165,9 +186,8 @@ def of_the_past(arguments: argparse.Namespace) -> bool:
     return True
 
 
-def recalled(arguments: argparse.Namespace, settings: Settings, now: float) -> Recalled:
+def recalled(arguments: argparse.Namespace, settings: Settings, now: float) -> list[Recalled]:
     """Return what is asked of the past; `now` is Unix seconds. Raises Misconfigured."""
-    kind, name = kind_and_name(arguments.subject)
     file = file_of(arguments.ledger, settings, "--ledger")
     at = moment(arguments.at, now)
     if at > now:
@@ -175,4 +195,6 @@ def recalled(arguments: argparse.Namespace, settings: Settings, now: float) -> R
         raise Misconfigured(msg)
     from kube_sync.inspect.why.past import Recalled  # noqa: PLC0415 - slow
 
-    return Recalled(file, kind, name, arguments.namespace, at, arguments.output)
+    namespace, form = arguments.namespace, arguments.output
+    found = references(arguments.objects, kinds_of(settings), namespace)
+    return [Recalled(file, of, namespace, at, form) for of in found]

@@ -40,11 +40,13 @@ class Applying(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str | None = None
     namespace: str | None = None
     all: bool = False
+    resource: str | None = None  # as the status has it
 
     def names(self, key: Key) -> bool:
         """Tell whether an object is meant."""
         where = self.namespace is None or self.namespace == key[1].namespace
-        return where and (self.all or key[1].name == self.name)
+        kind = self.resource in (None, str(key[0]))
+        return where and kind and (self.all or key[1].name == self.name)
 
 
 def status_app(reconciler: Reconciler, token: TokenFile) -> web.Application:

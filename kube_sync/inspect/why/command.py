@@ -7,7 +7,7 @@ answer unless all of it is one. It is wired here and not in `app`, as `plan` is.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
@@ -28,7 +28,8 @@ from kube_sync.inspect.why.pastreport import past_as_json, past_as_text
 from kube_sync.inspect.why.pastrules import derived
 from kube_sync.inspect.why.report import as_json, as_text
 from kube_sync.inspect.why.search import search
-from kube_sync.inspect.why.subject import cluster, subject
+from kube_sync.inspect.why.subject import Subject, cluster, subject
+from kube_sync.kube.naming import Reference
 from kube_sync.ledger.reading import reading
 from kube_sync.opa.paths import object_path
 from kube_sync.opa.scratch import ScratchOpa
@@ -43,22 +44,26 @@ Form = Literal["text", "json"]
 class Question:
     """What to ask about which object, in which world, and how to print the answer."""
 
-    subject: str  # kind/name
+    subject: Reference
     namespace: str | None = None
     cluster: str | None = None  # None: all of them, without a search
     tries: int = TRIES
     form: Form = "text"
     world: Request = field(default_factory=Request)
+    others: tuple[Reference, ...] = ()  # to ask the same about
+    kinds: Mapping[str, frozenset[str]] = field(default_factory=dict)  # what discovery calls them
 
 
 async def run(question: Question, settings: Settings, say: Say) -> Answer:
     """Answer a question, and return what to print. Raises SyncError: there is no answer."""
     progress = Progress(say)
     snapshot = await sources.snapshot_of(question.world, settings, progress)
-    found = await answered(question, settings, snapshot, progress)
-    if question.form == "json":
-        return Answer(as_json(found), 0)
-    return Answer(as_text(found, shutil.get_terminal_size((100, 40)).columns), 0)
+    columns = shutil.get_terminal_size((100, 40)).columns
+    texts = []
+    for one in (question.subject, *question.others):
+        found = await answered(replace(question, subject=one), settings, snapshot, progress)
+        texts.append(as_json(found) if question.form == "json" else as_text(found, columns))
+    return Answer("\n\n".join(texts), 0)
 
 
 async def run_past(asked: Recalled, settings: Settings) -> Answer:
@@ -77,13 +82,11 @@ async def answered(
     """Return the answer over a snapshot. Raises SyncError."""
     scratch = ScratchOpa.of(settings)
     # What was misspelt is said at once, before anything is compiled.
-    meant = subject(question.subject, question.namespace, settings.targets(), snapshot.objects)
+    meant = _subject(question, settings, snapshot)
     on = await in_effect(snapshot.configmaps, settings.policies)
     on = on if on is not None and on.side.has(meant.key) else None
     sides = await worlds(question.world, settings, snapshot, scratch, progress, on)
-    asked = subject(
-        question.subject, question.namespace, settings.targets(), sides.snapshot.objects
-    )
+    asked = _subject(question, settings, sides.snapshot)
     about, more = None, {}
     if question.cluster is not None:
         about = cluster(question.cluster, sides.snapshot.fleet()[1])
@@ -100,3 +103,8 @@ async def answered(
             return replace(found, standings=(standing,))
         turning = await search(case, about, trees, question.tries, progress)
         return await weighed(case, replace(found, search=turning), trees, scratch, about)
+
+
+def _subject(question: Question, settings: Settings, snapshot: Snapshot) -> Subject:
+    targets, objects = settings.targets(), snapshot.objects
+    return subject(question.subject, question.namespace, targets, objects, question.kinds)

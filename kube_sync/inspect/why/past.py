@@ -15,6 +15,7 @@ import msgspec
 from kube_sync.decisions.decision import Decision
 from kube_sync.errors import NO_JSON, NotFound, Terminal
 from kube_sync.inspect.why.pastdata import Ground, ground
+from kube_sync.kube.naming import Reference
 from kube_sync.ledger.entries import GapNote, Row, standing_since
 from kube_sync.ledger.printing import moment
 from kube_sync.ledger.reading import DecisionAt, Object, Reading
@@ -31,8 +32,7 @@ class Recalled:
     """Of which object to tell what stood at which time, from which ledger."""
 
     file: str
-    kind: str
-    name: str
+    of: Reference
     namespace: str | None  # None: `default`, or none at all
     at: float  # Unix seconds
     form: Form = "text"
@@ -84,30 +84,13 @@ def past(ledger: Reading, asked: Recalled) -> Past:
     if (bounds := ledger.bounds()) is None:
         msg = f"{asked.file}: nothing is recorded yet"
         raise NotFound(msg)
-    of = _found(ledger, asked)
+    of = ledger.find(asked.of, asked.namespace)
     found = ledger.at(of, asked.at)
     told = _standing(ledger, of, asked.at, found, bounds[0])
     writes = _writes(ledger, ledger.writes(of, found.row, asked.at, 2 * WRITES), asked.at)
     held = writes[-1] if writes and writes[-1].held and told.status != "gone" else None
     notes = (*told.notes, *_notes(found, asked.at, bounds[1]))
     return replace(told, writes=tuple(writes[-WRITES:]), held=held, notes=notes)
-
-
-def _found(ledger: Reading, asked: Recalled) -> Object:
-    """Return the object that is meant; where nobody says, it may lie in no namespace."""
-    places = [asked.namespace] if asked.namespace is not None else ["default", ""]
-    for place in places[:-1]:
-        try:
-            return ledger.find(asked.kind, place, asked.name)
-        except NotFound:
-            pass
-    try:
-        return ledger.find(asked.kind, places[-1], asked.name)
-    except NotFound as error:
-        if len(places) == 1:
-            raise
-        msg = f"nothing is recorded of {asked.kind} {places[0]}/{asked.name} (-n NAMESPACE?)"
-        raise NotFound(msg) from error
 
 
 def _standing(ledger: Reading, of: Object, time: float, found: DecisionAt, begin: float) -> Past:

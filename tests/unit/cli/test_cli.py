@@ -360,7 +360,7 @@ def test_analyze_names_the_server_that_does_not_answer(
 
 def test_decisions_teaches_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(capsys, "decisions", "--help")
-    assert run.out.count("\n  kube-sync decisions ") == 4
+    assert run.out.count("\n  kube-sync decisions ") == 5
     assert "exit status: 0; 1 if the replicator does not answer" in run.out
 
 

@@ -19,6 +19,7 @@ from kube_sync.decisions.printing import Request
 from kube_sync.decisions.records import BookmarkRecord, DecisionRecord, Target, decode
 from kube_sync.decisions.stream import PATH, stream_app
 from kube_sync.errors import Misconfigured, NotFound, Retriable, SyncError
+from kube_sync.kube.naming import reference
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tokenfile import TokenFile
 from tests.unit.async_tools import PATIENCE, running, until
@@ -36,7 +37,7 @@ class Terminal:
     out: list[str] = field(default_factory=list)
     err: list[str] = field(default_factory=list)
 
-    async def run(self, url: str, **asked: bool | str) -> None:
+    async def run(self, url: str, **asked: object) -> None:
         request, settings = Request(**asked), Settings(decisions=Decisions(url=url))  # type: ignore[arg-type]
         async with asyncio.timeout(PATIENCE):
             await command.run(request, settings, self.out.append, self.err.append)
@@ -72,7 +73,7 @@ async def test_what_is_decided_now_is_printed_and_that_is_all(hub: DecisionHub) 
 async def test_json_is_the_records_of_what_was_asked_for(hub: DecisionHub) -> None:
     terminal = Terminal()
     async with _served(hub) as url:
-        await terminal.run(url, json=True, name="web")
+        await terminal.run(url, form="json", of=(reference("web"),))
     records = [decode(f"{line}\n".encode()) for line in terminal.out]
     assert [r.object.name for r in records if isinstance(r, DecisionRecord)] == ["web"]
     assert records[-1] == BookmarkRecord(2, "me")
@@ -81,7 +82,7 @@ async def test_json_is_the_records_of_what_was_asked_for(hub: DecisionHub) -> No
 async def test_nothing_decided_of_a_name_is_not_found(hub: DecisionHub) -> None:
     async with _served(hub) as url:
         with pytest.raises(NotFound, match="nothing is decided of gone in shop"):
-            await Terminal().run(url, name="gone", namespace="shop")
+            await Terminal().run(url, of=(reference("gone"),), namespace="shop")
 
 
 async def test_nothing_decided_at_all_is_said_beside_the_empty_output() -> None:
@@ -129,7 +130,7 @@ async def test_a_watch_goes_on_with_one_line_a_change(hub: DecisionHub) -> None:
 
 async def test_a_watch_of_a_name_waits_for_it(hub: DecisionHub) -> None:
     terminal = Terminal()
-    async with _served(hub) as url, running(terminal.run(url, watch=True, name="new")):
+    async with _served(hub) as url, running(terminal.run(url, watch=True, of=(reference("new"),))):
         await _until(lambda: terminal.err)
         _update(hub, "new", "1")
         await _until(lambda: terminal.out)
@@ -139,7 +140,7 @@ async def test_a_watch_of_a_name_waits_for_it(hub: DecisionHub) -> None:
 
 async def test_a_watch_of_records_goes_on_after_the_bookmark(hub: DecisionHub) -> None:
     terminal = Terminal()
-    async with _served(hub) as url, running(terminal.run(url, watch=True, json=True)):
+    async with _served(hub) as url, running(terminal.run(url, watch=True, form="json")):
         await _until(lambda: any("bookmark" in line for line in terminal.out))
         _update(hub, "web", "3")
         await _until(lambda: any('"place":"3"' in line for line in terminal.out))
@@ -172,10 +173,10 @@ def _parsed(*words: str) -> argparse.Namespace:
 
 
 def test_the_command_line_says_whose_decisions() -> None:
-    assert requested(_parsed()) == Request()
+    assert requested(_parsed(), Settings()) == Request()
     words = ["-w", "-o", "json", "-n", "shop", "web"]
-    assert requested(_parsed(*words)) == Request(
-        watch=True, json=True, namespace="shop", name="web"
+    assert requested(_parsed(*words), Settings()) == Request(
+        watch=True, form="json", namespace="shop", of=(reference("web"),)
     )
 
 

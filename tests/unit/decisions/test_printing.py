@@ -17,6 +17,7 @@ from kube_sync.decisions.records import (
     Target,
 )
 from kube_sync.decisions.subscription import SENDING
+from kube_sync.kube.naming import reference
 
 BOOKMARK = BookmarkRecord(1, "me")
 FREE = StatusRecord((), "me")
@@ -176,10 +177,10 @@ def test_a_stream_that_begins_afresh_tells_only_what_differs() -> None:
 @pytest.mark.parametrize(
     ("request_", "names"),
     [
-        (Request(name="a"), ["a"]),
+        (Request(of=(reference("a"),)), ["a"]),
         (Request(namespace="shop"), ["a", "b"]),
         (Request(namespace="other"), []),
-        (Request(namespace="other", name="a"), []),
+        (Request(namespace="other", of=(reference("a"),)), []),
     ],
 )
 def test_only_what_was_asked_for_is_shown(request_: Request, names: Iterable[str]) -> None:

@@ -188,7 +188,11 @@ def test_verify_says_that_no_api_server_could_be_asked_and_is_no_failure(
         (["verify"], 2, "ledger.path: needed, or --file"),
         (["history", "--file", "/nowhere"], 1, "/nowhere: there is no ledger"),
         (["verify", "--file", "/nowhere"], 1, "/nowhere: there is no ledger"),
-        (["history", "web", "--file", "/a"], 2, "web: expected KIND/NAME, as in replicaset/web"),
+        (
+            ["history", "a//b", "--file", "/a"],
+            2,
+            "a//b: expected TYPE/NAME, NAMESPACE/NAME or NAME, as in replicaset/web",
+        ),
         (["history", "--at", "2h", "--file", "/a"], 2, "--at: name an object, as replicaset/web"),
         (
             ["history", "--since", "today", "--file", "/a"],
