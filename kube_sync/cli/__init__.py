@@ -27,7 +27,7 @@ from kube_sync.cli import (
     why,
 )
 from kube_sync.cli.options import sentence
-from kube_sync.cli.runner import MISCONFIGURED, NO_ANSWER, Handler, complain, show
+from kube_sync.cli.runner import MISCONFIGURED, Handler, complain, show
 from kube_sync.config import CONFIG_ENV
 from kube_sync.errors import Misconfigured, first_of
 
@@ -37,9 +37,6 @@ _EPILOG = f"""\
 Configuration comes from one YAML file (--config, or the variable {CONFIG_ENV}); every field
 can be overridden by an environment variable (`kube-sync config --variables` lists them).
 """
-
-# Status 2 of what they print says that something moves: a word that was misspelt must not say so.
-_ANSWERING = frozenset({"plan", "why", "why-not", "what-if", "test", "replay"})
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -58,8 +55,8 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
     try:
         return _all_of(parser(), argv)
     except SystemExit as error:
-        if error.code and next(iter(argv), None) in _ANSWERING:
-            sys.exit(NO_ANSWER)
+        if error.code:  # argparse has 2, by which `plan` says that something moves
+            sys.exit(MISCONFIGURED)
         raise
 
 

@@ -33,7 +33,7 @@ examples:
       configured cluster would have in OPA, and how many decisions differ; nothing is written
 
 exit status: 0; 1 if --max-whole is exceeded, or a policy does not compile, or a server does not
-answer; 2 if the command line or the configuration is wrong.
+answer; 64 if the command line or the configuration is wrong.
 """
 
 _PATH = re.compile(r"[^/\s]+(/[^/\s]+)*")  # as settings.Placement

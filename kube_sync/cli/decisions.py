@@ -43,8 +43,8 @@ examples:
   kube-sync decisions --watch -o json
       the records themselves, one JSON object a line
 
-exit status: 0; 1 if the replicator does not answer, or nothing is decided of NAME; 2 if the command
-line or the configuration is wrong; 130 if interrupted.
+exit status: 0; 1 if the replicator does not answer, or nothing is decided of NAME; 64 if the
+command line or the configuration is wrong; 130 if interrupted.
 """
 
 

@@ -39,7 +39,7 @@ examples:
 TIME: as 2026-11-17, 2026-11-17T10:00:00Z (UTC where it does not say) or 30s, 5m, 2h, 7d ago.
 
 exit status: 0; 1 if there is no ledger, or nothing in it of what was named, or it cannot be read;
-2 if the command line or the configuration is wrong.
+64 if the command line or the configuration is wrong.
 """
 
 _VERIFYING = """\
@@ -50,7 +50,7 @@ replicator's Lease and with those in Events about halted canaries, where the API
 configuration answers, and says so where it does not; and with one that an earlier run printed.
 
 exit status: 0; 1 if a row is not what was written, which is named, or --require-head is not met;
-2 if the command line or the configuration is wrong.
+64 if the command line or the configuration is wrong.
 """
 
 _AGO = re.compile(r"([0-9]{1,9})([smhd])")

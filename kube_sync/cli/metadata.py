@@ -41,8 +41,8 @@ examples:
   helm template ./chart | kube-sync metadata check -f - -n shop --policies policies/ -o json
       in CI, without a cluster: policies are the files of a folder
 
-exit status: 0 if every object is admitted; 1 if one is rejected; 2 if it cannot be said: the
-command line, the configuration or a file is wrong, or a server or OPA does not answer.
+exit status: 0 if every object is admitted; 1 if one is rejected; 2 if it cannot be said: a server
+or OPA does not answer; 64 if the command line, the configuration or a file is wrong.
 """
 
 _WORDS: Final = CheckTexts(

@@ -40,7 +40,8 @@ examples:
 
 exit status: 0 if nothing changes; 2 if something moves, is added or changes; 3 if a workload would
 be refused, have no cluster or not be decided any more, or if there is no plan (standard error says
-why, and nothing is printed); 130 if interrupted.
+why, and nothing is printed); 64 if the command line or
+the configuration is wrong; 130 if interrupted.
 """
 
 _WHAT_IF = """\
@@ -56,7 +57,8 @@ examples:
       the same if the label goes
 
 exit status: 0 if nothing changes; 2 if something moves, is added or changes; 3 if a workload would
-be refused, have no cluster or not be decided any more, or if it cannot be told; 130 if interrupted.
+be refused, have no cluster or not be decided any more, or if it cannot be told; 64 if the
+command line or the configuration is wrong; 130 if interrupted.
 """
 
 _EXPORT = """\

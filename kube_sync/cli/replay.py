@@ -37,7 +37,8 @@ examples:
 TIME: as 2026-11-17, 2026-11-17T10:00:00Z (UTC where it does not say) or 30s, 5m, 2h, 7d ago.
 
 exit status: 0 if every decision is the same; 2 if one differs; 3 if none does but something could
-not be replayed, or nothing could (standard error says why); 130 if interrupted.
+not be replayed, or nothing could (standard error says why); 64 if the command line or
+the configuration is wrong; 130 if interrupted.
 """
 
 

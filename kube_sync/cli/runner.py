@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # slow: see docs/architecture.md
 
 ENVIRONMENT: Final = os.environ
 FAILED: Final = 1
-MISCONFIGURED: Final = 2
+MISCONFIGURED: Final = 64  # EX_USAGE of sysexits.h: no command answers by it
 NO_ANSWER: Final = 3
 INTERRUPTED: Final = 130  # as of a program that SIGINT ends
 
@@ -32,9 +32,7 @@ _T = TypeVar("_T")
 Handler = Callable[[argparse.Namespace], int]
 
 
-def runner(
-    *, failed: int = FAILED, misconfigured: int = MISCONFIGURED, by_line: bool = False
-) -> Callable[[Handler], Handler]:
+def runner(*, failed: int = FAILED, by_line: bool = False) -> Callable[[Handler], Handler]:
     """Turn the errors of a handler into a message and an exit status.
 
     Of several errors each has a line; `by_line`: each line begins with the name of the program.
@@ -48,7 +46,7 @@ def runner(
             except SyncError as error:
                 for line in str(error).splitlines() if by_line else [str(error)]:
                     complain(line)
-                return misconfigured if isinstance(error, Misconfigured) else failed
+                return MISCONFIGURED if isinstance(error, Misconfigured) else failed
             except KeyboardInterrupt:  # of a person who does not want to wait: nothing to explain
                 return INTERRUPTED
 
@@ -57,7 +55,7 @@ def runner(
     return of
 
 
-answering: Final = runner(failed=NO_ANSWER, misconfigured=NO_ANSWER, by_line=True)
+answering: Final = runner(failed=NO_ANSWER, by_line=True)
 
 
 def settings_of(arguments: argparse.Namespace, log_level: str = "warning") -> Settings:

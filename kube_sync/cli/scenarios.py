@@ -32,8 +32,9 @@ examples:
       the same cases against other policies, with a report for CI
 
 exit status: 0 if every case passes; 1 if one fails; 3 if something cannot be run: a file with an
-error in it, a policy that does not compile, nothing to run, no OPA, a command line that is wrong
-(all else is run and reported all the same); 130 if interrupted.
+error in it, a policy that does not compile, nothing to run, no OPA (all else
+is run and reported all the same); 64 if the command line or the configuration is wrong; 130 if
+interrupted.
 """
 
 

@@ -41,8 +41,8 @@ examples:
   kube-sync scheduling check -f pod.yaml --policies manifests/ --ignore-other-kinds
       the same in a folder that has other kinds, too
 
-exit status: 0 if every pod is admitted; 1 if one is denied; 2 if it cannot be said: the command
-line, the configuration or a file is wrong, or a server or OPA does not answer.
+exit status: 0 if every pod is admitted; 1 if one is denied; 2 if it cannot be said: a server
+or OPA does not answer; 64 if the command line, the configuration or a file is wrong.
 """
 
 _ACCOUNT: Final = re.compile(r"system:serviceaccount:(?P<namespace>[^:]+):(?P<name>[^:]+)")

@@ -24,7 +24,7 @@ def declare(command: argparse.ArgumentParser) -> None:
         "--wait",
         action="store_true",
         help="wait for files that are missing or wrong at the start, and say so on the readiness "
-        "page, instead of ending with status 2",
+        "page, instead of ending with status 64",
     )
     command.add_argument(
         "--log-level",

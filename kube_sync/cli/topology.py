@@ -43,8 +43,8 @@ examples:
   kube-sync topology --live --config kube-sync.yaml
       the controller
 
-exit status: 0; 1 if a manifest cannot be read, or --strict has something against it; 2 if the
-command line is wrong.
+exit status: 0; 1 if a manifest cannot be read, or --strict has something against it; 64 if the
+command line or the configuration is wrong.
 """
 
 

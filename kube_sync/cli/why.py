@@ -46,7 +46,8 @@ examples:
 
 exit status: 0 if it is told; 3 if it cannot be told (standard error says why: no such object, a
 policy that does not compile, a server that does not answer, a time before the ledger begins;
-nothing is printed); 130 if interrupted.
+nothing is printed); 64 if the command line or
+the configuration is wrong; 130 if interrupted.
 """
 
 _WHY_NOT = """\
@@ -65,7 +66,8 @@ examples:
       the same from an export, with more patience
 
 exit status: 0 if it is told, also where no change was found; 3 if it cannot be told (standard
-error says why, and nothing is printed); 130 if interrupted.
+error says why, and nothing is printed); 64 if the command line or
+the configuration is wrong; 130 if interrupted.
 """
 
 # What there would be is no question about what there was.

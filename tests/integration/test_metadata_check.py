@@ -257,7 +257,7 @@ def test_policy_written_as_the_document_writes_kinds_is_an_error(
     file = tmp_path / "p.yaml"
     file.write_text("Kind: MetadataPolicy\nspec: {rules: []}\n")
     status, out, err = check("--policies", str(file), objects=[config_map()])
-    assert (status, out) == (2, "")
+    assert (status, out) == (64, "")
     assert 'p.yaml: it looks like a MetadataPolicy, but is not one: "Kind" has to be' in err
 
 
@@ -272,7 +272,7 @@ def test_quality_of_service_that_is_off_changes_no_pod(
 
 def test_file_that_is_missing_is_neither_answer(check: Check) -> None:
     status, out, err = check("--policies", "none.yaml", objects=[config_map()])
-    assert (status, out) == (2, "")
+    assert (status, out) == (64, "")
     assert "none.yaml: there is no such folder or file" in err
 
 

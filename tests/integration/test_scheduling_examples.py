@@ -105,7 +105,7 @@ def test_example_as_printed_is_an_error_that_says_what_to_write(
     file = tmp_path / "example.yaml"
     file.write_text(example["text"], encoding="utf-8")
     status, out, err = check(file, {})
-    assert (status, out) == (2, "")
+    assert (status, out) == (64, "")
     assert f"{file}: it looks like a SchedulingPolicy, but is not one: " in err
     assert [part for part in example["said"] if part not in err] == []
 
@@ -168,4 +168,4 @@ def test_roles_of_the_document_alone_are_no_policies(check: Check, tmp_path: Pat
         file = tmp_path / "example.yaml"
         file.write_text(text, encoding="utf-8")
         status, _, err = check(file, {})
-        assert (status, "there is no SchedulingPolicy in it" in err) == (2, True)
+        assert (status, "there is no SchedulingPolicy in it" in err) == (64, True)

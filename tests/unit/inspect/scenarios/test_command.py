@@ -34,7 +34,7 @@ def _no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_run_that_was_asked_for_wrongly_is_none(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
 ) -> None:
-    assert status(*arguments) == 3
+    assert status(*arguments) == 64
     said = capsys.readouterr()
     assert (said.out, bool(said.err)) == ("", True)
 

@@ -48,7 +48,7 @@ def _no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_question_that_cannot_be_answered_prints_nothing_but_why(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
 ) -> None:
-    assert status(*arguments) == 3
+    assert status(*arguments) == 64
     said = capsys.readouterr()
     assert (said.out, bool(said.err)) == ("", True)
 

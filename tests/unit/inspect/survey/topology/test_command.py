@@ -556,11 +556,11 @@ def test_what_cannot_be_read_exits_with_1_in_one_line(
         (("-f", "x", "--effective", "A", "--to", "a"), "--effective: not together with --from"),
     ],
 )
-def test_what_cannot_be_asked_for_exits_with_2(
+def test_what_cannot_be_asked_for_exits_with_64(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
 ) -> None:
     ran = Run(capsys, *arguments)
-    assert (ran.status, ran.out) == (2, "")
+    assert (ran.status, ran.out) == (64, "")
     assert said in ran.err
 
 
