@@ -12,6 +12,7 @@ from typing import Final
 from kube_sync import __version__
 from kube_sync.cli import (
     analyze,
+    completion,
     decisions,
     history,
     metadata,
@@ -114,7 +115,8 @@ class Command:
 def _add(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, command: Command
 ) -> None:
-    own = commands.add_parser(name, description=sentence(command.what), epilog=_EPILOG)
+    description = sentence(command.what)
+    own = commands.add_parser(name, help=command.what, description=description, epilog=_EPILOG)
     own.add_argument(
         "--config", metavar="FILE", help=f"the configuration file (default: ${CONFIG_ENV})"
     )
@@ -170,6 +172,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, Command]]] = {  # as `--help` lists th
     "Operate": {
         "config": Command(operate.CONFIG, operate.config, operate.declare_config),
         "provision": Command(operate.PROVISION, operate.provision, operate.declare_provision),
+        "completion": Command(completion.WHAT, completion.handler(parser), completion.declare),
         "certs": Command(operate.CERTS, operate.certs, operate.declare_certs),
         "verify": Command(history.VERIFY, history.check, history.declare_verify),
         "healthcheck": Command(operate.HEALTH, operate.health, operate.declare_health),
