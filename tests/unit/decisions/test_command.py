@@ -70,6 +70,18 @@ async def test_what_is_decided_now_is_printed_and_that_is_all(hub: DecisionHub) 
     assert terminal.err == []
 
 
+async def test_names_and_yaml_are_printed_for_other_programs(hub: DecisionHub) -> None:
+    for asked, first in (
+        ({"form": "name"}, "replicasets.apps/shop/app"),
+        ({"form": "name", "namespace": "shop"}, "replicasets.apps/app"),
+        ({"form": "yaml"}, "---\ntype: status"),
+    ):
+        terminal = Terminal()
+        async with _served(hub) as url:
+            await terminal.run(url, **asked)
+        assert any(line.startswith(first) for line in terminal.out)
+
+
 async def test_json_is_the_records_of_what_was_asked_for(hub: DecisionHub) -> None:
     terminal = Terminal()
     async with _served(hub) as url:

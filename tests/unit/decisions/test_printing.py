@@ -223,3 +223,10 @@ def test_what_is_not_current_is_told_when_it_begins_and_ends() -> None:
         "12:03:04 -- not current: nodes: 503\N{REPLACEMENT CHARACTER}",
         "12:03:04 -- current again: clusters",
     ]
+
+
+def test_wide_table_has_all_that_identifies_an_object() -> None:
+    board = _board(Request(form="wide"))
+    lines = [line for record in (_record("a", _on("c1")), BOOKMARK) for line in board.take(record)]
+    assert lines[0].split() == ["TYPE", "OBJECT", "DECISION", "CAUSE", "POLICY", "UID", "DATA"]
+    assert lines[1].split() == ["replicasets.v1.apps", "shop/a", "c1", "data", "ab12cd34", "u", "0"]

@@ -154,3 +154,10 @@ def test_rows_come_into_the_index_when_there_are_many_and_at_the_end(path: Path)
         assert ledger.db.execute(asked).fetchone() == (3_001,)
         plan = ledger.db.execute(f"EXPLAIN QUERY PLAN {_ASKED}", ("shop", "web")).fetchall()
         assert "by_object" in str(plan)
+
+
+def test_history_of_some_kinds_or_a_namespace_leaves_others_out(path: Path) -> None:
+    filled(path, 3)
+    with reading(path) as ledger:
+        assert len(ledger.history(wanted=lambda entry: entry.namespace == "shop")) == 3
+        assert ledger.history(wanted=lambda entry: entry.namespace == "ml") == []

@@ -173,8 +173,11 @@ async def test_program_on_this_machine_may_apply_without_a_token(
     assert world.waits() == {}
 
 
-async def test_one_that_is_named_is_let_through(page: Page, world: World) -> None:
-    assert await page.ask("apply", "a", "-n", "ns") == "ns/a: let through"
+@pytest.mark.parametrize(
+    "named", ["a -n ns", "ns/a", "rs a -n ns", "rs/ns/a", "replicasets.apps/a"]
+)
+async def test_one_that_is_named_is_let_through(page: Page, world: World, named: str) -> None:
+    assert await page.ask("apply", *named.split()) == "ns/a: let through"
     await world.idle()
     assert (world.server.patched, world.waits()) == (["a"], {"b": "manual"})
 
@@ -191,6 +194,8 @@ async def test_a_remediator_that_may_not_write_lets_nothing_through(
     page: Page, world: World
 ) -> None:
     world.left = 0.0
+    with pytest.raises(Terminal, match="another remediator is active"):
+        await page.ask("apply", "ns/a")
     with pytest.raises(Refused, match="409 another remediator is active"):
         await page.ask("apply", "--all")
     assert "nothing is written: another remediator is active" in await page.ask("status")
