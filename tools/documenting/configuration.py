@@ -52,7 +52,7 @@ kube-sync config --explain remediate.guard  # what this page says, of a section 
 ```
 
 YAML's only booleans are here `true` and `false`, so `off` is a word. A mistake ends a command with
-status 2 and one line, which begins with the key; of a value that is of the wrong kind it names the
+status 64 and one line, which begins with the key; of a value that is of the wrong kind it names the
 file or the variable. A key that does not exist is a mistake, too:
 
 ```text

@@ -4,8 +4,9 @@ import argparse
 
 import pytest
 
+from kube_sync.cli.scenarios import declare, requested, wants_color
 from kube_sync.errors import Misconfigured
-from kube_sync.inspect.scenarios.arguments import Request, declare, requested, wants_color
+from kube_sync.inspect.scenarios.command import Request
 
 
 def parsed(*arguments: str) -> Request:

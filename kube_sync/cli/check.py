@@ -1,7 +1,4 @@
-"""The arguments that the `check` commands of our policy kinds share.
-
-It imports no client of a server, since every other command imports this module too.
-"""
+"""What `kube-sync scheduling check` and `metadata check` share."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kube_sync.commandline import add_config, add_output, add_several, check_standard_input
+from kube_sync.cli.options import add_config, add_output, add_several, check_standard_input
 from kube_sync.errors import Misconfigured
 
 

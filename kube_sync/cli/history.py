@@ -1,18 +1,22 @@
-"""The command lines of `kube-sync history` and `kube-sync verify`: what can be asked for.
-
-It imports nothing that talks to servers, since every other command pays for it too.
-"""
+"""`kube-sync history` and `kube-sync verify`: their arguments, and times as people write them."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import re
-from dataclasses import dataclass
+import time
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from kube_sync.commandline import add_output, explain, kind_and_name
-from kube_sync.config import Settings
+from kube_sync.cli.names import add_namespace, add_objects, kinds_of, references
+from kube_sync.cli.options import add_output, explain
+from kube_sync.cli.runner import ENVIRONMENT, complain, runner, say, settings_of, show, while_read
+from kube_sync.config import Settings, load_settings
 from kube_sync.errors import Misconfigured
+
+if TYPE_CHECKING:  # slow
+    from kube_sync.ledger.command import Request
 
 HISTORY = "print what was decided and written, now or as of a time"
 VERIFY = "tell whether the ledger is what was written, or which row is not"
@@ -35,7 +39,7 @@ examples:
 TIME: as 2026-11-17, 2026-11-17T10:00:00Z (UTC where it does not say) or 30s, 5m, 2h, 7d ago.
 
 exit status: 0; 1 if there is no ledger, or nothing in it of what was named, or it cannot be read;
-2 if the command line or the configuration is wrong.
+64 if the command line or the configuration is wrong.
 """
 
 _VERIFYING = """\
@@ -46,7 +50,7 @@ replicator's Lease and with those in Events about halted canaries, where the API
 configuration answers, and says so where it does not; and with one that an earlier run printed.
 
 exit status: 0; 1 if a row is not what was written, which is named, or --require-head is not met;
-2 if the command line or the configuration is wrong.
+64 if the command line or the configuration is wrong.
 """
 
 _AGO = re.compile(r"([0-9]{1,9})([smhd])")
@@ -54,28 +58,14 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _HEAD = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What of a ledger to print; times are Unix seconds."""
-
-    file: str
-    kind: str | None = None  # None: of all objects
-    name: str = ""
-    namespace: str = ""
-    since: float = 0.0
-    at: float | None = None
-    limit: int = 1_000
-    json: bool = False
-
-
 def declare(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of `history`."""
     explain(parser, _DESCRIPTION, _EXAMPLES)
-    parser.add_argument("object", nargs="?", metavar="KIND/NAME", help="of one object only")
-    parser.add_argument("-n", "--namespace", metavar="NAMESPACE", default="", help="where it is")
+    add_objects(parser)
+    add_namespace(parser, "of one namespace (of a NAME: default)", every=True)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--since", metavar="TIME", help="only what happened since then")
-    which.add_argument("--at", metavar="TIME", help="what stood of KIND/NAME then, and why")
+    which.add_argument("--at", metavar="TIME", help="what stood of an object then, and why")
     parser.add_argument(
         "--limit", type=int, default=1_000, metavar="N", help="the newest N (default: %(default)s)"
     )
@@ -94,12 +84,38 @@ def declare_verify(parser: argparse.ArgumentParser) -> None:
     _file(parser)
 
 
+@runner()
+def run(arguments: argparse.Namespace) -> int:
+    """Print what the ledger has."""
+    settings = load_settings(arguments.config, ENVIRONMENT)
+    request = requested(arguments, settings, time.time())
+    from kube_sync.ledger import command  # noqa: PLC0415 - slow
+
+    with while_read():
+        command.history(request, say, complain)
+    return 0
+
+
+@runner()
+def check(arguments: argparse.Namespace) -> int:
+    """Print whether the ledger is what was written."""
+    settings = settings_of(arguments)
+    file, anchors = file_of(arguments.file, settings), anchors_of(arguments)
+    from kube_sync.ledger import command  # noqa: PLC0415 - slow
+    from kube_sync.processes.ledger import noted_elsewhere  # noqa: PLC0415 - slow
+
+    # Before the file is read: what is noted meanwhile may be newer than that.
+    noted = asyncio.run(noted_elsewhere(settings, anchors, offline=arguments.offline))
+    required = arguments.require_head
+    return 0 if command.check(file, noted, show, complain, required=required) else 1
+
+
 def requested(arguments: argparse.Namespace, settings: Settings, now: float) -> Request:
     """Return what `history` is asked for. Raises Misconfigured."""
-    kind, name = None, ""
-    if arguments.object is not None:
-        kind, name = kind_and_name(arguments.object)
-    if arguments.at is not None and kind is None:
+    namespace = arguments.namespace
+    kinds = kinds_of(settings)
+    found = references(arguments.objects, kinds, namespace, listing=arguments.at is None)
+    if arguments.at is not None and not found:
         msg = "--at: name an object, as replicaset/web"
         raise Misconfigured(msg)
     if arguments.limit < 1:
@@ -108,11 +124,12 @@ def requested(arguments: argparse.Namespace, settings: Settings, now: float) -> 
     since, at = (
         None if text is None else moment(text, now) for text in (arguments.since, arguments.at)
     )
-    return Request(
+    from kube_sync.ledger import command  # noqa: PLC0415 - slow
+
+    return command.Request(
         file_of(arguments.file, settings),
-        kind,
-        name,
-        arguments.namespace,
+        found,
+        namespace,
         since or 0.0,
         at,
         arguments.limit,

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kube_sync.admission.scheduling.arguments import Account, Request, declare, requested
+from kube_sync.admission.scheduling.pods import Account, Request
+from kube_sync.cli.scheduling import declare, requested
 from kube_sync.errors import Misconfigured
 
 BUILDER = "system:serviceaccount:team-a:builder"
@@ -15,7 +16,7 @@ BUILDER = "system:serviceaccount:team-a:builder"
 
 def parsed(*arguments: str) -> Request:
     parser = argparse.ArgumentParser()
-    declare(parser, lambda _arguments: 0)
+    declare(parser)
     return requested(parser.parse_args(["check", *arguments]))
 
 
@@ -55,7 +56,7 @@ def test_namespace_of_the_account_may_be_said_twice() -> None:
 @pytest.mark.parametrize("arguments", [(), ("check",)])
 def test_what_to_check_has_to_be_said(arguments: Any, capsys: pytest.CaptureFixture[str]) -> None:
     parser = argparse.ArgumentParser()
-    declare(parser, lambda _arguments: 0)
+    declare(parser)
     with pytest.raises(SystemExit):
         parser.parse_args([*arguments])
     assert "required" in capsys.readouterr().err

@@ -1,20 +1,22 @@
-"""The command line of `kube-sync decisions`.
-
-It imports no client of a server, since every other command pays for its imports too.
-"""
+"""`kube-sync decisions`: its arguments, and the stream that they name."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+import asyncio
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from kube_sync.commandline import add_output, explain
+from kube_sync.cli.names import add_namespace, add_objects, kinds_of, references
+from kube_sync.cli.options import add_output, explain
+from kube_sync.cli.runner import complain, runner, say, settings_of, while_read
 from kube_sync.config import Settings
 from kube_sync.config.addresses import check_url
-from kube_sync.objects import ObjectKey
+
+if TYPE_CHECKING:  # slow
+    from kube_sync.decisions.printing import Request
 
 _PATH = "/v1/decisions"  # as stream.PATH, whose import is too slow here
 
@@ -31,42 +33,30 @@ _EXAMPLES = """\
 examples:
   kube-sync decisions --config kube-sync.yaml
       what is decided now
-  kube-sync decisions -n shop web
-      of one resource; exit status 1 if nothing is decided of it
+  kube-sync decisions replicaset web -n shop
+      of one object; exit status 1 if nothing is decided of it
+  kube-sync decisions rs -o name | xargs kube-sync why
+      names that all other commands take
   kube-sync decisions --watch --url https://replicator:9400 --token-file token --ca-file ca.crt
       then one line for each change, for as long as it runs, through restarts of the replicator:
       12:03:04 shop/web  c1,c2 -> c1  (data: clusters fleet/c2; policy ab12cd)
   kube-sync decisions --watch -o json
       the records themselves, one JSON object a line
 
-exit status: 0; 1 if the replicator does not answer, or nothing is decided of NAME; 2 if the command
-line or the configuration is wrong; 130 if interrupted.
+exit status: 0; 1 if the replicator does not answer, or nothing is decided of NAME; 64 if the
+command line or the configuration is wrong; 130 if interrupted.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Which decisions to print, and how."""
-
-    watch: bool = False
-    json: bool = False
-    namespace: str | None = None  # None: all
-    name: str | None = None
-
-    def wants(self, key: ObjectKey) -> bool:
-        """Return whether the request includes an object."""
-        return self.name in (None, key.name) and self.namespace in (None, key.namespace)
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command to a parser."""
     explain(parser, _DESCRIPTION, _EXAMPLES)
-    parser.add_argument("name", nargs="?", metavar="NAME", help="of one resource only")
-    parser.add_argument("-n", "--namespace", metavar="NAMESPACE", help="of one namespace only")
+    add_objects(parser)
+    add_namespace(parser, "of one namespace only", every=True)
     parser.add_argument(
         "-w", "--watch", action="store_true", help="go on with what changes, until interrupted"
     )
-    add_output(parser, "text", "json")
+    add_output(parser, "text", "wide", "json", "yaml", "name")
     parser.add_argument(
         "--url", help="of the replicator, as https://replicator:9400 (default: decisions.url)"
     )
@@ -78,13 +68,27 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def requested(arguments: argparse.Namespace) -> Request:
-    """Return the request on the command line."""
-    return Request(
+@runner()
+def run(arguments: argparse.Namespace) -> int:
+    """Print decisions until all are printed, or for ever."""
+    settings = pointed(arguments, settings_of(arguments))
+    request = requested(arguments, settings)
+    from kube_sync.decisions import command  # noqa: PLC0415 - slow
+
+    with while_read():
+        asyncio.run(command.run(request, settings, say, complain))
+    return 0
+
+
+def requested(arguments: argparse.Namespace, settings: Settings) -> Request:
+    """Return what is asked for. Raises Misconfigured."""
+    from kube_sync.decisions import printing  # noqa: PLC0415 - slow
+
+    return printing.Request(
         watch=arguments.watch,
-        json=arguments.output == "json",
+        form=arguments.output,
         namespace=arguments.namespace,
-        name=arguments.name,
+        of=references(arguments.objects, kinds_of(settings), arguments.namespace, listing=True),
     )
 
 

@@ -1,17 +1,18 @@
-"""The command line of `kube-sync analyze`: what can be asked for, and what cannot go together.
-
-Keeps true: a Request can be carried out, so nothing else looks at the arguments again. It imports
-nothing that talks to servers, since every other command pays for it too.
-"""
+"""`kube-sync analyze`: its arguments, and which of them cannot go together."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import re
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from kube_sync.commandline import add_output, explain
+from kube_sync.cli.options import add_output, explain
+from kube_sync.cli.runner import complain, printed, runner, settings_of
 from kube_sync.errors import Misconfigured
+
+if TYPE_CHECKING:  # slow
+    from kube_sync.inspect.survey.command import Request
 
 WHAT = "print which fields policies read, and what replicating these saves"
 
@@ -32,23 +33,10 @@ examples:
       configured cluster would have in OPA, and how many decisions differ; nothing is written
 
 exit status: 0; 1 if --max-whole is exceeded, or a policy does not compile, or a server does not
-answer; 2 if the command line or the configuration is wrong.
+answer; 64 if the command line or the configuration is wrong.
 """
 
 _PATH = re.compile(r"[^/\s]+(/[^/\s]+)*")  # as settings.Placement
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What to analyse, what to compare it with, and how to print it."""
-
-    paths: tuple[str, ...]  # folders and files; none: the policies of the configured OPA
-    decision: str | None = None  # None: the configured one
-    json: bool = False
-    max_whole: int | None = None
-    cluster: bool = False
-    objects: str | None = None  # a file, "-" for standard input
-    cluster_scoped: frozenset[str] = frozenset()  # resources by their name in OPA
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -89,10 +77,23 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
 
 
+@runner()
+def run(arguments: argparse.Namespace) -> int:
+    """Analyse policies, and print what they read."""
+    request = requested(arguments)
+    settings = settings_of(arguments)
+    from kube_sync.inspect.survey import command  # noqa: PLC0415 - slow
+
+    answer = asyncio.run(command.run(request, settings, complain))
+    return printed(answer.text, complaints=answer.complaints)
+
+
 def requested(arguments: argparse.Namespace) -> Request:
     """Return what is asked for. Raises Misconfigured."""
     _check(arguments)
-    return Request(
+    from kube_sync.inspect.survey import command  # noqa: PLC0415 - slow
+
+    return command.Request(
         paths=tuple(arguments.paths),
         decision=arguments.decision,
         json=arguments.output == "json",

@@ -6,13 +6,14 @@ import argparse
 
 import pytest
 
-from kube_sync.admission.metadata.arguments import Request, declare, requested
+from kube_sync.admission.metadata.objects import Request
+from kube_sync.cli.metadata import declare, requested
 from kube_sync.errors import Misconfigured
 
 
 def parsed(*arguments: str) -> Request:
     parser = argparse.ArgumentParser()
-    declare(parser, lambda _arguments: 0)
+    declare(parser)
     return requested(parser.parse_args(["check", *arguments]))
 
 

@@ -1,19 +1,17 @@
-"""The command line of `kube-sync metadata`: what can be asked for, and what cannot be meant.
-
-Keeps true: a Request can be carried out, so nothing else looks at the arguments again. It imports
-nothing that talks to servers, since every other command pays for it too.
-"""
+"""`kube-sync metadata`: its arguments, and which cannot be meant."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final
 
-from kube_sync.commandline import add_several
+from kube_sync.cli.check import CheckTexts, check_sources, declare_check
+from kube_sync.cli.options import add_several
+from kube_sync.cli.runner import answered, runner, settings_of
 from kube_sync.errors import Misconfigured
-from kube_sync.policykinds.arguments import CheckTexts, check_sources, declare_check
+
+if TYPE_CHECKING:  # slow
+    from kube_sync.admission.metadata.objects import Request
 
 WHAT: Final = "tell what MetadataPolicies would do to an object, and by which rule"
 _CHECK: Final = "say whether objects are admitted, and which labels and annotations they get"
@@ -43,8 +41,8 @@ examples:
   helm template ./chart | kube-sync metadata check -f - -n shop --policies policies/ -o json
       in CI, without a cluster: policies are the files of a folder
 
-exit status: 0 if every object is admitted; 1 if one is rejected; 2 if it cannot be said: the
-command line, the configuration or a file is wrong, or a server or OPA does not answer.
+exit status: 0 if every object is admitted; 1 if one is rejected; 2 if it cannot be said: a server
+or OPA does not answer; 64 if the command line, the configuration or a file is wrong.
 """
 
 _WORDS: Final = CheckTexts(
@@ -56,25 +54,10 @@ _WORDS: Final = CheckTexts(
     policies="MetadataPolicies",
 )
 
-Operation = Literal["CREATE", "UPDATE"]
 
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Which objects to judge, by what, and how to print it."""
-
-    files: tuple[str, ...]  # "-" for standard input
-    namespace: str | None = None
-    policies: tuple[str, ...] = ()  # files and folders; none: the configured cluster
-    ignore_other_kinds: bool = False  # in these files
-    operation: Operation = "CREATE"
-    old: tuple[str, ...] = ()  # of an update: files of the objects as they are stored
-    json: bool = False
-
-
-def declare(parser: argparse.ArgumentParser, function: Callable[[argparse.Namespace], int]) -> None:
+def declare(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the commands below `metadata`."""
-    check = declare_check(parser, _WORDS, function)
+    check = declare_check(parser, _WORDS, run)
     check.add_argument(
         "--operation",
         choices=["CREATE", "UPDATE"],
@@ -84,6 +67,16 @@ def declare(parser: argparse.ArgumentParser, function: Callable[[argparse.Namesp
     add_several(check, "--old", metavar="FILE", help=f"{what} and so let go")
 
 
+@runner(failed=2)  # neither admitted nor denied
+def run(arguments: argparse.Namespace) -> int:
+    """Judge objects, and print the verdicts."""
+    request = requested(arguments)
+    settings = settings_of(arguments)
+    from kube_sync.admission.metadata import check  # noqa: PLC0415 - slow
+
+    return answered(check.run(request, settings))
+
+
 def requested(arguments: argparse.Namespace) -> Request:
     """Return what is asked for. Raises Misconfigured."""
     check_sources(arguments)
@@ -91,6 +84,8 @@ def requested(arguments: argparse.Namespace) -> Request:
     if old and arguments.operation == "CREATE":
         msg = "--old: what is created was not stored before; leave out one of the two"
         raise Misconfigured(msg)
+    from kube_sync.admission.metadata.objects import Request  # noqa: PLC0415 - slow
+
     return Request(
         files=tuple(arguments.filename),
         namespace=arguments.namespace,

@@ -1,18 +1,19 @@
-"""The command line of `kube-sync replay`.
-
-It imports nothing that talks to servers, since every other command pays for it too.
-"""
+"""`kube-sync replay`: its arguments, and which of them cannot go together."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
-from typing import Literal
+import time
+from typing import TYPE_CHECKING
 
-from kube_sync.commandline import add_output, add_several, check_standard_input, explain
+from kube_sync.cli.history import file_of, moment
+from kube_sync.cli.options import add_output, add_several, check_standard_input, explain
+from kube_sync.cli.runner import answered, answering, complain, settings_of
 from kube_sync.config import Settings
 from kube_sync.errors import Misconfigured
-from kube_sync.ledger.arguments import file_of, moment
+
+if TYPE_CHECKING:  # slow
+    from kube_sync.inspect.replay.command import Request
 
 WHAT = "make recorded decisions again, by these or other policies"
 
@@ -36,25 +37,9 @@ examples:
 TIME: as 2026-11-17, 2026-11-17T10:00:00Z (UTC where it does not say) or 30s, 5m, 2h, 7d ago.
 
 exit status: 0 if every decision is the same; 2 if one differs; 3 if none does but something could
-not be replayed, or nothing could (standard error says why); 130 if interrupted.
+not be replayed, or nothing could (standard error says why); 64 if the command line or
+the configuration is wrong; 130 if interrupted.
 """
-
-Form = Literal["text", "json"]
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What to replay; `since` is Unix seconds, without `policies` those of then decide.
-
-    `instead`: of all of then.
-    """
-
-    file: str
-    since: float = 0.0
-    policies: tuple[str, ...] = ()  # candidates: ConfigMaps, PlacementPolicies, Rego, folders
-    instead: bool = False
-    limit: int = 10_000
-    form: Form = "text"
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -78,6 +63,16 @@ def declare(parser: argparse.ArgumentParser) -> None:
     add_output(parser, "text", "json")
 
 
+@answering
+def run(arguments: argparse.Namespace) -> int:
+    """Make recorded decisions again, and print which differ."""
+    settings = settings_of(arguments, log_level="error")
+    from kube_sync.inspect.replay import command  # noqa: PLC0415 - slow
+
+    request = requested(arguments, settings, time.time())
+    return answered(command.run(request, settings, complain))
+
+
 def requested(arguments: argparse.Namespace, settings: Settings, now: float) -> Request:
     """Return what is asked for. Raises Misconfigured."""
     if arguments.limit < 1:
@@ -89,4 +84,8 @@ def requested(arguments: argparse.Namespace, settings: Settings, now: float) -> 
     check_standard_input(arguments.policy)
     since = 0.0 if arguments.since is None else moment(arguments.since, now)
     file, policies = file_of(arguments.file, settings), tuple(arguments.policy)
-    return Request(file, since, policies, arguments.instead, arguments.limit, arguments.output)
+    from kube_sync.inspect.replay import command  # noqa: PLC0415 - slow
+
+    return command.Request(
+        file, since, policies, arguments.instead, arguments.limit, arguments.output
+    )

@@ -1,19 +1,19 @@
-"""The command line of `kube-sync test`: what can be asked for.
-
-Keeps true: a Request can be carried out. It imports nothing that talks to servers, since every
-other command pays for it too.
-"""
+"""`kube-sync test`: its arguments, and whether its report is coloured."""
 
 from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING
 
-from kube_sync.commandline import add_output, add_several, check_standard_input, explain
+from kube_sync.cli.options import add_output, add_several, check_standard_input, explain
+from kube_sync.cli.runner import ENVIRONMENT, answered, answering, complain, settings_of
 from kube_sync.errors import Misconfigured
+
+if TYPE_CHECKING:  # slow
+    from kube_sync.inspect.scenarios.command import Request
 
 WHAT = "tell whether policies place what their authors say they place"
 
@@ -32,25 +32,10 @@ examples:
       the same cases against other policies, with a report for CI
 
 exit status: 0 if every case passes; 1 if one fails; 3 if something cannot be run: a file with an
-error in it, a policy that does not compile, nothing to run, no OPA, a command line that is wrong
-(all else is run and reported all the same); 130 if interrupted.
+error in it, a policy that does not compile, nothing to run, no OPA (all else
+is run and reported all the same); 64 if the command line or the configuration is wrong; 130 if
+interrupted.
 """
-
-Form = Literal["text", "json"]
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Which cases to run, against which policies, and how to tell of them."""
-
-    paths: tuple[str, ...]
-    policies: tuple[str, ...] = ()  # in place of those that the files say
-    run: str | None = None  # a regular expression, found in `FILE: NAME`
-    cluster_scoped: frozenset[str] = frozenset()
-    fail_fast: bool = False
-    verbose: bool = False
-    form: Form = "text"
-    junit: str | None = None  # a file
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +58,17 @@ def declare(parser: argparse.ArgumentParser) -> None:
     add_several(parser, "--cluster-scoped", metavar="NAME", help=what)
 
 
+@answering
+def run(arguments: argparse.Namespace) -> int:
+    """Run scenario files, and print which cases fail."""
+    settings = settings_of(arguments, log_level="error")
+    from kube_sync.inspect.scenarios import command  # noqa: PLC0415 - slow
+
+    color = wants_color(ENVIRONMENT, terminal=sys.stdout.isatty())
+    answer = command.run(requested(arguments), settings, complain, color=color)
+    return answered(answer, painted=color)
+
+
 def requested(arguments: argparse.Namespace) -> Request:
     """Return what is asked for. Raises Misconfigured."""
     check_standard_input(arguments.policies)
@@ -82,7 +78,9 @@ def requested(arguments: argparse.Namespace) -> Request:
         except re.error as error:
             msg = f"--run: not a regular expression: {error}"
             raise Misconfigured(msg) from error
-    return Request(
+    from kube_sync.inspect.scenarios import command  # noqa: PLC0415 - slow
+
+    return command.Request(
         paths=tuple(arguments.paths),
         policies=tuple(arguments.policies),
         run=arguments.run,

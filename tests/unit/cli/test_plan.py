@@ -4,8 +4,9 @@ import argparse
 
 import pytest
 
+from kube_sync.cli.plan import declare, requested
 from kube_sync.errors import Misconfigured
-from kube_sync.inspect.plan.arguments import Request, declare, requested
+from kube_sync.inspect.plan.request import Request
 
 
 def parsed(*arguments: str) -> Request:

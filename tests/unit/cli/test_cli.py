@@ -17,13 +17,13 @@ from prometheus_client import REGISTRY
 from kube_sync import __version__, cli
 from kube_sync.admission.metadata import check as metadata_check
 from kube_sync.admission.scheduling import check
-from kube_sync.cli import main
+from kube_sync.cli import main, operate, runner
 from kube_sync.config import CONFIG_ENV, Settings, Source, fields, load_settings
 from kube_sync.decisions import command as stream_command
 from kube_sync.errors import Conflict, Misconfigured, Undecided
 from kube_sync.inspect.survey import command
 from kube_sync.ledger import command as ledger_command
-from kube_sync.observability import healthcheck
+from kube_sync.observability import healthcheck, logs
 from kube_sync.processes import approving, commands
 from kube_sync.processes import provisioning as app_provisioning
 from kube_sync.processes import staging as app_staging
@@ -35,7 +35,7 @@ def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(field.variable, raising=False)
     monkeypatch.delenv(CONFIG_ENV, raising=False)
     # The logs of this process belong to pytest.
-    monkeypatch.setattr(cli, "configure_logs", lambda _level: None)
+    monkeypatch.setattr(logs, "configure_logs", lambda _level: None)
 
 
 class Run:
@@ -60,7 +60,7 @@ def config(tmp_path: Path) -> Path:
 
 
 TITLES = ["Servers:", "Look:", "Write a policy:", "Operate:"]
-COMMANDS = [name for group in cli._COMMANDS.values() for name in group]  # noqa: SLF001 - all
+COMMANDS = [name for group in cli.COMMANDS.values() for name in group]
 
 
 def test_help_lists_each_command_once_in_groups_and_tells_where_the_configuration_is(
@@ -101,11 +101,11 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "arguments", [["dance"], ["config", "--loud"], ["certs"], ["analyze"], ["analyze", "/gone"]]
 )
-def test_a_wrong_command_line_exits_with_2(
+def test_a_wrong_command_line_exits_with_64(
     capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     run = Run(capsys, *arguments)
-    assert run.status == 2
+    assert run.status == 64
     assert run.out == ""
 
 
@@ -157,19 +157,19 @@ def test_a_wrong_key_to_explain_is_a_complaint_that_names_near_ones(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     run = Run(capsys, "config", "--explain", "opa.token")
-    assert run.status == 2
+    assert run.status == 64
     assert run.complaint.startswith("kube-sync: opa.token: unknown key; near it: opa.token_file")
 
 
 @pytest.mark.parametrize(
     "command", ["config", "replicate", "remediate", "admit", "run", "decisions"]
 )
-def test_a_mistake_in_the_configuration_is_one_line_and_2(
+def test_a_mistake_in_the_configuration_is_one_line_and_64(
     capsys: pytest.CaptureFixture[str], config: Path, command: str
 ) -> None:
     config.write_text("opa: {urll: x}")
     run = Run(capsys, command, "--config", str(config))
-    assert (run.status, run.out) == (2, "")
+    assert (run.status, run.out) == (64, "")
     assert run.complaint == f"kube-sync: opa.urll: unknown key (in {config})"
 
 
@@ -227,16 +227,16 @@ def test_a_remediator_that_is_away_is_one_line_and_1(capsys: pytest.CaptureFixtu
     assert "http://127.0.0.1:1/v1/remediation/status" in run.complaint
 
 
-def test_a_mistake_in_what_is_asked_of_a_remediator_is_2(
+def test_a_mistake_in_what_is_asked_of_a_remediator_is_64(
     capsys: pytest.CaptureFixture[str], config: Path
 ) -> None:
     config.write_text("remediate: {token_file: /nowhere}")
     run = Run(capsys, "remediate", "status", "--config", str(config))
-    assert run.status == 2
+    assert run.status == 64
     assert "/nowhere" in run.complaint
 
 
-def test_a_mistake_found_while_running_is_one_line_and_2(
+def test_a_mistake_found_while_running_is_one_line_and_64(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A token file that goes raises in a task group of a task group."""
@@ -249,7 +249,7 @@ def test_a_mistake_found_while_running_is_one_line_and_2(
 
     monkeypatch.setattr(commands, "run_all", run)
     finished = Run(capsys, "run")
-    assert finished.status == 2
+    assert finished.status == 64
     assert finished.complaint == "kube-sync: token file /t: empty"
 
 
@@ -264,7 +264,7 @@ def test_an_unexpected_failure_is_not_hidden(monkeypatch: pytest.MonkeyPatch) ->
         main(["run"])
 
 
-def test_a_kubeconfig_that_is_missing_is_one_line_and_2_of_the_real_program(
+def test_a_kubeconfig_that_is_missing_is_one_line_and_64_of_the_real_program(
     tmp_path: Path,
 ) -> None:
     finished = subprocess.run(
@@ -278,7 +278,7 @@ def test_a_kubeconfig_that_is_missing_is_one_line_and_2_of_the_real_program(
         timeout=30,
         check=False,
     )
-    assert (finished.returncode, finished.stdout) == (2, "")
+    assert (finished.returncode, finished.stdout) == (64, "")
     *_, line = finished.stderr.splitlines()
     assert line.startswith("kube-sync: kubernetes.kubeconfig: ")
     assert str(tmp_path / "gone") in line
@@ -360,7 +360,7 @@ def test_analyze_names_the_server_that_does_not_answer(
 
 def test_decisions_teaches_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(capsys, "decisions", "--help")
-    assert run.out.count("\n  kube-sync decisions ") == 4
+    assert run.out.count("\n  kube-sync decisions ") == 5
     assert "exit status: 0; 1 if the replicator does not answer" in run.out
 
 
@@ -381,11 +381,11 @@ def test_decisions_names_the_replicator_that_does_not_answer(
         (["--url", "https://r", "--ca-file", "/gone"], "/gone: No such file or directory"),
     ],
 )
-def test_decisions_with_a_wrong_argument_is_one_line_and_2(
+def test_decisions_with_a_wrong_argument_is_one_line_and_64(
     capsys: pytest.CaptureFixture[str], arguments: list[str], complaint: str
 ) -> None:
     run = Run(capsys, "decisions", *arguments)
-    assert (run.status, run.out) == (2, "")
+    assert (run.status, run.out) == (64, "")
     assert complaint in run.complaint
 
 
@@ -406,7 +406,7 @@ def test_decisions_that_a_person_ends_says_nothing(
             raise error
 
     monkeypatch.setattr(stream_command, "run", run)
-    monkeypatch.setattr(cli, "_stop_printing", lambda: None)
+    monkeypatch.setattr(runner, "_stop_printing", lambda: None)
     finished = Run(capsys, "decisions", "--watch")
     assert (finished.status, finished.out, finished.err) == (status, "a line\n", "")
 
@@ -446,13 +446,17 @@ def test_what_ends_a_command_is_a_status_and_never_a_traceback(
 
 
 @pytest.mark.parametrize(
-    ("words", "status"),
-    [(["config", "--variables"], 0), (["verify", "--offline", "--file", "ledger"], 1)],
+    ("words", "module", "status"),
+    [
+        (["config", "--variables"], operate, 0),
+        (["verify", "--offline", "--file", "ledger"], runner, 1),
+    ],
 )
 def test_who_reads_part_of_an_answer_hears_of_no_error_and_learns_the_status(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     words: list[str],
+    module: ModuleType,
     status: int,
 ) -> None:
     def say(_line: str, **_: object) -> None:
@@ -465,8 +469,8 @@ def test_who_reads_part_of_an_answer_hears_of_no_error_and_learns_the_status(
 
     stopped: list[bool] = []
     monkeypatch.setattr(ledger_command, "check", differs)
-    monkeypatch.setattr(cli, "_say", say)
-    monkeypatch.setattr(cli, "_stop_printing", lambda: stopped.append(True))
+    monkeypatch.setattr(module, "say", say)
+    monkeypatch.setattr(runner, "_stop_printing", lambda: stopped.append(True))
     run = Run(capsys, *words)
     assert (run.status, run.err, stopped) == (status, "", [True])
 
@@ -605,3 +609,18 @@ def test_healthcheck_without_an_address_finds_the_port_of_the_command(
     usual = ["http://127.0.0.1:1/readyz", f"{page}/readyz"]
     monkeypatch.setattr(healthcheck, "usual_pages", lambda: usual)
     assert Run(capsys, "healthcheck").status == 0
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_word_that_is_misspelt_is_64_whatever_the_command(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    run = Run(capsys, command, "--bogus")
+    assert (run.status, run.out) == (64, "")
+
+
+def test_page_of_exit_statuses_has_every_command_once() -> None:
+    page = Path(__file__).parents[3].joinpath("docs/commands.md").read_text(encoding="utf-8")
+    table = page.split("## Exit statuses")[1]
+    rows = re.findall(r"^\| (`[^|]*`) \|", table, re.MULTILINE)
+    assert sorted(re.findall(r"`([a-z-]+)`", " ".join(rows))) == sorted(COMMANDS)

@@ -1,20 +1,18 @@
-"""The command line of `kube-sync scheduling`: what can be asked for, and what cannot be meant.
-
-Keeps true: a Request can be carried out, so nothing else looks at the arguments again. It imports
-nothing that talks to servers, since every other command pays for it too.
-"""
+"""`kube-sync scheduling`: its arguments, and which cannot be meant."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kube_sync.commandline import add_several
+from kube_sync.cli.check import CheckTexts, check_sources, declare_check
+from kube_sync.cli.options import add_several
+from kube_sync.cli.runner import answered, runner, settings_of
 from kube_sync.errors import Misconfigured
-from kube_sync.policykinds.arguments import CheckTexts, check_sources, declare_check
+
+if TYPE_CHECKING:  # slow
+    from kube_sync.admission.scheduling.pods import Account, Request
 
 WHAT: Final = "tell which scheduling options a pod may use, and why"
 _CHECK: Final = "say whether SchedulingPolicies admit a pod, and why"
@@ -43,8 +41,8 @@ examples:
   kube-sync scheduling check -f pod.yaml --policies manifests/ --ignore-other-kinds
       the same in a folder that has other kinds, too
 
-exit status: 0 if every pod is admitted; 1 if one is denied; 2 if it cannot be said: the command
-line, the configuration or a file is wrong, or a server or OPA does not answer.
+exit status: 0 if every pod is admitted; 1 if one is denied; 2 if it cannot be said: a server
+or OPA does not answer; 64 if the command line, the configuration or a file is wrong.
 """
 
 _ACCOUNT: Final = re.compile(r"system:serviceaccount:(?P<namespace>[^:]+):(?P<name>[^:]+)")
@@ -61,35 +59,9 @@ _WORDS: Final = CheckTexts(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
-    """A service account."""
-
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        """Its name as a user (Kubernetes, "Authenticating": service account tokens)."""
-        return f"system:serviceaccount:{self.namespace}:{self.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Which pods to judge, as whom, by what, and how to print it."""
-
-    files: tuple[str, ...]  # "-" for standard input
-    account: Account | None = None  # None: the one that each pod names
-    user: str | None = None  # who creates it, where that is no service account
-    groups: tuple[str, ...] = ()  # of that user
-    namespace: str | None = None
-    policies: tuple[str, ...] = ()  # files and folders; none: the configured cluster
-    ignore_other_kinds: bool = False  # in these files
-    json: bool = False
-
-
-def declare(parser: argparse.ArgumentParser, function: Callable[[argparse.Namespace], int]) -> None:
+def declare(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the commands below `scheduling`."""
-    check = declare_check(parser, _WORDS, function)
+    check = declare_check(parser, _WORDS, run)
     check.add_argument(
         "--as",
         dest="user",
@@ -102,6 +74,16 @@ def declare(parser: argparse.ArgumentParser, function: Callable[[argparse.Namesp
     add_several(check, "--as-group", metavar="GROUP", help=what)
 
 
+@runner(failed=2)  # neither admitted nor denied
+def run(arguments: argparse.Namespace) -> int:
+    """Judge objects, and print the verdicts."""
+    request = requested(arguments)
+    settings = settings_of(arguments)
+    from kube_sync.admission.scheduling import check  # noqa: PLC0415 - slow
+
+    return answered(check.run(request, settings))
+
+
 def requested(arguments: argparse.Namespace) -> Request:
     """Return what is asked for. Raises Misconfigured."""
     check_sources(arguments)
@@ -112,6 +94,8 @@ def requested(arguments: argparse.Namespace) -> Request:
     if arguments.as_group and user is None:
         msg = "--as-group: needs a user with --as; the groups of a service account are known"
         raise Misconfigured(msg)
+    from kube_sync.admission.scheduling.pods import Request  # noqa: PLC0415 - slow
+
     return Request(
         files=tuple(arguments.filename),
         account=account,
@@ -132,4 +116,6 @@ def _account(user: str, namespace: str | None) -> Account:
     if namespace is not None and namespace != found["namespace"]:
         msg = f"--namespace: a pod in {namespace} cannot run as {user}"
         raise Misconfigured(msg)
+    from kube_sync.admission.scheduling.pods import Account  # noqa: PLC0415 - slow
+
     return Account(found["namespace"], found["name"])

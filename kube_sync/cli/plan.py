@@ -1,19 +1,26 @@
-"""The command lines of `kube-sync plan` and `kube-sync export`: what can be asked for.
-
-Keeps true: a Request can be carried out. It imports nothing that talks to servers, since every
-other command pays for it too.
-"""
+"""`kube-sync plan`, `what-if` and `export`: their arguments, and which cannot go together."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, replace
-from typing import Literal
+import asyncio
+from dataclasses import replace
 
-from kube_sync.commandline import add_output, add_several, check_standard_input, explain
+from kube_sync.cli.options import add_output, add_several, check_standard_input, explain
+from kube_sync.cli.runner import (
+    answered,
+    answering,
+    complain,
+    runner,
+    say,
+    settings_of,
+    while_read,
+)
 from kube_sync.errors import Misconfigured
+from kube_sync.inspect.plan.request import Request
 
 WHAT = "tell what an edit of policies or clusters would do to every workload"
+WHAT_IF = "tell what would move if clusters had other attributes"
 EXPORT = "print what plan, why and analyze need where no cluster is"
 
 _DESCRIPTION = """\
@@ -33,33 +40,31 @@ examples:
 
 exit status: 0 if nothing changes; 2 if something moves, is added or changes; 3 if a workload would
 be refused, have no cluster or not be decided any more, or if there is no plan (standard error says
-why, and nothing is printed); 130 if interrupted.
+why, and nothing is printed); 64 if the command line or
+the configuration is wrong; 130 if interrupted.
+"""
+
+_WHAT_IF = """\
+Tells what would become of every workload if clusters had other attributes: the same as
+`kube-sync plan --set-cluster NAME.PATH=VALUE`, in its form and with its exit statuses.
+"""
+
+_WHAT_IF_EXAMPLES = """\
+examples:
+  kube-sync what-if c1.labels.pci-certified=false
+      how far it reaches if a cluster loses a property
+  kube-sync what-if c1.labels.zone-
+      the same if the label goes
+
+exit status: 0 if nothing changes; 2 if something moves, is added or changes; 3 if a workload would
+be refused, have no cluster or not be decided any more, or if it cannot be told; 64 if the
+command line or the configuration is wrong; 130 if interrupted.
 """
 
 _EXPORT = """\
 Prints the objects of all replicated resources and the policy ConfigMaps, one JSON object a line, as
 `kube-sync plan --from` reads them. Values of Secrets and bookkeeping are left out.
 """
-
-Form = Literal["table", "json", "markdown", "summary"]
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What to plan with, what to compare it with, and how to print it."""
-
-    files: tuple[str, ...] = ()  # candidates: ConfigMaps, Rego, folders of both
-    instead: bool = False
-    staged: bool = False
-    candidates: tuple[str, ...] = ()  # with staged: only these
-    unloaded: tuple[str, ...] = ()  # policies that leave
-    clusters: tuple[str, ...] = ()  # files
-    fields: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    exported: str | None = None  # None: the configured cluster; "-": standard input
-    cluster_scoped: frozenset[str] = frozenset()
-    form: Form = "table"
-    every: bool = False
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -69,6 +74,17 @@ def declare(parser: argparse.ArgumentParser) -> None:
     declare_clusters(parser)
     declare_source(parser)
     declare_output(parser)
+
+
+def declare_what_if(parser: argparse.ArgumentParser) -> None:
+    """Teach a parser the arguments of `what-if`."""
+    explain(parser, _WHAT_IF, _WHAT_IF_EXAMPLES)
+    what = "an attribute of a cluster, as c1.labels.zone=eu; c1.labels.zone- takes it away"
+    parser.add_argument("set_cluster", nargs="+", metavar="NAME.PATH=VALUE", help=what)
+    declare_source(parser)
+    declare_output(parser)
+    parser.set_defaults(filename=[], instead=False, staged=False, candidate=[], remove_policy=[])
+    parser.set_defaults(clusters=[], remove_cluster=[])
 
 
 def declare_output(parser: argparse.ArgumentParser) -> None:
@@ -121,6 +137,26 @@ def declare_source(parser: argparse.ArgumentParser) -> None:
 def declare_export(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of `export`."""
     parser.description = _EXPORT
+
+
+@answering
+def run(arguments: argparse.Namespace) -> int:
+    """Print what an edit would do."""
+    settings = settings_of(arguments, log_level="error")
+    from kube_sync.inspect.plan import command  # noqa: PLC0415 - slow
+
+    return answered(command.run(requested(arguments), settings, complain))
+
+
+@runner()
+def export(arguments: argparse.Namespace) -> int:
+    """Print the objects of the cluster."""
+    settings = settings_of(arguments)
+    from kube_sync.inspect.plan import command  # noqa: PLC0415 - slow
+
+    with while_read():
+        asyncio.run(command.export(settings, complain, say))
+    return 0
 
 
 def requested(arguments: argparse.Namespace) -> Request:

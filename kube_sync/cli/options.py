@@ -18,6 +18,11 @@ def explain(parser: argparse.ArgumentParser, description: str, examples: str = "
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
 
 
+def sentence(what: str) -> str:
+    """Return a line of the list of commands as a sentence."""
+    return what[:1].upper() + what[1:] + "."
+
+
 def add_output(parser: argparse.ArgumentParser, *forms: str) -> None:
     """Declare `-o`, in one of these forms, by default the first."""
     what = "default: %(default)s"
@@ -50,12 +55,3 @@ def check_standard_input(files: Iterable[str | None]) -> None:
     if list(files).count("-") > 1:
         msg = "-: standard input can be read once only; write one of them into a file"
         raise Misconfigured(msg)
-
-
-def kind_and_name(text: str) -> tuple[str, str]:
-    """Return what `replicaset/web` names. Raises Misconfigured."""
-    kind, _, name = text.partition("/")
-    if not kind or not name:
-        msg = f"{text}: expected KIND/NAME, as in replicaset/web"
-        raise Misconfigured(msg)
-    return kind, name

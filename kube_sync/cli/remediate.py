@@ -1,8 +1,8 @@
-"""The client commands of a running remediator: arguments, HTTP requests, and tables of the answers.
+"""`kube-sync remediate status`, `apply` and `approve`: arguments, requests, answers.
 
-Three commands below `kube-sync remediate`: `status` lists what is held and `apply` approves what
-waits in mode `manual`, both by HTTP requests to the process; `approve` writes an annotation on a
-policy ConfigMap with the permissions of its user.
+`status` shows what is held, `apply` lets through what waits for a person, both by asking the
+process itself; `approve` writes an annotation on a policy ConfigMap with the rights of whoever
+types it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any
@@ -18,37 +19,32 @@ from urllib.error import HTTPError
 
 import msgspec
 
-from kube_sync.commandline import add_config
+from kube_sync.cli.names import add_namespace, add_objects, kinds_of, references
+from kube_sync.cli.options import add_config, sentence
+from kube_sync.cli.runner import printed, runner, settings_of
 from kube_sync.config import Settings, parse_listen
-from kube_sync.errors import Refused, Retriable, Terminal
+from kube_sync.errors import Misconfigured, Refused, Retriable, Terminal
+from kube_sync.kube.naming import Reference
+from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.runtime.tokenfile import TokenFile
-
-STATUS = "/v1/remediation/status"
-APPLY = "/v1/remediation/apply"
-JSON = "application/json"
 
 _SECONDS = 10.0
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - an address to ask at, not to listen on
 _COLUMNS = ("OBJECT", "HELD BY", "WHY", "RELEASED BY", "IS", "WANTED")
 _WIDEST = 60  # characters of one value
 
-Approve = Callable[[Settings, list[str]], Awaitable[str]]
 
-
-def declare(
-    command: argparse.ArgumentParser, function: Callable[[argparse.Namespace], int]
-) -> None:
+def declare(command: argparse.ArgumentParser) -> None:
     """Add the three commands below the one that runs the service."""
     asks = command.add_subparsers(title="of a remediator that runs", metavar="ASK")
-    status = _ask(asks, "status", "show what is held, and why", function, _status)
+    status = _ask(asks, "status", "show what is held, and why", _status)
     status.add_argument("--json", action="store_true", help="as JSON, whole")
-    apply = _ask(asks, "apply", "let through what waits in mode manual", function, _apply)
-    which = apply.add_mutually_exclusive_group(required=True)
-    which.add_argument("name", nargs="?", metavar="NAME", help="the name of an object")
-    which.add_argument("--all", action="store_true", help="everything that waits for a person")
-    apply.add_argument("-n", "--namespace", metavar="NS", help="only in this namespace")
+    apply = _ask(asks, "apply", "let through what waits in mode manual", _apply)
+    add_objects(apply)
+    apply.add_argument("--all", action="store_true", help="everything that waits for a person")
+    add_namespace(apply, "only in this namespace")
     what = "let through what `status` gives a name to approve for"
-    approve = _ask(asks, "approve", what, function, _approve)
+    approve = _ask(asks, "approve", what, _approve)
     approve.add_argument("names", nargs="+", metavar="NAME", help="as in moves-0123456789abcdef")
 
 
@@ -56,38 +52,75 @@ def _ask(
     asks: argparse._SubParsersAction[argparse.ArgumentParser],
     name: str,
     what: str,
-    function: Callable[[argparse.Namespace], int],
-    ask: Callable[[argparse.Namespace, Settings, Approve], str],
+    ask: Callable[[argparse.Namespace, Settings], str],
 ) -> argparse.ArgumentParser:
-    parser = asks.add_parser(name, help=what, description=what[:1].upper() + what[1:] + ".")
+    parser = asks.add_parser(name, help=what, description=sentence(what))
     add_config(parser)
     if name != "approve":
         parser.add_argument("--url", help="of the remediator (default: at remediate.listen)")
-    parser.set_defaults(command=function, ask=ask)
+    parser.set_defaults(command=run, ask=ask)
     return parser
 
 
-def _status(arguments: argparse.Namespace, settings: Settings, _approve: Approve) -> str:
+@runner()
+def run(arguments: argparse.Namespace) -> int:
+    """Ask, and print the answer."""
+    return printed(arguments.ask(arguments, settings_of(arguments)))
+
+
+def _status(arguments: argparse.Namespace, settings: Settings) -> str:
+    from kube_sync.remediation.statuspage import STATUS  # noqa: PLC0415 - slow
+
     body = _request(settings, arguments.url, STATUS)
     return body.decode() if arguments.json else table(msgspec.json.decode(body))
 
 
-def _apply(arguments: argparse.Namespace, settings: Settings, _approve: Approve) -> str:
-    asked = {"name": arguments.name, "namespace": arguments.namespace, "all": arguments.all}
-    body = _request(settings, arguments.url, APPLY, msgspec.json.encode(asked))
-    applied = msgspec.json.decode(body)["applied"]
+def _apply(arguments: argparse.Namespace, settings: Settings) -> str:
+    namespace, words = arguments.namespace, arguments.objects
+    if bool(words) == arguments.all:
+        msg = "apply: say what, either objects, as in replicaset/web, or --all"
+        raise Misconfigured(msg)
+    found = references(words, kinds_of(settings), namespace, listing=True)
+    asked = [{"all": True}] if arguments.all else list(_waiting(arguments, settings, found))
+    from kube_sync.remediation.statuspage import APPLY  # noqa: PLC0415 - slow
+
+    applied: list[str] = []
+    for one in asked:
+        body = msgspec.json.encode({"namespace": namespace, **one})
+        applied += msgspec.json.decode(_request(settings, arguments.url, APPLY, body))["applied"]
     if not applied:
         msg = "nothing of that name waits for a person"
         raise Terminal(msg)
     return "\n".join(f"{name}: let through" for name in applied)
 
 
-def _approve(arguments: argparse.Namespace, settings: Settings, approve: Approve) -> str:
-    return asyncio.run(_awaited(approve(settings, arguments.names)))
+def _waiting(
+    arguments: argparse.Namespace, settings: Settings, found: Iterable[Reference]
+) -> Iterator[dict[str, Any]]:
+    """Yield what to ask for, to let through of what waits that which is named."""
+    from kube_sync.remediation.statuspage import STATUS  # noqa: PLC0415 - slow
+
+    status = msgspec.json.decode(_request(settings, arguments.url, STATUS))
+    if not status["active"]:
+        raise Terminal("; ".join(status["held"]))
+    waiting = [
+        (ObjectKey(one["namespace"], one["name"]), one["resource"]) for one in status["waiting"]
+    ]
+    keys = Counter(key for key, _ in waiting)
+    readings = [one for reference in found for one in reference]
+    for key, resource in waiting:
+        fits = arguments.namespace in (None, key.namespace)
+        gvr = GroupVersionResource.of(resource)
+        if fits and any(reading.means(gvr, key) for reading in readings):
+            # What is older than this field knows one of a name only.
+            kind = {"resource": resource} if keys[key] > 1 else {}
+            yield {"namespace": key.namespace, "name": key.name, **kind}
 
 
-async def _awaited(awaitable: Awaitable[str]) -> str:
-    return await awaitable
+def _approve(arguments: argparse.Namespace, settings: Settings) -> str:
+    from kube_sync.processes.approving import run_approve  # noqa: PLC0415 - slow
+
+    return asyncio.run(run_approve(settings, arguments.names))
 
 
 def table(status: Mapping[str, Any]) -> str:
@@ -138,7 +171,10 @@ def _request(settings: Settings, url: str | None, path: str, body: bytes | None 
     host, port = parse_listen("remediate.listen", settings.remediate.listen)
     host = "127.0.0.1" if host in _ANYWHERE else host
     whole = (url or f"http://{f'[{host}]' if ':' in host else host}:{port}").rstrip("/") + path
-    headers = {"Content-Type": JSON, **TokenFile(settings.remediate.token_file).headers()}
+    headers = {
+        "Content-Type": "application/json",
+        **TokenFile(settings.remediate.token_file).headers(),
+    }
     try:
         asked = urllib.request.Request(whole, data=body, headers=headers)  # noqa: S310 - a person's
         # No proxy from the environment: the remediator is local.

@@ -1,16 +1,18 @@
-"""The command line of `kube-sync topology`: what can be asked for, and what cannot go together.
-
-Keeps true: a Request can be carried out, but for what only the manifests tell.
-"""
+"""`kube-sync topology`: its arguments, and which of them cannot go together."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING
 
-from kube_sync.commandline import add_output, check_standard_input, explain
+from kube_sync.cli import services
+from kube_sync.cli.options import add_output, check_standard_input, explain
+from kube_sync.cli.runner import ENVIRONMENT, complain, printed, runner
+from kube_sync.config import load_settings
 from kube_sync.errors import Misconfigured
+
+if TYPE_CHECKING:  # slow
+    from kube_sync.inspect.survey.topology.command import Request
 
 WHAT = "tell what policies apply on each path; --live: as a controller"
 
@@ -41,25 +43,9 @@ examples:
   kube-sync topology --live --config kube-sync.yaml
       the controller
 
-exit status: 0; 1 if a manifest cannot be read, or --strict has something against it; 2 if the
-command line is wrong.
+exit status: 0; 1 if a manifest cannot be read, or --strict has something against it; 64 if the
+command line or the configuration is wrong.
 """
-
-Output = Literal["table", "json", "dot", "svg"]
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What to read, and what to print of it."""
-
-    files: tuple[str, ...]  # folders and files, "-" for standard input
-    output: Output = "table"
-    effective: str | None = None  # a kind of policies
-    start: str | None = None  # locators
-    end: str | None = None
-    plain: bool = False
-    strict: bool = False
-    namespace: str = "default"  # of objects that do not say theirs
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -111,9 +97,26 @@ def _declare_printed(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def run(arguments: argparse.Namespace) -> int:
+    """Print the topology of manifests, or run as a controller."""
+    requested(arguments)  # what is wrong with it is so of either
+    return services.run(arguments) if arguments.live else _print(arguments)
+
+
+@runner()
+def _print(arguments: argparse.Namespace) -> int:
+    from kube_sync.inspect.survey.topology import command  # noqa: PLC0415 - slow
+
+    settings = load_settings(arguments.config, ENVIRONMENT)
+    answer = command.run(requested(arguments), complain, settings.topology)
+    return printed(answer.text, complaints=answer.complaints)
+
+
 def requested(arguments: argparse.Namespace) -> Request:
     """Return what is asked for of manifests. Raises Misconfigured."""
-    request = Request(
+    from kube_sync.inspect.survey.topology import command  # noqa: PLC0415 - slow
+
+    request = command.Request(
         files=tuple(arguments.files),
         output=arguments.output,
         effective=arguments.effective,
@@ -124,7 +127,7 @@ def requested(arguments: argparse.Namespace) -> Request:
         namespace=arguments.namespace,
     )
     _check(request)
-    if arguments.live and request != Request(()):
+    if arguments.live and request != command.Request(()):
         msg = "--live: the controller prints nothing: leave the options of what is printed out"
         raise Misconfigured(msg)
     return request

@@ -6,13 +6,12 @@ import argparse
 
 import pytest
 
-from kube_sync.commandline import (
+from kube_sync.cli.options import (
     add_config,
     add_output,
     add_several,
     check_standard_input,
     explain,
-    kind_and_name,
 )
 from kube_sync.errors import Misconfigured
 
@@ -51,10 +50,3 @@ def test_standard_input_is_there_once() -> None:
     check_standard_input(["-", None, "a"])
     with pytest.raises(Misconfigured, match="standard input can be read once only"):
         check_standard_input(["-", "-"])
-
-
-def test_object_is_named_by_kind_and_name() -> None:
-    assert kind_and_name("replicaset/web") == ("replicaset", "web")
-    for wrong in ("web", "/web", "replicaset/"):
-        with pytest.raises(Misconfigured, match=f"^{wrong}: expected KIND/NAME"):
-            kind_and_name(wrong)
