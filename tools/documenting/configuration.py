@@ -53,7 +53,7 @@ kube-sync config --explain remediate.guard  # the text of this page about a sect
 ```
 
 Only `true` and `false` are booleans, so `off` is a string. An error ends the command with exit
-status 64 and one line, which begins with the key; for a value of the wrong type, the line also names
+status 64 and one line, which begins with the key; for a value of the wrong type, it also names
 the file or the variable. An unknown key is an error:
 
 ```text
