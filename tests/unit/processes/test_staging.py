@@ -292,7 +292,7 @@ def _whole(found: Any) -> Any:
 def test_name_that_means_no_policy_is_refused(wrong: str) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["stage", wrong, "active"])
-    assert ended.value.code == 2
+    assert ended.value.code == 64
 
 
 async def test_configmap_that_is_not_there_is_said(world: World) -> None:
@@ -306,7 +306,7 @@ async def test_configmap_that_is_not_there_is_said(world: World) -> None:
 def test_limits_that_mean_nothing_are_refused(wrong: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["stage", "p", "active", *wrong])
-    assert ended.value.code == 2
+    assert ended.value.code == 64
 
 
 LABEL = "kube-sync.io/rego-version"
