@@ -20,7 +20,7 @@ from kube_sync.kube.discovery import kind_of
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.patch import amend_metadata, apply_metadata
 from kube_sync.kube.reflector import Store
-from kube_sync.ledger.reporting import Reporting, reporting
+from kube_sync.ledger.report_client import ReportClient, report_client
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.processes.context import Context, tell_lease
@@ -57,7 +57,7 @@ async def remediate(context: Context) -> list[Service]:
     token = TokenFile(settings.remediate.token_file)
     token.current()  # if it is invalid now: fail at the start
     reports = await context.stack.enter_async_context(
-        reporting(settings.decisions, secrets.token_hex(8))
+        report_client(settings.decisions, secrets.token_hex(8))
     )
     parts = _Parts(context, reports)
     readiness.waiting(f"Lease {LEASE}", "not asked for yet")
@@ -87,7 +87,7 @@ async def remediate(context: Context) -> list[Service]:
 class _Parts:
     """The parts of a remediator, wired to each other."""
 
-    def __init__(self, context: Context, reports: Reporting) -> None:
+    def __init__(self, context: Context, reports: ReportClient) -> None:
         settings, self._context = context.settings, context
         self._clock = unix_clock()
         self._freshness = Freshness[None](self._clock, settle_seconds=SETTLE_SECONDS)
