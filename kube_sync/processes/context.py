@@ -61,7 +61,7 @@ class Context:
     def lease(
         self,
         name: str,
-        news: Callable[[], None],
+        on_acquired: Callable[[], None],
         notes: Callable[[], Mapping[str, str]] = dict,
         *,
         needed: bool = True,
@@ -69,7 +69,15 @@ class Context:
         """Return a Lease for which this process is a candidate."""
         identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
         namespace = self.settings.coordination.namespace
-        return Lease(self.kube, namespace, name, identity, needed=needed, news=news, notes=notes)
+        return Lease(
+            self.kube,
+            namespace,
+            name,
+            identity,
+            needed=needed,
+            on_acquired=on_acquired,
+            notes=notes,
+        )
 
     def followed(
         self,

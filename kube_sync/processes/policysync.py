@@ -85,7 +85,7 @@ class _Parts:
         identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
         namespace = context.settings.coordination.namespace
         self.lease = Lease(
-            kube, namespace, LEASE, identity, needed=True, news=self._lead, notes=self._notes
+            kube, namespace, LEASE, identity, needed=True, on_acquired=self._lead, notes=self._notes
         )
         self._brakes = brakes_of(settings)
         fenced = FencedWriter(lambda: self.lease.remaining, metrics.policy_sync_writes)

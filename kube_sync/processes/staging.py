@@ -19,14 +19,14 @@ from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.kube.configmaps import ALL_NAMESPACES, CONFIGMAPS
 from kube_sync.kube.meta import ObjectMeta, object_meta
 from kube_sync.kube.placementpolicies import read_policy
-from kube_sync.kube.policymaps import parse
-from kube_sync.kube.stageable import (
+from kube_sync.kube.policy_patches import (
     ConfigMapKind,
     Kind,
     PlacementPolicyKind,
     Stageable,
     Texts,
 )
+from kube_sync.kube.policymaps import parse
 from kube_sync.kube.staging import (
     ACTIVE,
     CANARY,

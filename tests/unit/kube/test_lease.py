@@ -50,7 +50,7 @@ class Candidate:
             "system",
             "leader",
             name,
-            news=self._heard,
+            on_acquired=self._heard,
             notes=lambda: dict(self.notes),
             needed=needed,
             backoff=Backoff(5.0, 5.0, sleep=self._sleep, jitter=lambda: 1.0),
