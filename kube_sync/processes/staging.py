@@ -39,7 +39,7 @@ from kube_sync.kube.staging import (
 )
 from kube_sync.kube.wholeobjects import apply_object, delete_object, read_object
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.sides import side_of, told
+from kube_sync.opa.sides import description, side_of
 from kube_sync.policies.bundle import digest
 from kube_sync.policies.placementpolicy_status import as_annotation
 from kube_sync.policies.staging.arguments import Request
@@ -114,7 +114,7 @@ class _Staging:
         patch = self._kind.at(found, CANARY)
         metadata = {**patch.get("metadata", {}), "annotations": terms}
         await self._patch(found, {**patch, "metadata": metadata})
-        return f"{name} is canary of {told(side)}, once these are counted"
+        return f"{name} is canary of {description(side)}, once these are counted"
 
     async def promote(self, staged: Stageable) -> str:
         """Replace the policy in force by the staged one."""

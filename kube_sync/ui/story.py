@@ -22,7 +22,7 @@ from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import SyncError
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.reads import Reads
-from kube_sync.opa.sides import Side, told
+from kube_sync.opa.sides import Side, description
 from kube_sync.ui.fleet import Data
 from kube_sync.ui.held import RemediatorStatus
 from kube_sync.ui.replication import Replication
@@ -154,7 +154,7 @@ class Stories:
 
 
 def _on(side: Side) -> OnSide:
-    return OnSide(side.stands_for, side.share, tuple(sorted(side.namespaces)), told(side))
+    return OnSide(side.stands_for, side.share, tuple(sorted(side.namespaces)), description(side))
 
 
 def _with_inputs(story: Story, body: bytes | None, reads: Reads | None) -> Story:
