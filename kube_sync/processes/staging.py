@@ -121,7 +121,7 @@ class _Staging:
         name, place = self._called(staged.key), staged.place
         if staged.stage == ACTIVE:
             return f"{name} is in force already"
-        status, modules = self._said(staged)
+        status, modules = self._parsed(staged)
         if not self._force and (why := objections(status, digest(modules), self._limits)):
             msg = f"{name} is not promoted: {'; '.join(why)}"
             raise Terminal(msg)
@@ -130,11 +130,11 @@ class _Staging:
             return f"{name} is in force"
         former = await self._find(place)
         if former is not None and former.stage != ACTIVE:
-            stands = self._called(place)
+            active = self._called(place)
             step = f"`kube-sync stage {self._kind.argument(place.name)} active` first"
-            msg = f"{stands} is {former.stage}: what it says would not be in force; {step}"
+            msg = f"{active} is {former.stage}: what it says would not be in force; {step}"
             raise Terminal(msg)
-        if former is None or _says(former) != _says(staged):
+        if former is None or _content(former) != _content(staged):
             before = None if former is None else former.texts
             version = None if former is None else former.rego_version
             await self._keep(place, Record(before, staged.texts, version))
@@ -143,7 +143,7 @@ class _Staging:
         back = f"`kube-sync stage {self._kind.argument(place.name)} revert` undoes it"
         return f"{self._called(place)} is what {name} says; {back}"
 
-    def _said(self, staged: Stageable) -> tuple[str | None, Texts]:
+    def _parsed(self, staged: Stageable) -> tuple[str | None, Texts]:
         """Return the status of a policy, and its modules by id."""
         if self._is_object:
             policy = read_policy(staged.item, self._policies.rego_version)
@@ -253,5 +253,5 @@ class _Staging:
         return key, found.metadata.uid, record
 
 
-def _says(found: Stageable) -> tuple[Texts, str | None]:
+def _content(found: Stageable) -> tuple[Texts, str | None]:
     return found.texts, found.rego_version
