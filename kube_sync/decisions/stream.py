@@ -76,7 +76,7 @@ def stream_app(
 @web.middleware
 async def _authenticated(request: web.Request, handler: Handler) -> web.StreamResponse:
     token = request.app[_TOKEN]
-    if (reason := foreign(request.headers, open_to_all=not token.asked_for)) is not None:
+    if (reason := foreign(request.headers, open_to_all=not token.required)) is not None:
         raise web.HTTPForbidden(text=f"{reason}\n")
     resource = request.match_info.route.resource
     if resource is not None and resource.canonical in request.app[_OPEN]:

@@ -27,9 +27,11 @@ class Approval(msgspec.Struct, frozen=True):
     text: str
 
 
-def approvals(namespaces: Iterable[str], news: Callable[[], None]) -> list[ConfigMaps[Approval]]:
+def approvals(
+    namespaces: Iterable[str], on_change: Callable[[], None]
+) -> list[ConfigMaps[Approval]]:
     """Return one Cache for each namespace that may hold approvals."""
-    return [ConfigMaps(name, news, _read) for name in namespaces]
+    return [ConfigMaps(name, on_change, _read) for name in namespaces]
 
 
 def approved(text: str, now: float) -> dict[str, float | None]:

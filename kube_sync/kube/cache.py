@@ -50,7 +50,7 @@ class Cache(Generic[T]):
         on_list: Callable[[], None] = lambda: None,
         *,
         when_unknown: Literal["keep", "empty"] = "keep",
-        merge: Callable[[T | None, T], T] = lambda _held, found: found,
+        merge: Callable[[T | None, T], T] = lambda _old, found: found,
         differs: Callable[[T | None, T | None], bool] = ne,
     ) -> None:
         """Call `on_change` with the changed values (`differs`) of each watch event and each LIST.

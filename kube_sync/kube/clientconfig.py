@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 _PACKAGE, _CLIENT = "kubernetes_asyncio", "kubernetes_asyncio.client"
-_STANDS_IN = "configuration"  # the module of the client that the readers need
+_CONFIG_MODULE = "configuration"  # the module of the client that the readers need
 
 
 @cache
@@ -46,9 +46,9 @@ def _without_models() -> Iterator[None]:
     """Replace the large packages by empty ones, and remove those afterwards for other importers."""
     before = set(sys.modules)
     try:
-        _stand_in(_PACKAGE)
-        client: Any = _stand_in(_CLIENT)
-        configuration = importlib.import_module(f"{_CLIENT}.{_STANDS_IN}")
+        _stub_package(_PACKAGE)
+        client: Any = _stub_package(_CLIENT)
+        configuration = importlib.import_module(f"{_CLIENT}.{_CONFIG_MODULE}")
         client.Configuration, client.ApiClient = configuration.Configuration, None
         yield
     finally:
@@ -57,7 +57,7 @@ def _without_models() -> Iterator[None]:
                 del sys.modules[name]
 
 
-def _stand_in(name: str) -> ModuleType:
+def _stub_package(name: str) -> ModuleType:
     """Replace the package of this name by an empty one; its submodules can still be imported."""
     if (spec := find_spec(name)) is None:
         raise ModuleNotFoundError(name=name)

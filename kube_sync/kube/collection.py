@@ -119,7 +119,7 @@ class _ReadAhead:
         self._pages: deque[tuple[_Page, int]] = deque()
         self._ended = False
         self._bytes = 0
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._room = asyncio.Event()
 
     async def run(self) -> None:
@@ -131,22 +131,22 @@ class _ReadAhead:
                 page = _decode_page(body)
                 self._pages.append((page, len(body)))
                 self._bytes += len(body)
-                self._news.set()
+                self._changed.set()
                 following = page.metadata.continue_ or None
                 while self._bytes >= self._limit:
                     self._room.clear()
                     await self._room.wait()
         finally:
             self._ended = True
-            self._news.set()
+            self._changed.set()
 
     async def next(self) -> _Page | None:
         """Return the next page, None after the last one that arrived."""
         while not self._pages:
             if self._ended:
                 return None
-            self._news.clear()
-            await self._news.wait()
+            self._changed.clear()
+            await self._changed.wait()
         page, size = self._pages.popleft()
         self._bytes -= size
         self._room.set()
@@ -260,8 +260,8 @@ class KubeCollection:
                     raw, gone = event.object, event.type == "DELETED"
                     if (item := self._readable(raw, cut=event.cut, gone=gone)) is not None:
                         bookmark = event.type == "BOOKMARK"
-                        held = None if bookmark else item
-                        yield Event(event.type, item.version, held, arrived)
+                        found = None if bookmark else item
+                        yield Event(event.type, item.version, found, arrived)
 
     def _readable(
         self, raw: msgspec.Raw, prefix: bytes = b"", *, cut: bool, gone: bool = False
@@ -317,8 +317,8 @@ def _whole_page(page: _Page) -> _Page:
     that is no list must not count as an empty list.
     """
     if not page.kind.endswith("List") or page.metadata.resourceVersion in _NO_VERSION:
-        said = f"kind {page.kind!r:.80}, resourceVersion {page.metadata.resourceVersion!r:.80}"
-        msg = f"a LIST answer is not a list of now: {said}"
+        details = f"kind {page.kind!r:.80}, resourceVersion {page.metadata.resourceVersion!r:.80}"
+        msg = f"a LIST answer is not a list of now: {details}"
         raise Retriable(msg)
     return page
 

@@ -82,12 +82,12 @@ class ConfigMaps(Cache[M]):
     def __init__(
         self,
         namespace: str,
-        news: Callable[[], None],
+        on_change: Callable[[], None],
         read: Callable[[Item], M | None],
         selector: str | None = None,
     ) -> None:
-        """Call `news` after each change and at the end of each LIST."""
-        super().__init__(read, lambda _changes: news())
+        """Call `on_change` after each change and at the end of each LIST."""
+        super().__init__(read, lambda _changes: on_change())
         self.namespace = namespace
         self.selector = selector
 

@@ -44,8 +44,8 @@ class Version:
             found = properties.get(name) if isinstance(properties, Mapping) else None
         if not isinstance(found, Mapping):
             return None
-        said = found.get("type")
-        return said if isinstance(said, str) else ""
+        declared = found.get("type")
+        return declared if isinstance(declared, str) else ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,12 +149,12 @@ class Definitions(Cache[Definition]):
 
     def __init__(
         self,
-        news: Callable[[], None],
+        on_change: Callable[[], None],
         matters: Callable[[Definition], bool] = lambda _definition: True,
     ) -> None:
-        """Call `news` after each change of a cached definition, and at the end of each LIST."""
+        """Call `on_change` after each change of a definition, and at the end of each LIST."""
         # By identity: comparing whole schemas costs more than a needless call.
-        super().__init__(self._read, lambda _changes: news(), differs=is_not)
+        super().__init__(self._read, lambda _changes: on_change(), differs=is_not)
         self._matters = matters
 
     def __iter__(self) -> Iterator[Definition]:

@@ -169,7 +169,7 @@ class EventRecorder:
                 raise Retriable(reason) from error
             self._failed(what, "unavailable", reason)
         except SyncError as error:
-            self._failed(what, _word(error), str(error))
+            self._failed(what, _outcome(error), str(error))
         return Result()
 
     async def _write(self, what: Occurrence, series: _Series) -> None:
@@ -200,20 +200,20 @@ class EventRecorder:
             # Ours: nobody else has this name. The answer to an earlier try was lost.
             log.debug("event_was_there", name=series.name)
 
-    def _failed(self, what: Occurrence, word: str, reason: str) -> None:
+    def _failed(self, what: Occurrence, outcome: str, reason: str) -> None:
         """Drop one series; the next occurrence starts a new one."""
         self._series.pop(what, None)
-        self._counter.labels(word).inc()
-        if word not in self._complained:
-            self._complained.add(word)
-            log.warning("event_not_written", outcome=word, reason=reason)
+        self._counter.labels(outcome).inc()
+        if outcome not in self._complained:
+            self._complained.add(outcome)
+            log.warning("event_not_written", outcome=outcome, reason=reason)
 
 
 def _constant() -> Backoff:
     return Backoff(_AGAIN_SECONDS, _AGAIN_SECONDS, jitter=lambda: 1.0)
 
 
-def _word(error: SyncError) -> str:
+def _outcome(error: SyncError) -> str:
     match error:
         case Refused():
             # The API server's message for a namespace that is being deleted.

@@ -87,4 +87,4 @@ class FencedWriter:
 def _outcome(error: SyncError) -> str:
     if isinstance(error, Fenced):
         return "fenced"
-    return next((word for kind, word in OUTCOMES if isinstance(error, kind)), "failed")
+    return next((outcome for kind, outcome in OUTCOMES if isinstance(error, kind)), "failed")

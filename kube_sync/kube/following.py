@@ -85,7 +85,7 @@ class Following:
     def _start(self, gvr: GroupVersionResource, valve: _Valve) -> None:
         if self._group is None:
             return
-        source = _Heard(self._source(gvr), valve.failed)
+        source = _ErrorReporting(self._source(gvr), valve.failed)
         name = f"{gvr}{self._purpose}"
         reflector = Reflector(
             name,
@@ -141,12 +141,12 @@ class _Valve:
             self.feed.failed(error)
 
 
-class _Heard:
+class _ErrorReporting:
     """A ListerWatcher that passes its errors to a callback."""
 
-    def __init__(self, source: ListerWatcher, hear: Callable[[SyncError], None]) -> None:
+    def __init__(self, source: ListerWatcher, on_error: Callable[[SyncError], None]) -> None:
         self._source = source
-        self._hear = hear
+        self._on_error = on_error
 
     async def list(self) -> AsyncGenerator[Page]:
         try:
@@ -154,7 +154,7 @@ class _Heard:
                 async for page in pages:
                     yield page
         except SyncError as error:
-            self._hear(error)
+            self._on_error(error)
             raise
 
     async def watch(self, since: ResourceVersion) -> AsyncGenerator[Event]:
@@ -163,5 +163,5 @@ class _Heard:
                 async for event in events:
                     yield event
         except SyncError as error:
-            self._hear(error)
+            self._on_error(error)
             raise

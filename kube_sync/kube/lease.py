@@ -74,23 +74,23 @@ class Lease:
         identity: str,
         *,
         needed: bool = False,
-        news: Callable[[], None] = lambda: None,
+        on_acquired: Callable[[], None] = lambda: None,
         notes: Callable[[], Mapping[str, str]] = dict,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`identity` is unique to this process; `news` is called when `held` becomes true.
+        """`identity` is unique to this process; `on_acquired` is called when `held` becomes true.
 
         `needed`: if there can be no Lease, it counts as not held. `notes` returns the annotations
-        to keep on it, "" to remove one; it is called only after `news` was called.
+        to keep on it, "" to remove one; it is called only after `on_acquired` was called.
         """
         self._client = client
         self._namespace = namespace
         self._name = name
         self._identity = identity
         self._needed = needed
-        self._news = news
+        self._on_acquired = on_acquired
         self._notes = notes
         self._backoff = backoff or Backoff(_INTERVAL, _INTERVAL)
         self._clock = clock
@@ -100,7 +100,7 @@ class Lease:
         self._seen_at = 0.0  # when this record was first seen
         self._held_until: float | None = None
         self._without: str | None = None  # why there can be no Lease
-        self._told = False
+        self._reported = False
 
     @property
     def held(self) -> bool:
@@ -121,7 +121,7 @@ class Lease:
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """Its annotations as last read; while `news` is called, those of the former holder."""
+        """Its annotations as last read; during `on_acquired`, those of the former holder."""
         return self._annotations
 
     @property
@@ -134,7 +134,7 @@ class Lease:
         try:
             while True:
                 await self._try()
-                self._tell()
+                self._report_change()
                 await self._backoff.wait()
         finally:
             metrics.lease_held.labels(self._name).set(0)
@@ -162,15 +162,15 @@ class Lease:
         found = await self._read()
         if found is None:
             await self._write("POST", "", self._renewed(_Record()), {})
-        elif self._may_take(found.spec):
+        elif self._may_acquire(found.spec):
             record, notes = self._renewed(found.spec), self._kept(found.spec)
             await self._write("PUT", found.metadata.resource_version, record, notes)
         else:
             self._held_until = None
             return
         # It may have expired since the last attempt: callers that were fenced meanwhile wait for
-        # `news`, and must get it although the same process holds the Lease again.
-        self._tell()
+        # `on_acquired`, and must get it although the same process holds the Lease again.
+        self._report_change()
         self._held_until = started + _RENEW_WITHIN
 
     async def _read(self) -> _Lease | None:
@@ -191,9 +191,9 @@ class Lease:
         return found
 
     def _other_holds(self) -> bool:
-        return self._seen is not None and not self._may_take(self._seen[1])
+        return self._seen is not None and not self._may_acquire(self._seen[1])
 
-    def _may_take(self, record: _Record) -> bool:
+    def _may_acquire(self, record: _Record) -> bool:
         if not record.holderIdentity or record.holderIdentity == self._identity:
             return True
         return self._clock() >= self._seen_at + (record.leaseDurationSeconds or _DURATION)
@@ -224,10 +224,10 @@ class Lease:
 
     def _kept(self, record: _Record) -> dict[str, str]:
         """Return the annotations to write, in place of those that were read."""
-        # Before `news` was called, the Lease's annotations are newer than our `notes`.
-        ours = self._told and record.holderIdentity == self._identity
+        # Before `on_acquired` was called, the Lease's annotations are newer than our `notes`.
+        ours = self._reported and record.holderIdentity == self._identity
         notes = self._notes() if ours else {}
-        return {name: said for name, said in {**self._annotations, **notes}.items() if said}
+        return {name: value for name, value in {**self._annotations, **notes}.items() if value}
 
     async def _release(self) -> None:
         """Release the Lease; read it again first, since an answer to a write may be lost."""
@@ -257,12 +257,12 @@ class Lease:
             log.warning(event, lease=self._name, reason=reason)
         self._without = reason
 
-    def _tell(self) -> None:
+    def _report_change(self) -> None:
         """Log and report a change of `held` since the last attempt."""
-        before, self._told = self._told, self.held
-        metrics.lease_held.labels(self._name).set(self._told)
-        if self._told and not before:
+        before, self._reported = self._reported, self.held
+        metrics.lease_held.labels(self._name).set(self._reported)
+        if self._reported and not before:
             log.info("lease_held", lease=self._name, identity=self._identity)
-            self._news()
-        elif before and not self._told:
+            self._on_acquired()
+        elif before and not self._reported:
             log.warning("lease_lost", lease=self._name, identity=self._identity)

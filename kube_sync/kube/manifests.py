@@ -56,14 +56,14 @@ class Document:
         found = self.object.get("metadata")
         return found if isinstance(found, dict) else {}
 
-    def namespace(self, asked: str | None) -> str:
+    def namespace(self, requested: str | None) -> str:
         """Return its namespace, by kubectl's rules. Raises Misconfigured."""
         own = self.metadata.get("namespace")
-        if own and asked and own != asked:
+        if own and requested and own != requested:
             name = self.metadata.get("name", "")
-            msg = f"{self.where}: {self.kind} {name} is in namespace {own}, not in {asked}"
+            msg = f"{self.where}: {self.kind} {name} is in namespace {own}, not in {requested}"
             raise Misconfigured(msg)
-        return str(own or asked or _DEFAULT)
+        return str(own or requested or _DEFAULT)
 
     def name(self) -> str:
         """Return its name. Raises Misconfigured if it has none."""

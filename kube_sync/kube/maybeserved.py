@@ -20,7 +20,7 @@ from kube_sync.objects import GroupVersionResource
 from kube_sync.runtime.backoff import Sleep
 
 _ABSENT: Final = ResourceVersion("")  # the resourceVersion of a collection that is not served
-_LOOK_SECONDS: Final = 5.0
+_CHECK_SECONDS: Final = 5.0
 
 
 class MaybeServed:
@@ -60,7 +60,7 @@ class MaybeServed:
         if since == _ABSENT:
             while not await is_served(self._client, self._gvr):
                 yield Event("CONNECTED", since)  # the empty collection is current
-                await self._sleep(_LOOK_SECONDS)
+                await self._sleep(_CHECK_SECONDS)
             msg = f"{self._gvr} is served now"
             raise Expired(msg)
         try:

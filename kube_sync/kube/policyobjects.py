@@ -25,12 +25,12 @@ _POLICY: Final = PolicyObject()
 class PolicyObjects(Cache[PolicyObject]):
     """Caches the objects of one kind; an unknown kind has none."""
 
-    def __init__(self, news: Callable[[], None]) -> None:
-        """Call `news` when a policy is created or deleted, and at the end of each LIST."""
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        """Call `on_change` when a policy is created or deleted, and at the end of each LIST."""
         super().__init__(
             lambda _item: _POLICY, self._changed, self._was_listed, when_unknown="empty"
         )
-        self._news = news
+        self._notify = on_change
         self._namespaces: Counter[str] = Counter()  # number of policies in each namespace
         self._lacking = False
 
@@ -49,7 +49,7 @@ class PolicyObjects(Cache[PolicyObject]):
     def _changed(self, changes: Changes[PolicyObject]) -> None:
         for key, (_, new) in changes.items():
             self._namespaces[key.namespace] += 1 if new else -1
-        self._news()
+        self._notify()
 
     def _was_listed(self) -> None:
         self._lacking = not self.served

@@ -114,7 +114,7 @@ class Reflector:
         try:
             async with aclosing(self._source.watch(self._version)) as events:
                 async for event in events:
-                    self._took(event)
+                    self._handle(event)
         finally:
             if self._clock() - started > _LONG_ENOUGH:
                 self._backoff.progressed()
@@ -136,7 +136,7 @@ class Reflector:
         log.info("listed", resource=self._name, objects=objects, reason=self._why)
         return version
 
-    def _took(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
         if event.type == "CONNECTED":
             self._report(None)
             return

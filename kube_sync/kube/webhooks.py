@@ -46,9 +46,9 @@ class Wish:
 class Registered(Cache[Json]):
     """Caches the one configuration, if it exists."""
 
-    def __init__(self, news: Callable[[], None]) -> None:
-        """Call `news` after each change and at the end of each LIST."""
-        super().__init__(_decoded, lambda _changes: news())
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        """Call `on_change` after each change and at the end of each LIST."""
+        super().__init__(_decoded, lambda _changes: on_change())
 
     @property
     def found(self) -> Json | None:
@@ -117,16 +117,16 @@ def _webhook(old: Json, wish: Wish) -> Json:
 
 def _leaving_out(selector: Json, names: Sequence[str]) -> Json:
     """Return the selector with a `NotIn` for all of `names`; its other parts stay."""
-    said: list[Json] = list(selector.get("matchExpressions") or ())
-    places = [i for i, e in enumerate(said) if _is_not_in(e)]
-    known = {name for i in places for name in said[i].get("values") or ()}
+    expressions: list[Json] = list(selector.get("matchExpressions") or ())
+    places = [i for i, e in enumerate(expressions) if _is_not_in(e)]
+    known = {name for i in places for name in expressions[i].get("values") or ()}
     if missing := [name for name in dict.fromkeys(names) if name not in known]:
         if not places:
-            places = [len(said)]
-            said.append({"key": _NAMESPACE_NAME, "operator": "NotIn", "values": []})
-        first = said[places[0]]
-        said[places[0]] = {**first, "values": [*(first.get("values") or ()), *missing]}
-        return {**selector, "matchExpressions": said}
+            places = [len(expressions)]
+            expressions.append({"key": _NAMESPACE_NAME, "operator": "NotIn", "values": []})
+        first = expressions[places[0]]
+        expressions[places[0]] = {**first, "values": [*(first.get("values") or ()), *missing]}
+        return {**selector, "matchExpressions": expressions}
     return selector
 
 

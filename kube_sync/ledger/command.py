@@ -12,7 +12,7 @@ from kube_sync.errors import Terminal
 from kube_sync.kube.naming import Reference
 from kube_sync.ledger.entries import Entry, Row
 from kube_sync.ledger.heads import Compared
-from kube_sync.ledger.printing import document, line, moment, standing
+from kube_sync.ledger.printing import document, line, moment, state_lines
 from kube_sync.ledger.reading import Object, Reading, is_called, reading
 from kube_sync.ledger.verifying import Verified, verify, verify_ahead
 
@@ -104,7 +104,7 @@ def _at(ledger: Reading, of: Object, request: Request, time: float, say: Say) ->
         msg = f"{moment(time)}: the ledger begins at {moment(bounds[0])}"
         raise Terminal(msg)
     if not request.json:
-        for shown in standing(of, time, found, ledger.text):
+        for shown in state_lines(of, time, found, ledger.text):
             say(shown)
         return
     after = None if row is found.after else found.after

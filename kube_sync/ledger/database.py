@@ -162,8 +162,8 @@ def insert(
         while len(rows) - done >= many:
             part = rows[done : done + many]
             one = f"({', '.join('?' * len(part[0]))})"
-            asked = f"{into} VALUES {', '.join([one] * many)}{end}"
-            db.execute(asked, [*chain.from_iterable(part)])
+            query = f"{into} VALUES {', '.join([one] * many)}{end}"
+            db.execute(query, [*chain.from_iterable(part)])
             done += many
 
 
@@ -208,8 +208,8 @@ def described(kind: str, name: str, table: str) -> str:
 def _definitions(db: sqlite3.Connection) -> dict[tuple[str, str], tuple[str, str]]:
     """Return table and SQL of each definition, by type and name."""
     # Definitions without SQL are SQLite's own, for a primary key.
-    asked = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL"
-    return {(kind, name): (table, sql) for kind, name, table, sql in db.execute(asked)}
+    query = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL"
+    return {(kind, name): (table, sql) for kind, name, table, sql in db.execute(query)}
 
 
 def _check_version(version: int) -> None:

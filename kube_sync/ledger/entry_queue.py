@@ -21,10 +21,10 @@ from kube_sync.observability import metrics
 
 BURST: Final = 1_000_000  # a decision class of all objects arrives in less than a second
 
-Said = tuple[Entry, Sequence[Text]]
+EntryWithTexts = tuple[Entry, Sequence[Text]]
 # Returns entries when they are written, not when queued: it spares the caller the encoding.
-Late = Callable[[Store], Sequence[Said]]
-Queued = tuple[Late, int]  # with its number in the write-ahead file, 0: it is not there
+EntrySource = Callable[[Store], Sequence[EntryWithTexts]]
+Queued = tuple[EntrySource, int]  # with its number in the write-ahead file, 0: it is not there
 
 
 class EntryQueue:
@@ -33,7 +33,7 @@ class EntryQueue:
     def __init__(self, kept: int, clock: Callable[[], float]) -> None:
         """Keep `kept` entries while the file cannot be written; `clock` is Unix seconds."""
         self.failing: str | None = None  # why the file cannot be written, None: it can
-        self.said = 0  # entries that were accepted
+        self.accepted = 0  # entries that were accepted
         self.settled = 0  # of these, the entries in the file
         self.alone = 0  # the number of the last accepted entry that is not in the write-ahead file
         self._kept = kept
@@ -52,7 +52,7 @@ class EntryQueue:
         """Whether the queue has no entries."""
         return not self._entries
 
-    def put(self, late: Late, number: Callable[[], int] = int) -> bool:
+    def put(self, source: EntrySource, number: Callable[[], int] = int) -> bool:
         """Add an entry unless the queue is full; return whether it was added.
 
         `number` writes it ahead and returns its number there, 0: it is not written ahead.
@@ -63,14 +63,14 @@ class EntryQueue:
             if self._lost is not None or len(self._entries) >= most:
                 self._lose(now, self.failing or "too many entries at once")
                 return False
-            self._append(late, number())
+            self._append(source, number())
         return True
 
     def put_first(self, note: GapNote) -> None:
         """Insert a gap before all queued entries."""
         metrics.ledger_gaps.inc()
         with self._lock:
-            self.said += 1
+            self.accepted += 1
             self._entries.appendleft((gap(note), 0))
             self.alone = max(self.alone, self.settled) + 1
 
@@ -97,11 +97,11 @@ class EntryQueue:
             if not self._entries and self._lost is None:
                 action()
 
-    def _append(self, late: Late, number: int) -> None:
-        self.said += 1
-        self._entries.append((late, number))
+    def _append(self, source: EntrySource, number: int) -> None:
+        self.accepted += 1
+        self._entries.append((source, number))
         if not number:
-            self.alone = self.said
+            self.alone = self.accepted
 
     def _lose(self, now: float, reason: str) -> None:
         known = self._lost
@@ -112,7 +112,9 @@ class EntryQueue:
         metrics.ledger_lost_records.inc()
 
 
-def gap(note: GapNote) -> Late:
+def gap(note: GapNote) -> EntrySource:
     """Return the entry source of a gap."""
-    said: Sequence[Said] = ((Entry(kind="gap", note=msgspec.json.encode(note).decode()), ()),)
-    return lambda _store: said
+    entries: Sequence[EntryWithTexts] = (
+        (Entry(kind="gap", note=msgspec.json.encode(note).decode()), ()),
+    )
+    return lambda _store: entries

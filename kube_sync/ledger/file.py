@@ -17,7 +17,7 @@ import structlog
 
 from kube_sync.ledger.database import Torn
 from kube_sync.ledger.entries import Entry, GapNote
-from kube_sync.ledger.entry_queue import Said
+from kube_sync.ledger.entry_queue import EntryWithTexts
 from kube_sync.ledger.shares import Shares
 from kube_sync.ledger.store import IngestPosition, Store
 from kube_sync.observability import metrics
@@ -69,9 +69,11 @@ class LedgerFile:
         self.store = store
         return store, had
 
-    def append(self, store: Store, said: Sequence[Said], ahead: tuple[int, int] | None) -> None:
+    def append(
+        self, store: Store, entries: Sequence[EntryWithTexts], ahead: tuple[int, int] | None
+    ) -> None:
         """Add entries. Raises sqlite3.Error."""
-        _count(store.append(said, self._clock(), ahead))
+        _count(store.append(entries, self._clock(), ahead))
         self.head = store.head
 
     def summarise(self, store: Store) -> None:
@@ -80,14 +82,14 @@ class LedgerFile:
         if self._shares.is_due(now):
             _count(store.summarise(now))
 
-    def prune(self, store: Store, may_go_on: Callable[[], bool]) -> None:
+    def prune(self, store: Store, may_continue: Callable[[], bool]) -> None:
         """Remove rows that are too old or too many, from time to time. Raises sqlite3.Error."""
         now = self._clock()
         if now - self._pruned_at < _PRUNE_SECONDS:
             return
         self._pruned_at = now
         try:
-            while store.prune(now, self._max_age, self._max_size) and may_go_on():
+            while store.prune(now, self._max_age, self._max_size) and may_continue():
                 pass
         except Torn as error:  # appended entries are unaffected
             log.warning("ledger_not_pruned", path=str(self._path), error=str(error))

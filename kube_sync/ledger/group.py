@@ -17,8 +17,8 @@ from kube_sync.ledger.entries import ROW, Entry, link, standing_since
 _INSERT = f"INSERT INTO records ({ROW})"
 
 Where = tuple[str, str, str]  # collection, namespace, name
-Stands = tuple[str, str, str, str]  # uid, digest of the decision, status, note
-Known = dict[Where, Stands | None]  # None: the object has no state
+State = tuple[str, str, str, str]  # uid, digest of the decision, status, note
+Known = dict[Where, State | None]  # None: the object has no state
 
 
 class Group:
@@ -31,7 +31,7 @@ class Group:
         self.seq, self.before = seq, before
         self._db, self._time, self._known = db, time, known
         self._rows: list[tuple[object, ...]] = []
-        self._standing: dict[Where, tuple[Stands, int] | None] = {}  # with the number of the row
+        self._states: dict[Where, tuple[State, int] | None] = {}  # with the number of the row
         self._refs: set[tuple[str, str]] = set()
         self._policy: tuple[str, str] | None = None
 
@@ -52,12 +52,12 @@ class Group:
             if standing_since(entry) is None:
                 self._policy = (entry.policy, entry.new)
         elif entry.kind == "gone" or (entry.kind == "decision" and entry.status == "undefined"):
-            self._standing[_where(entry)] = None
+            self._states[_where(entry)] = None
         elif entry.kind == "decision":
-            said = (entry.uid, entry.new, entry.status, entry.note)
-            self._standing[_where(entry)] = said, self.seq
+            state = (entry.uid, entry.new, entry.status, entry.note)
+            self._states[_where(entry)] = state, self.seq
 
-    def news(self, entry: Entry) -> Entry | None:
+    def to_record(self, entry: Entry) -> Entry | None:
         """Return an entry in the form to record, None if the ledger has this state already."""
         if entry.ref:
             return None if self._has(entry.ref, entry.kind) else entry
@@ -67,7 +67,7 @@ class Group:
             return None if same else msgspec.structs.replace(entry, old=before[1])
         if entry.kind not in ("decision", "gone"):
             return entry
-        if (known := self._stands(_where(entry))) is None:
+        if (known := self._state_of(_where(entry))) is None:
             return None if entry.kind == "gone" or entry.status == "undefined" else entry
         # A failure may not know the object's uid.
         uid, decided = entry.uid or known[0], known[1]
@@ -77,40 +77,40 @@ class Group:
 
     def _has(self, ref: str, kind: str) -> bool:
         """Return whether an entry of this ref and kind is recorded."""
-        asked = "SELECT 1 FROM records WHERE ref = ? AND kind = ? AND ref != ''"
+        query = "SELECT 1 FROM records WHERE ref = ? AND kind = ? AND ref != ''"
         known = (ref, kind) in self._refs
-        return known or self._db.execute(asked, (ref, kind)).fetchone() is not None
+        return known or self._db.execute(query, (ref, kind)).fetchone() is not None
 
     def _in_force(self) -> tuple[str, str]:
         """Return the digest of the policies in force, and that of their list, "" if none."""
         return self._policy or policy_in_force(self._db)
 
-    def _stands(self, where: Where) -> Stands | None:
+    def _state_of(self, where: Where) -> State | None:
         """Return the state of an object, None if it has none."""
-        if where in self._standing:
-            found = self._standing[where]
+        if where in self._states:
+            found = self._states[where]
             return None if found is None else found[0]
         if where not in self._known:
-            asked = (
+            query = (
                 "SELECT uid, decided, status, note FROM objects"
                 " WHERE collection = ? AND namespace = ? AND name = ?"
             )
-            self._known[where] = self._db.execute(asked, where).fetchone()
+            self._known[where] = self._db.execute(query, where).fetchone()
         return self._known[where]
 
-    def stood(self) -> Iterator[tuple[Where, Stands | None]]:
+    def new_states(self) -> Iterator[tuple[Where, State | None]]:
         """Yield the states of the group's objects after it is written."""
-        for where, found in self._standing.items():
+        for where, found in self._states.items():
             yield where, None if found is None else found[0]
 
     def flush(self) -> None:
         """Write the whole group."""
         insert(self._db, _INSERT, self._rows)
-        gone = [where for where, found in self._standing.items() if found is None]
-        asked = "DELETE FROM objects WHERE collection = ? AND namespace = ? AND name = ?"
-        self._db.executemany(asked, gone)
-        stand = [(*where, *f[0], f[1]) for where, f in self._standing.items() if f is not None]
-        insert(self._db, "INSERT OR REPLACE INTO objects", stand)
+        gone = [where for where, found in self._states.items() if found is None]
+        query = "DELETE FROM objects WHERE collection = ? AND namespace = ? AND name = ?"
+        self._db.executemany(query, gone)
+        rows = [(*where, *f[0], f[1]) for where, f in self._states.items() if f is not None]
+        insert(self._db, "INSERT OR REPLACE INTO objects", rows)
 
 
 def policy_in_force(db: sqlite3.Connection) -> tuple[str, str]:
@@ -118,12 +118,12 @@ def policy_in_force(db: sqlite3.Connection) -> tuple[str, str]:
 
     Rows that pruning repeated are older than any other, and carry the time since when they hold.
     """
-    asked = (
+    query = (
         "SELECT policy, new, cause FROM records INDEXED BY policies"
         " WHERE kind = 'policy' ORDER BY seq DESC"
     )
     newest, found = -1.0, ("", "")
-    for policy, new, cause in db.execute(asked):
+    for policy, new, cause in db.execute(query):
         since = standing_since(Entry(kind="policy", cause=cause))
         if since is None:
             return policy, new

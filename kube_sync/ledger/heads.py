@@ -24,7 +24,7 @@ from kube_sync.kube.events import EVENTS
 from kube_sync.kube.lease import LEASES
 from kube_sync.kube.meta import ObjectMeta, object_meta
 from kube_sync.ledger.entries import GapNote
-from kube_sync.ledger.entry_queue import Said, gap
+from kube_sync.ledger.entry_queue import EntryWithTexts, gap
 from kube_sync.ledger.journal import Journal
 from kube_sync.ledger.store import Store
 from kube_sync.observability import metrics
@@ -35,7 +35,7 @@ HALTED: Final = "CanaryHalted"  # the reason of the Events that carry a head
 _HEAD = "kube-sync.io/ledger-head"
 _LOST = "kube-sync.io/lost-ledger-head"
 _EVERY_SECONDS = 60.0
-_ASK_SECONDS = 5.0
+_QUERY_SECONDS = 5.0
 _SHOWN = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
 
 
@@ -91,11 +91,11 @@ class HeadNotes:
         if (now := self._clock()) >= self._due:
             self._due = now + _EVERY_SECONDS
             lost = seen.get(self._lost, "")
-            self._journal.say_late(partial(self._compare, before, lost))
+            self._journal.enqueue_source(partial(self._compare, before, lost))
         # The Lease has another head since: it is compared first.
         return found[1] if before in (found[0], found[1].get(self._head)) else {}
 
-    def _compare(self, noted: str, lost: str, store: Store) -> Sequence[Said]:
+    def _compare(self, noted: str, lost: str, store: Store) -> Sequence[EntryWithTexts]:
         """Compare the head on the Lease with the ledger, in the thread of the file."""
         if store.head is None:
             return ()
@@ -122,11 +122,11 @@ async def noted_heads(
     """
     heads: list[Head] = []
     unknown: list[str] = []
-    asked = [_on_lease(kube, *lease, name), *(_in_events(kube, one, name) for one in namespaces)]
-    for asking in asked:
+    queries = [_on_lease(kube, *lease, name), *(_in_events(kube, one, name) for one in namespaces)]
+    for query in queries:
         try:
-            async with asyncio.timeout(_ASK_SECONDS):
-                heads += await asking
+            async with asyncio.timeout(_QUERY_SECONDS):
+                heads += await query
         except (SyncError, TimeoutError, _NoHead) as error:
             unknown.append(str(error) or "no answer in time")
     return Compared(tuple(heads), tuple(unknown))

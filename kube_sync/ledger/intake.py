@@ -11,7 +11,7 @@ from aiohttp import web
 
 from kube_sync.errors import NO_JSON
 from kube_sync.ledger.entries import Entry, Text, text_of
-from kube_sync.ledger.entry_queue import Said
+from kube_sync.ledger.entry_queue import EntryWithTexts
 from kube_sync.ledger.journal import Journal
 from kube_sync.ledger.reports import PATH, Report, Reports, Values
 from kube_sync.observability import metrics
@@ -22,7 +22,7 @@ _reports = msgspec.json.Decoder(Reports)
 def report_routes(journal: Journal | None) -> list[web.RouteDef]:
     """Return the route; without a journal it answers that there is no ledger."""
 
-    async def take(request: web.Request) -> web.Response:
+    async def receive(request: web.Request) -> web.Response:
         body = await request.read()
         try:
             reports = _reports.decode(body).reports
@@ -31,16 +31,16 @@ def report_routes(journal: Journal | None) -> list[web.RouteDef]:
         if journal is None:
             return web.Response(status=204)
         if journal.failing is None and not journal.losing:
-            taken = [journal.say(*_said(report)) for report in reports]
-            if all(taken) and await journal.recorded():
+            accepted = [journal.enqueue(*_entry_of(report)) for report in reports]
+            if all(accepted) and await journal.recorded():
                 metrics.ledger_gaps.inc(sum(report.kind == "gap" for report in reports))
                 return web.Response()
         raise web.HTTPServiceUnavailable(text="the ledger cannot be written now\n")
 
-    return [web.post(PATH, take)]
+    return [web.post(PATH, receive)]
 
 
-def _said(report: Report) -> Said:
+def _entry_of(report: Report) -> EntryWithTexts:
     target, texts = report.object, [_values(report.old), _values(report.new)]
     old, new = ("" if one is None else one.digest for one in texts)
     entry = Entry(

@@ -29,7 +29,7 @@ import structlog
 
 from kube_sync.ledger.database import Torn
 from kube_sync.ledger.entries import Entry, GapNote, Text
-from kube_sync.ledger.entry_queue import EntryQueue, Late, Queued, gap
+from kube_sync.ledger.entry_queue import EntryQueue, EntrySource, Queued, gap
 from kube_sync.ledger.file import LedgerFile
 from kube_sync.ledger.outage import Outage
 from kube_sync.ledger.recovery import Recall, Recovery
@@ -59,20 +59,20 @@ class Journal:
         max_size: int,
         kept: int = KEPT,
         clock: Callable[[], float] = time.time,
-        told: Callable[[str | None], None] = lambda _reason: None,
+        on_status: Callable[[str | None], None] = lambda _reason: None,
         recall: Recall | None = None,
         again: float = _AGAIN_SECONDS,
         patience: float = _PATIENCE_SECONDS,
     ) -> None:
         """Keep rows for `max_age` seconds, in `max_size` bytes; `clock` is Unix seconds.
 
-        A failed write is retried after `again` seconds; `told` is called with the error of the
+        A failed write is retried after `again` seconds; `on_status` is called with the error of the
         file, None: it can be written. No caller waits longer than `patience` (seconds).
         Without `recall` there is no write-ahead file.
         """
         self._path = path
         self._clock = clock
-        self._told = told
+        self._on_status = on_status
         self._shown: str | None = ""
         self._again = again
         self._patience = patience
@@ -82,19 +82,19 @@ class Journal:
         )
         self._ahead = Ahead(recall and path.with_name(f"{path.name}.ahead"))
         # The file of the queued entries, and the last of them in the ledger.
-        self._generation, self._taken = self._ahead.generation, 0
+        self._generation, self._ingested = self._ahead.generation, 0
         self._recovery = Recovery(self._ahead, recall, clock)
         self._outage = Outage(path.with_name(f"{path.name}.outage"))
         self._wake, self._ending = threading.Event(), threading.Event()
-        self._waker = Waker(self._wake.set, lambda: queue.said, self._is_ahead)
+        self._waker = Waker(self._wake.set, lambda: queue.accepted, self._is_ahead)
         self._waiting: set[asyncio.Event] = set()
-        self._take_over()
+        self._recover()
         metrics.ledger_unwritable.set(0)
 
-    def _take_over(self) -> None:
+    def _recover(self) -> None:
         """Queue the entries that an earlier process left, and a gap for those that it lost."""
-        for late, number in self._recovery.entries():
-            self._queue.put(late, partial(int, number))
+        for source, number in self._recovery.entries():
+            self._queue.put(source, partial(int, number))
         if not self._ahead.is_whole:
             self._miss("what was written ahead is not what an earlier process wrote", 0.0)
         if self._outage.since is not None:
@@ -121,21 +121,21 @@ class Journal:
         """Whether new entries are dropped and become part of a gap."""
         return self._queue.losing
 
-    def say(self, entry: Entry, texts: Sequence[Text] = ()) -> bool:
+    def enqueue(self, entry: Entry, texts: Sequence[Text] = ()) -> bool:
         """Queue one entry; return whether it was accepted."""
-        said = ((entry, texts),)
-        return self.say_late(lambda _store: said)
+        entries = ((entry, texts),)
+        return self.enqueue_source(lambda _store: entries)
 
-    def say_late(self, late: Late, ahead: object = None) -> bool:
-        """Queue the entries that `late` returns when they are written, in the thread of the file.
+    def enqueue_source(self, source: EntrySource, ahead: object = None) -> bool:
+        """Queue the entries that `source` returns when they are written, in the thread of the file.
 
         It is called again if the write failed. `ahead` is their form in the write-ahead file, from
         which `recall` makes them; None: there is none. Returns whether they were accepted.
         """
         number = int if ahead is None else partial(self._ahead.add, ahead)
-        if taken := self._queue.put(late, number):
+        if accepted := self._queue.put(source, number):
             self._waker.rouse()
-        return taken
+        return accepted
 
     @property
     def generation(self) -> int:
@@ -157,24 +157,24 @@ class Journal:
 
         They are not if neither file can be written, or the ledger takes too long.
         """
-        wanted = self._queue.said
+        wanted = self._queue.accepted
 
         def is_recorded() -> bool:
             return self._queue.settled >= wanted or self._is_ahead()
 
         if is_recorded():
             return True
-        news = asyncio.Event()
-        self._waiting.add(news)
+        changed = asyncio.Event()
+        self._waiting.add(changed)
         try:
             async with asyncio.timeout(self._patience):
                 while not (is_recorded() or self.failing):
-                    news.clear()
-                    await news.wait()
+                    changed.clear()
+                    await changed.wait()
         except TimeoutError:
             pass
         finally:
-            self._waiting.discard(news)
+            self._waiting.discard(changed)
         return is_recorded()
 
     async def run(self) -> None:
@@ -230,7 +230,7 @@ class Journal:
                 with suppress(OSError):  # then the same file is tried again
                     self._file.put_aside(str(error))
         try:
-            loop.call_soon_threadsafe(self._tell)
+            loop.call_soon_threadsafe(self._notify)
         except RuntimeError:
             return False  # the loop is closed: nobody waits any more
         self._file.tidy()
@@ -242,16 +242,16 @@ class Journal:
         store, had = self._file.open()
         self._recovery.opened(had)
         if had.generation == self._generation:  # the position never goes back
-            self._taken = max(self._taken, had.number)
+            self._ingested = max(self._ingested, had.number)
         return store
 
     def _write(self, store: Store, group: Sequence[Queued]) -> None:
         if group:
-            taken = max(self._taken, *(number for _, number in group))
+            ingested = max(self._ingested, *(number for _, number in group))
             is_ours = self._generation and not self._recovery.is_doubtful(group)
-            said = [one for late, _ in group for one in late(store)]
-            self._file.append(store, said, (self._generation, taken) if is_ours else None)
-            self._taken = taken
+            entries = [one for source, _ in group for one in source(store)]
+            self._file.append(store, entries, (self._generation, ingested) if is_ours else None)
+            self._ingested = ingested
             self._recovery.settle(group)
         else:
             self._file.summarise(store)
@@ -274,19 +274,19 @@ class Journal:
         self._outage.note(on=True)
         metrics.ledger_unwritable.set(1)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if (now := self.failing) != self._shown:
             self._shown = now
-            self._told(now)
-        for news in self._waiting:
-            news.set()
+            self._on_status(now)
+        for changed in self._waiting:
+            changed.set()
         self._queue.if_settled(self._begin_anew)
 
     def _begin_anew(self) -> None:
         """Begin the write-ahead file anew if the ledger has all of it."""
         self._ahead.begin_anew()
         if self._ahead.generation != self._generation:
-            self._generation, self._taken = self._ahead.generation, 0
+            self._generation, self._ingested = self._ahead.generation, 0
 
 
 def _failed(ended: asyncio.Future[None], error: BaseException) -> None:

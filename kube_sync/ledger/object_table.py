@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 _KEY = "collection, namespace, name"
-_SAYS: Final = ("uid", "decided", "status", "note", "seq")
+_STATE: Final = ("uid", "decided", "status", "note", "seq")
 _REBUILT = f"""
-CREATE TEMP TABLE rebuilt ({_KEY}, {", ".join(_SAYS)}, PRIMARY KEY ({_KEY})) WITHOUT ROWID
+CREATE TEMP TABLE rebuilt ({_KEY}, {", ".join(_STATE)}, PRIMARY KEY ({_KEY})) WITHOUT ROWID
 """
 # The newest row of each object counts; deleted objects and those without a decision are dropped.
 _FILL = f"""
@@ -26,9 +26,9 @@ INSERT OR REPLACE INTO temp.rebuilt
 """  # noqa: S608 - our own names
 _ENDED = "DELETE FROM temp.rebuilt WHERE status = 'undefined'"
 _DIFFERS = f"""
-SELECT {_KEY}, r.seq, {", ".join(f"o.{one} IS NOT r.{one}" for one in _SAYS)}, o.seq IS NULL
+SELECT {_KEY}, r.seq, {", ".join(f"o.{one} IS NOT r.{one}" for one in _STATE)}, o.seq IS NULL
     FROM temp.rebuilt r LEFT JOIN main.objects o USING ({_KEY})
-    WHERE {" OR ".join(f"o.{one} IS NOT r.{one}" for one in _SAYS)}
+    WHERE {" OR ".join(f"o.{one} IS NOT r.{one}" for one in _STATE)}
 """  # noqa: S608 - our own names
 _INVENTED = f"""
 SELECT {_KEY} FROM main.objects o
@@ -61,8 +61,8 @@ def mend(db: sqlite3.Connection) -> Mended:
     with rebuilt(db):
         objects = [*differences(db)]
         rows = [one.row for one in objects if one.row is not None]
-        asked = "SELECT time FROM records WHERE seq = ?"
-        since = db.execute(asked, (min(rows),)).fetchone()[0] / 1e6 if rows else None
+        query = "SELECT time FROM records WHERE seq = ?"
+        since = db.execute(query, (min(rows),)).fetchone()[0] / 1e6 if rows else None
         if objects:
             repair(db)
     return Mended((*found, *(one.text for one in objects)), since)
@@ -76,8 +76,8 @@ def unindexed(db: sqlite3.Connection) -> Iterator[str]:
     )
     # If no number is missing either, the counts alone prove it, without a scan of the rows.
     for counted in ("coalesce(max(seq) - min(seq) + 1, 0)", "count(*)"):
-        asked = f"SELECT {counted} - ({indexed}) FROM records NOT INDEXED"  # noqa: S608 - our own
-        if (lacking := db.execute(asked).fetchone()[0]) == 0:
+        query = f"SELECT {counted} - ({indexed}) FROM records NOT INDEXED"  # noqa: S608 - our own
+        if (lacking := db.execute(query).fetchone()[0]) == 0:
             return
     yield f"{lacking} rows are not in the index of objects"
 
@@ -106,7 +106,7 @@ def differences(db: sqlite3.Connection) -> Iterator[Difference]:
         if absent:
             yield Difference(seq, f"{where}: row {seq} stands, and the table of objects lacks it")
             continue
-        which = ", ".join(one for one, is_so in zip(_SAYS, differs, strict=True) if is_so)
+        which = ", ".join(one for one, is_so in zip(_STATE, differs, strict=True) if is_so)
         text = f"{where}: the table of objects is not what row {seq} says ({which})"
         yield Difference(seq, text)
     for where in db.execute(_INVENTED):
@@ -117,7 +117,8 @@ def differences(db: sqlite3.Connection) -> Iterator[Difference]:
 def repair(db: sqlite3.Connection) -> None:
     """Replace the table by the rebuilt one."""
     db.execute("DELETE FROM main.objects")
-    db.execute(f"INSERT INTO main.objects SELECT {_KEY}, {', '.join(_SAYS)} FROM temp.rebuilt")  # noqa: S608 - our own names
+    query = f"INSERT INTO main.objects SELECT {_KEY}, {', '.join(_STATE)} FROM temp.rebuilt"  # noqa: S608 - our own
+    db.execute(query)
 
 
 def _called(collection: str, namespace: str, name: str) -> str:

@@ -20,7 +20,7 @@ _SHORT = 12  # characters of a digest
 
 def line(row: Row, texts: Texts) -> str:
     """Return one row as a line of text."""
-    return f"{moment(row.seconds)}  {row.entry.kind:10} {_said(row.entry, texts)}".rstrip()
+    return f"{moment(row.seconds)}  {row.entry.kind:10} {_described(row.entry, texts)}".rstrip()
 
 
 def document(row: Row, texts: Texts) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def document(row: Row, texts: Texts) -> dict[str, Any]:
     return {"seq": row.seq, "time": row.seconds, **found, "hash": row.hash.hex()}
 
 
-def standing(of: Object, time: float, found: DecisionAt, texts: Texts) -> Iterator[str]:
+def state_lines(of: Object, time: float, found: DecisionAt, texts: Texts) -> Iterator[str]:
     """Yield the state of an object at a time, line by line."""
     where = f"{of.namespace}/{of.name}" if of.namespace else of.name
     yield f"{of.collection} {printable(where)} at {moment(time)}"
@@ -70,7 +70,10 @@ def _stood(found: DecisionAt, row: Row | None, texts: Texts) -> Iterator[tuple[s
             yield "before", _decision(entry.old, texts)
         yield "uid", entry.uid or "not known"
     if found.written is not None:
-        yield "written", f"{_said(found.written.entry, texts)} at {moment(found.written.seconds)}"
+        yield (
+            "written",
+            f"{_described(found.written.entry, texts)} at {moment(found.written.seconds)}",
+        )
 
 
 def _since(row: Row) -> str:
@@ -78,7 +81,7 @@ def _since(row: Row) -> str:
     return moment(row.seconds if since is None else since)
 
 
-def _said(entry: Entry, texts: Texts) -> str:
+def _described(entry: Entry, texts: Texts) -> str:
     where = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.name
     match entry.kind:
         case "decision":
@@ -107,8 +110,8 @@ def _approved(entry: Entry) -> str:
 
 def _outcome(entry: Entry, texts: Texts) -> str:
     if entry.status == "failed":
-        stands = _decision(entry.new, texts) if entry.new else "-"
-        return f"failed: {printable(entry.note)} (stands: {stands})"
+        current = _decision(entry.new, texts) if entry.new else "-"
+        return f"failed: {printable(entry.note)} (stands: {current})"
     return _decision(entry.new, texts) if entry.new else "-"
 
 

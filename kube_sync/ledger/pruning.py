@@ -41,19 +41,19 @@ def prunable(db: sqlite3.Connection, oldest: int, most: int, *, full: bool) -> i
             return upto
         # Few rows with large texts: prune half of them.
         return (first + last) // 2 if last - first >= _FEW else None
-    asked = "SELECT max(seq) FROM records WHERE seq <= ? AND time < ?"
-    aged: int | None = db.execute(asked, (upto, oldest)).fetchone()[0]
+    query = "SELECT max(seq) FROM records WHERE seq <= ? AND time < ?"
+    aged: int | None = db.execute(query, (upto, oldest)).fetchone()[0]
     return aged if aged is not None and aged > first else None
 
 
 def ends(db: sqlite3.Connection) -> tuple[int, int]:
     """Return the numbers of the first and the last row, equal if there is none."""
-    asked = "SELECT coalesce(min(seq), 0), coalesce(max(seq), 0) FROM records"
-    first, last = db.execute(asked).fetchone()
+    query = "SELECT coalesce(min(seq), 0), coalesce(max(seq), 0) FROM records"
+    first, last = db.execute(query).fetchone()
     return first, last
 
 
-def still_standing(db: sqlite3.Connection, upto: int, *, full: bool) -> list[Entry]:
+def entries_to_repeat(db: sqlite3.Connection, upto: int, *, full: bool) -> list[Entry]:
     """Return the current states in the rows to prune, as entries to repeat.
 
     For a file that is too large at most half as many, the newest: otherwise it would never
@@ -61,25 +61,25 @@ def still_standing(db: sqlite3.Connection, upto: int, *, full: bool) -> list[Ent
     """
     first, _ = ends(db)
     most = (upto - first + 1) // 2 if full else -1  # a negative number: no limit
-    asked = (
+    query = (
         f"SELECT {ROW} FROM records WHERE seq IN"  # noqa: S608 - our own names
         " (SELECT seq FROM objects WHERE seq <= ? ORDER BY seq DESC LIMIT ?) ORDER BY seq"
     )
-    found = [row_of(values) for values in db.execute(asked, (upto, most)).fetchall()]
+    found = [row_of(values) for values in db.execute(query, (upto, most)).fetchall()]
     policies = _policies_of(db, found, upto)
     return [_again(row) for row in sorted([*policies, *found], key=lambda row: row.seq)]
 
 
-def _policies_of(db: sqlite3.Connection, standing: Iterable[Row], upto: int) -> list[Row]:
+def _policies_of(db: sqlite3.Connection, rows: Iterable[Row], upto: int) -> list[Row]:
     """Return the rows up to `upto` of policies in force, or that these or later rows name."""
-    named = {row.entry.policy for row in standing} | {policy_in_force(db)[0]}
-    asked = (
+    named = {row.entry.policy for row in rows} | {policy_in_force(db)[0]}
+    query = (
         f"SELECT {ROW}, EXISTS (SELECT 1 FROM records later"  # noqa: S608 - our own names
         " WHERE later.seq > ? AND later.policy = records.policy) FROM records"
         " INDEXED BY policies WHERE kind = 'policy' AND seq <= ? ORDER BY seq"
     )
     found: dict[str, Row] = {}
-    for *values, later in db.execute(asked, (upto, upto)).fetchall():
+    for *values, later in db.execute(query, (upto, upto)).fetchall():
         row = row_of(values)
         known = found.get(row.entry.policy)
         if (later or row.entry.policy in named) and (known is None or _at(known) <= _at(row)):

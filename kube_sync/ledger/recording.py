@@ -21,7 +21,7 @@ from kube_sync.decisions.records import DecisionRecord, DeletedRecord, Source, T
 from kube_sync.errors import NO_JSON
 from kube_sync.ledger.bases import text_of_basis
 from kube_sync.ledger.entries import Entry, Text, text, text_of
-from kube_sync.ledger.entry_queue import Said
+from kube_sync.ledger.entry_queue import EntryWithTexts
 from kube_sync.ledger.journal import Journal
 from kube_sync.ledger.store import Store
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -37,7 +37,7 @@ class Recorder:
         self._journal = journal
         self._lines = _Lines()
         self._named: tuple[int, Basis | None] = (0, None)  # the last data that was written ahead
-        journal.say(Entry(kind="start", note=f"kube-sync {__version__} {instance}"))
+        journal.enqueue(Entry(kind="start", note=f"kube-sync {__version__} {instance}"))
 
     def said(self, line: Line, evidence: RecordedInput | None = None) -> None:
         """Record a new decision on an object, and the input and data it was made on."""
@@ -45,8 +45,8 @@ class Recorder:
         # Entries queued for a file that cannot be written must not keep each state of the data.
         if evidence is not None and self._journal.failing is None:
             body, basis = evidence.input, evidence.basis  # the input may be dropped meanwhile
-        late = partial(self._lines.late, line, body, basis)
-        self._journal.say_late(late, self._written_ahead(line, body, basis))
+        source = partial(self._lines.entries, line, body, basis)
+        self._journal.enqueue_source(source, self._written_ahead(line, body, basis))
 
     def retained(
         self,
@@ -58,11 +58,11 @@ class Recorder:
 
         Objects that are not `decided` have no decision any more.
         """
-        self._journal.say_late(partial(_ended, gvr, keys, decided))
+        self._journal.enqueue_source(partial(_ended, gvr, keys, decided))
 
     def policies(self, digest: str, modules: Mapping[str, str]) -> None:
         """Record that these modules, by their ids, are in force."""
-        self._journal.say_late(partial(_policies, digest, dict(modules)))
+        self._journal.enqueue_source(partial(_policies, digest, dict(modules)))
 
     def _written_ahead(self, line: Line, body: bytes | None, basis: Basis | None) -> object:
         """Return the item that `Recall` reads; None: it cannot be written ahead."""
@@ -84,23 +84,23 @@ class Recall:
         self._lines = _Lines()
         self._basis: Basis | None = None
 
-    def __call__(self, ahead: msgspec.Raw) -> Sequence[Said]:
+    def __call__(self, ahead: msgspec.Raw) -> Sequence[EntryWithTexts]:
         """Return the entries of the next item. Raises msgspec.DecodeError."""
         found = _ahead.decode(ahead)
         if isinstance(found, _Data):
             self._basis = _basis_of(found)
             return ()
-        record, told = decode(found.head + found.tail), None
+        record, verdict = decode(found.head + found.tail), None
         if isinstance(record, DecisionRecord):
             fields = {name: getattr(record, name) for name in Verdict.__struct_fields__}
-            told, uid = EncodedVerdict(Verdict(**fields)), record.uid
+            verdict, uid = EncodedVerdict(Verdict(**fields)), record.uid
         elif isinstance(record, DeletedRecord):
             uid = ""
         else:
             msg = "no line of an object"
             raise msgspec.DecodeError(msg)
-        line = Line(record.object, uid, record.seq, told)
-        return self._lines.of(line, found.input, self._basis if found.stands else None)
+        line = Line(record.object, uid, record.seq, verdict)
+        return self._lines.of(line, found.input, self._basis if found.has_basis else None)
 
 
 class _Data(msgspec.Struct, frozen=True, array_like=True, tag=0):
@@ -115,16 +115,16 @@ class _Data(msgspec.Struct, frozen=True, array_like=True, tag=0):
     lacks: Mapping[str, str]
 
 
-class _Said(msgspec.Struct, frozen=True, array_like=True, tag=1):
+class _Decided(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """A decision on an object: a line of the stream, the input, and whether its data is known."""
 
     head: bytes
     tail: bytes
     input: bytes | None
-    stands: bool
+    has_basis: bool
 
 
-_ahead: msgspec.msgpack.Decoder[_Data | _Said] = msgspec.msgpack.Decoder(_Data | _Said)
+_ahead: msgspec.msgpack.Decoder[_Data | _Decided] = msgspec.msgpack.Decoder(_Data | _Decided)
 
 
 def _data_of(basis: Basis) -> _Data:
@@ -141,14 +141,14 @@ class _Lines:
     def __init__(self) -> None:
         self._texts: dict[int, tuple[Decision, Text]] = {}
         self._collections: dict[tuple[str, str, str], str] = {}  # in the ledger's spelling
-        self._stood: tuple[Basis, Text | None] | None = None
+        self._encoded: tuple[Basis, Text | None] | None = None
 
-    def late(
+    def entries(
         self, line: Line, body: bytes | None, basis: Basis | None, _store: Store
-    ) -> Sequence[Said]:
+    ) -> Sequence[EntryWithTexts]:
         return self.of(line, body, basis)
 
-    def of(self, line: Line, body: bytes | None, basis: Basis | None) -> Sequence[Said]:
+    def of(self, line: Line, body: bytes | None, basis: Basis | None) -> Sequence[EntryWithTexts]:
         target = line.target
         collection, namespace, name = self._collection(target), target.namespace, target.name
         if line.told is None:
@@ -156,9 +156,9 @@ class _Lines:
             return ((entry, ()),)
         verdict = line.told.verdict
         found = self._text(verdict.decision)
-        stood, asked = self._basis(basis), None if body is None else text(body)
-        if stood is None or asked is None:  # one is useless without the other
-            stood = asked = None
+        basis_text, input_text = self._basis(basis), None if body is None else text(body)
+        if basis_text is None or input_text is None:  # one is useless without the other
+            basis_text = input_text = None
         entry = Entry(
             kind="decision",
             collection=collection,
@@ -167,13 +167,13 @@ class _Lines:
             uid=line.uid,
             new=found.digest if found is not None else "",
             policy=verdict.policy,
-            data=stood.digest if stood is not None else "",
-            input=asked.digest if asked is not None else "",
+            data=basis_text.digest if basis_text is not None else "",
+            input=input_text.digest if input_text is not None else "",
             cause=_cause(verdict.cause, verdict.source),
             status=_status(verdict),
             note=verdict.failure or "",
         )
-        return ((entry, [one for one in (found, stood, asked) if one is not None]),)
+        return ((entry, [one for one in (found, basis_text, input_text) if one is not None]),)
 
     def _collection(self, target: Target) -> str:
         kind = target.group, target.version, target.resource
@@ -185,9 +185,9 @@ class _Lines:
         """Encode a state of the data, once while decisions depend on it."""
         if basis is None:
             return None
-        if self._stood is None or self._stood[0] is not basis:
-            self._stood = basis, _text_of_basis(basis)
-        return self._stood[1]
+        if self._encoded is None or self._encoded[0] is not basis:
+            self._encoded = basis, _text_of_basis(basis)
+        return self._encoded[1]
 
     def _text(self, decision: Decision | None) -> Text | None:
         if decision is None:
@@ -229,10 +229,10 @@ def _ended(
     keys: Collection[ObjectKey],
     decided: Collection[ObjectKey],
     store: Store,
-) -> Sequence[Said]:
+) -> Sequence[EntryWithTexts]:
     collection = str(gvr)
-    found: list[Said] = []
-    for namespace, name in store.standing(collection):
+    found: list[EntryWithTexts] = []
+    for namespace, name in store.current_objects(collection):
         key = ObjectKey(namespace, name)
         if key not in keys:
             entry = Entry(kind="gone", collection=collection, namespace=namespace, name=name)
@@ -251,7 +251,7 @@ def _ended(
     return found
 
 
-def _policies(digest: str, modules: Mapping[str, str], _store: Store) -> Sequence[Said]:
+def _policies(digest: str, modules: Mapping[str, str], _store: Store) -> Sequence[EntryWithTexts]:
     sources = {name: text(source.encode()) for name, source in modules.items()}
     listed = text_of({name: found.digest for name, found in sources.items()})
     entry = Entry(kind="policy", new=listed.digest, policy=digest, note=f"{len(modules)} modules")

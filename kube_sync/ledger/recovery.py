@@ -15,7 +15,7 @@ import structlog
 
 from kube_sync.errors import NO_JSON
 from kube_sync.ledger.entries import GapNote
-from kube_sync.ledger.entry_queue import Queued, Said, gap
+from kube_sync.ledger.entry_queue import EntryWithTexts, Queued, gap
 from kube_sync.ledger.store import IngestPosition, Store
 from kube_sync.ledger.write_ahead import Ahead
 from kube_sync.observability import metrics
@@ -23,7 +23,7 @@ from kube_sync.observability import metrics
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 # Returns the entries of an item written ahead (MessagePack); called in order, from the first.
-Recall = Callable[[msgspec.Raw], Sequence[Said]]
+Recall = Callable[[msgspec.Raw], Sequence[EntryWithTexts]]
 
 
 class Recovery:
@@ -37,7 +37,8 @@ class Recovery:
         self._now = now
         self._had: IngestPosition | None = None  # the ledger's position when it was first opened
         self._stale: set[int] = set()  # the numbers of items that came too late
-        self._read: dict[int, Sequence[Said]] = {}  # the entries of the current group, by number
+        # The entries of the current group, by number.
+        self._read: dict[int, Sequence[EntryWithTexts]] = {}
         self._is_over = recall is None  # all items are in the ledger
 
     def entries(self) -> Iterator[Queued]:
@@ -69,7 +70,7 @@ class Recovery:
 
     def _recalled(
         self, recall: Recall, number: int, body: msgspec.Raw, _store: Store
-    ) -> Sequence[Said]:
+    ) -> Sequence[EntryWithTexts]:
         """Return the entries of an item that the file does not have.
 
         Each is read once, in order, also if the write of the group failed and is retried.
@@ -80,15 +81,19 @@ class Recovery:
             except NO_JSON:  # an item of another version: unreadable
                 self._stale.add(number)
                 self._read[number] = ()
-        said, had = self._read[number], self._had
-        if had is None or not said or (had.generation == self._generation and number <= had.number):
+        entries, had = self._read[number], self._had
+        if (
+            had is None
+            or not entries
+            or (had.generation == self._generation and number <= had.number)
+        ):
             return ()
         if had.others:
             self._stale.add(number)  # the entries may be outdated
             return ()
-        return said
+        return entries
 
-    def _gap_of_stale(self, store: Store) -> Sequence[Said]:
+    def _gap_of_stale(self, store: Store) -> Sequence[EntryWithTexts]:
         if not self._stale:
             return ()
         reason = "a process that was killed left records, and another one has written since"

@@ -25,12 +25,12 @@ from kube_sync.ledger.database import Torn, Transaction, opened, restore
 from kube_sync.ledger.entries import START, Entry, Text
 from kube_sync.ledger.group import Group, Known
 from kube_sync.ledger.object_table import Mended, mend, prepare
-from kube_sync.ledger.pruning import checkpoint, ends, prunable, still_standing
+from kube_sync.ledger.pruning import checkpoint, ends, entries_to_repeat, prunable
 from kube_sync.ledger.shares import EVERY_SECONDS, Shares
 from kube_sync.ledger.texts import WINDOW, Texts
 
 _CHUNK = 5_000  # rows that one call prunes
-_STANDING = 10_000  # objects whose state is cached
+_CACHED_STATES = 10_000  # objects whose state is cached
 _UNFILED = 2_000  # rows that are not in the index yet
 
 
@@ -63,8 +63,8 @@ class Store:
         self._shares = shares or Shares(math.inf, math.inf)
         self._chunk = chunk
         self._unfiled = _UNFILED  # or fewer: from an earlier process
-        self._stands: Known = {}  # the cached states of objects
-        self._stood_at = b""  # the hash of the head at which the cache is valid
+        self._states: Known = {}  # the cached states of objects
+        self._states_valid_at = b""  # the hash of the head at which the cache is valid
         self._ahead: tuple[int, int] | None = None
         self._db = opened(path)
         self._texts = Texts(self._db, window)
@@ -79,9 +79,9 @@ class Store:
         if found is None:
             return IngestPosition(0, 0, others=False)
         generation, number, seq = found
-        taken = IngestPosition(generation, number, others=seq != self._head()[0])
-        self._ahead = None if taken.others else (generation, number)
-        return taken
+        position = IngestPosition(generation, number, others=seq != self._head()[0])
+        self._ahead = None if position.others else (generation, number)
+        return position
 
     def mend(self) -> Mended:
         """Repair the derived tables by the rows; return the differences.
@@ -131,22 +131,24 @@ class Store:
         with self._transaction():
             group = self._group(now)
             added: list[Entry] = []
-            for said, texts in self._shares.due(now, every):
-                if (entry := group.news(said)) is not None:  # depends on the rows before it
+            for received, texts in self._shares.due(now, every):
+                if (
+                    entry := group.to_record(received)
+                ) is not None:  # depends on the rows before it
                     added.append(self._add(group, entry, texts))
-            for said, texts in entries:
-                if (entry := group.news(said)) is None:
-                    self._shares.stands(said)
+            for received, texts in entries:
+                if (entry := group.to_record(received)) is None:
+                    self._shares.drop_pending(received)
                     continue
-                for one, its in self._shares.take(entry, texts, now):
+                for one, its in self._shares.entries_for(entry, texts, now):
                     added.append(self._add(group, one, its))
             group.flush()
             self._texts.flush()
             self._note(ahead, group.seq)
         self._unfiled += len(added)
         self.head = group.head
-        self._stands.update(group.stood())
-        self._stood_at = group.before
+        self._states.update(group.new_states())
+        self._states_valid_at = group.before
         return added
 
     def summarise(self, now: float, every: float = EVERY_SECONDS) -> list[Entry]:
@@ -159,15 +161,15 @@ class Store:
         self._shares.added(entry, texts)
         return entry
 
-    def standing(self, collection: str) -> list[tuple[str, str]]:
+    def current_objects(self, collection: str) -> list[tuple[str, str]]:
         """Return the namespace and name of each object of a collection with a current state."""
-        asked = "SELECT namespace, name FROM objects WHERE collection = ?"
-        return self._db.execute(asked, (collection,)).fetchall()
+        query = "SELECT namespace, name FROM objects WHERE collection = ?"
+        return self._db.execute(query, (collection,)).fetchall()
 
     def has(self, row: tuple[int, str, object] | None) -> bool:
         """Return whether the file has a row of that number and hash."""
-        asked = "SELECT hash FROM records WHERE seq = ?"
-        found = row and self._db.execute(asked, row[:1]).fetchone()
+        query = "SELECT hash FROM records WHERE seq = ?"
+        found = row and self._db.execute(query, row[:1]).fetchone()
         return bool(row and found and found[0].hex() == row[1])
 
     def used(self) -> int:
@@ -201,7 +203,7 @@ class Store:
             if upto is None:
                 return 0
             group = self._group(now)
-            again = still_standing(self._db, upto, full=full)
+            again = entries_to_repeat(self._db, upto, full=full)
             for entry in (*again, checkpoint(self._db, upto)):
                 self._add(group, entry, ())
             group.flush()
@@ -212,7 +214,7 @@ class Store:
             self._texts.flush()
             self._texts.prune(upto)
             self._note(self._ahead, group.seq)
-        self.head, self._stood_at = group.head, b""
+        self.head, self._states_valid_at = group.head, b""
         return 0 if full and gone <= len(again) + 1 else gone  # it would not shrink
 
     def _drop_texts(self) -> int:
@@ -227,10 +229,10 @@ class Store:
         """Record the position in the write-ahead file, and that this process wrote last."""
         self._ahead = ahead
         if ahead is not None:
-            asked = (
+            query = (
                 "INSERT OR REPLACE INTO ahead (one, generation, number, seq) VALUES (1, ?, ?, ?)"
             )
-            self._db.execute(asked, (*ahead, seq))
+            self._db.execute(query, (*ahead, seq))
 
     def _file(self) -> None:
         self._db.execute("UPDATE records SET filed = 1 WHERE filed = 0")
@@ -247,17 +249,17 @@ class Store:
     def _forget(self) -> None:
         """Drop everything cached from the file."""
         self._texts.forget()
-        self._stood_at = b""
+        self._states_valid_at = b""
 
     def _head(self) -> tuple[int, int, bytes]:
         """Return number, time and hash of the last row in the file."""
-        asked = "SELECT seq, time, hash FROM records ORDER BY seq DESC LIMIT 1"
-        found: tuple[int, int, bytes] | None = self._db.execute(asked).fetchone()
+        query = "SELECT seq, time, hash FROM records ORDER BY seq DESC LIMIT 1"
+        found: tuple[int, int, bytes] | None = self._db.execute(query).fetchone()
         return found or (0, 0, START)
 
     def _group(self, now: float) -> Group:
         """Return a new group at the head, whose time does not go back."""
         seq, time, before = self._head()
-        if before != self._stood_at or len(self._stands) > _STANDING:
-            self._stands.clear()
-        return Group(self._db, seq, max(time, int(now * 1e6)), before, self._stands)
+        if before != self._states_valid_at or len(self._states) > _CACHED_STATES:
+            self._states.clear()
+        return Group(self._db, seq, max(time, int(now * 1e6)), before, self._states)

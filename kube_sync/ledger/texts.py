@@ -67,24 +67,24 @@ class Texts:
         """Write the texts of the group, and the new expiries of others."""
         raised = " ON CONFLICT (digest) DO UPDATE SET keep = max(keep, excluded.keep)"
         insert(self._db, "INSERT INTO texts", self._texts, raised)
-        asked = "UPDATE texts SET keep = max(keep, ?) WHERE digest = ?"
-        self._db.executemany(asked, self._needed)
+        query = "UPDATE texts SET keep = max(keep, ?) WHERE digest = ?"
+        self._db.executemany(query, self._needed)
         self._texts.clear()
         self._needed.clear()
 
     def _parts(self, digest: str) -> list[str]:
         self.flush()  # it may be in the group
-        asked = "SELECT body FROM texts WHERE digest = ?"
-        found = self._db.execute(asked, (digest,)).fetchone()
+        query = "SELECT body FROM texts WHERE digest = ?"
+        found = self._db.execute(query, (digest,)).fetchone()
         return [] if found is None else parts_of(found[0])
 
     def keep_policies(self, seq: int) -> None:
         """Keep the modules of every policy that a row is about as long as the newest row."""
-        asked = (
+        query = (
             "SELECT digest, body FROM texts"
             " WHERE digest IN (SELECT new FROM records WHERE kind = 'policy')"
         )
-        for listed, body in self._db.execute(asked).fetchall():
+        for listed, body in self._db.execute(query).fetchall():
             for digest in (listed, *modules_of(body)):
                 self.keep(seq, Entry(kind="policy", new=digest), ())
 
@@ -95,13 +95,13 @@ class Texts:
 
     def drop_unneeded(self) -> int:
         """Drop the texts that no row refers to, by a scan of all rows; return how many."""
-        asked = "SELECT old, new, data, input FROM records"
-        needed = {digest for row in self._db.execute(asked).fetchall() for digest in row}
-        for asked, named in (
+        query = "SELECT old, new, data, input FROM records"
+        needed = {digest for row in self._db.execute(query).fetchall() for digest in row}
+        for query, named in (
             ("SELECT data FROM records", parts_of),
             ("SELECT new FROM records WHERE kind = 'policy'", modules_of),
         ):
-            within = f"SELECT body FROM texts WHERE digest IN ({asked})"  # noqa: S608 - our own
+            within = f"SELECT body FROM texts WHERE digest IN ({query})"  # noqa: S608 - our own
             for (body,) in self._db.execute(within).fetchall():
                 needed.update(named(body))
         known = {digest for (digest,) in self._db.execute("SELECT digest FROM texts").fetchall()}

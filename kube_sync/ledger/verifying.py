@@ -54,7 +54,7 @@ def verify_ahead(db: sqlite3.Connection, path: Path, found: Verified) -> None:
 
     Raises sqlite3.Error.
     """
-    taken = db.execute("SELECT generation, number FROM ahead").fetchone() or (0, 0)
+    ingested = db.execute("SELECT generation, number FROM ahead").fetchone() or (0, 0)
     try:
         left = left_in(path.read_bytes())
     except FileNotFoundError:  # a copied ledger, or nothing was written ahead
@@ -62,7 +62,7 @@ def verify_ahead(db: sqlite3.Connection, path: Path, found: Verified) -> None:
     except (OSError, msgspec.DecodeError) as error:
         found.faults.append(f"{path}: it cannot be read: {error}")
         return
-    known = taken[1] if taken[0] == left.generation else 0
+    known = ingested[1] if ingested[0] == left.generation else 0
     found.ahead = sum(number > known for number, _ in left.items)
     if not left.is_whole:
         found.faults.append(f"{path}: it is not what was written ahead")
@@ -170,8 +170,8 @@ def _derived(db: sqlite3.Connection) -> Iterator[str]:
 def _index(db: sqlite3.Connection) -> Iterator[str]:
     """Yield a row that no query would find: rows beyond the object index are the newest."""
     first = db.execute("SELECT min(seq) FROM records WHERE filed != 1").fetchone()[0]
-    asked = "SELECT 1 FROM records WHERE seq >= ? AND filed != 0 LIMIT 1"
-    if first is not None and db.execute(asked, (first,)).fetchone() is not None:
+    query = "SELECT 1 FROM records WHERE seq >= ? AND filed != 0 LIMIT 1"
+    if first is not None and db.execute(query, (first,)).fetchone() is not None:
         yield f"row {first}: it is not in the index of objects, and later ones are"
 
 
@@ -180,17 +180,17 @@ def _texts(db: sqlite3.Connection) -> Iterator[str]:
         if not isinstance(body, bytes) or hashlib.sha256(body).hexdigest() != digest:
             yield f"text {digest}: it is not what was written"
     for column in ("old", "new", "data", "input"):
-        asked = (
+        query = (
             f"SELECT seq, {column}, (SELECT keep FROM texts WHERE digest = {column}) AS kept"  # noqa: S608 - our own names
             f" FROM records WHERE {column} != '' AND coalesce(kept, -1) < seq"
         )
-        for seq, digest, kept in db.execute(asked):
+        for seq, digest, kept in db.execute(query):
             if kept is None:
                 yield f"row {seq}: the text {digest} that it names is missing"
             else:
                 yield f"text {digest}: it would be taken away before row {seq}, which names it"
-    asked = "SELECT digest FROM texts WHERE keep > (SELECT max(seq) / ?1 + 2 FROM records) * ?1"
-    for (digest,) in db.execute(asked, (WINDOW,)):
+    query = "SELECT digest FROM texts WHERE keep > (SELECT max(seq) / ?1 + 2 FROM records) * ?1"
+    for (digest,) in db.execute(query, (WINDOW,)):
         yield f"text {digest}: it would be kept for longer than any row that names it"
 
 
@@ -203,8 +203,8 @@ def _parts(db: sqlite3.Connection) -> Iterator[str]:
     for which, named in ((states, parts_of), (policies, modules_of)):
         for digest, body, needed in db.execute(which).fetchall():
             for part in named(body) if isinstance(body, bytes) else ():
-                asked = "SELECT keep FROM texts WHERE digest = ?"
-                found = db.execute(asked, (part,)).fetchone()
+                query = "SELECT keep FROM texts WHERE digest = ?"
+                found = db.execute(query, (part,)).fetchone()
                 if found is None:
                     yield f"text {digest}: the text {part} that it names is missing"
                 elif found[0] < needed:

@@ -19,11 +19,11 @@ class Waker:
     """Wakes one thread for entries that are added in an event loop, or in any other thread."""
 
     def __init__(
-        self, wake: Callable[[], None], said: Callable[[], int], is_on_disk: Callable[[], bool]
+        self, wake: Callable[[], None], accepted: Callable[[], int], is_on_disk: Callable[[], bool]
     ) -> None:
-        """Take `said`, the number of entries, and `is_on_disk`: whether all are written."""
+        """Take `accepted`, the number of entries, and `is_on_disk`: whether all are written."""
         self._wake = wake
-        self._said = said
+        self._accepted = accepted
         self._is_on_disk = is_on_disk
         self._loop: asyncio.AbstractEventLoop | None = None  # while it runs
         self._thread = 0  # of the loop
@@ -67,11 +67,11 @@ class Waker:
             self._put_off(loop)
 
     def _put_off(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._seen = self._said()
+        self._seen = self._accepted()
         self._timer = loop.call_later(_LEISURE_SECONDS, self._rise, loop)
 
     def _rise(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._said() > self._seen and loop.time() < self._latest:
+        if self._accepted() > self._seen and loop.time() < self._latest:
             self._put_off(loop)
             return
         self._timer = None

@@ -66,9 +66,9 @@ def without_values(cause: Any) -> Any:  # noqa: ANN401 - any JSON
     """Return a cause of OPA's; an error of conflicting values keeps only their locations."""
     if not isinstance(cause, dict) or cause.get("code") != _CONFLICT:
         return cause
-    said, *values = str(cause.get("message", "")).split("\n")  # newlines in strings are escaped
+    message, *values = str(cause.get("message", "")).split("\n")  # newlines in strings are escaped
     places = (found[0] for value in values if (found := _PLACE.search(value)))
-    return cause | {"message": "\n ".join((said, *places))}
+    return cause | {"message": "\n ".join((message, *places))}
 
 
 class PolicyRejected(SyncError):

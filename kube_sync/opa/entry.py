@@ -61,8 +61,8 @@ def entered(document: bytes | msgspec.Raw) -> Entered | None:
 
 
 def _answer(side: str, decision: str, condition: str) -> str:
-    said = f'{{"decision": decision | decision := {decision}}}'
-    return f'answer := object.union({{"side": {_text(side)}}}, {said}) if {condition}'
+    decided = f'{{"decision": decision | decision := {decision}}}'
+    return f'answer := object.union({{"side": {_text(side)}}}, {decided}) if {condition}'
 
 
 def _text(value: str) -> str:

@@ -161,11 +161,11 @@ def _exceeded(status: int, complaint: bytes, used: float, limits: ResourceLimits
         return limits.cpu_text if used > 0.9 * limits.cpu_seconds else limits.memory_text
     if crash is None:
         return None
-    said = crash[0].decode("utf-8", "replace")
+    message = crash[0].decode("utf-8", "replace")
     # When an allocation fails, Go's garbage collector dereferences an invalid pointer.
-    if "memory" in said or said.startswith("SIGSEGV"):
+    if "memory" in message or message.startswith("SIGSEGV"):
         return limits.memory_text
-    return f"OPA crashed: {said[:200]}"
+    return f"OPA crashed: {message[:200]}"
 
 
 @asynccontextmanager
@@ -198,6 +198,6 @@ def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
         path.write_bytes(content)
 
 
-def no_answer(said: bytes) -> Retriable:
+def no_answer(output: bytes) -> Retriable:
     """Return the error for output of OPA that is not an answer."""
-    return Retriable(f"the scratch OPA gave no answer: {said[:300].decode('utf-8', 'replace')}")
+    return Retriable(f"the scratch OPA gave no answer: {output[:300].decode('utf-8', 'replace')}")

@@ -216,14 +216,14 @@ class ScratchOpa:
     async def _capabilities(self, given: Collection[str]) -> bytes:
         """Return OPA's own capabilities without the refused builtins and without network."""
         if self._own is None:
-            own = await self._asked()
+            own = await self._read_capabilities()
             if unknown := sorted(self._builtins - own.names):
                 msg = f"policies.allow.builtins: OPA has no builtin {', '.join(unknown)}"
                 raise Misconfigured(msg)
             self._own = own
         return self._own.limited(given)
 
-    async def _asked(self) -> Capabilities:
+    async def _read_capabilities(self) -> Capabilities:
         async with private_folder({}) as folder:
             status, output, complaint = await self._program.run(
                 folder, ("capabilities", "--current")
@@ -248,11 +248,11 @@ class ScratchOpa:
         self,
         modules: Modules,
         data: Mapping[str, Any],
-        asked: Any,  # noqa: ANN401 - any JSON
+        document: Any,  # noqa: ANN401 - any JSON
         query: str,
         given: Collection[str] = (),
     ) -> Any:  # noqa: ANN401 - any JSON
-        """Return the value of `query` over `data` with `asked` as input, None when undefined.
+        """Return the value of `query` over `data` with `document` as input, None when undefined.
 
         Any module may call builtins that are `given`. Raises Retriable with OPA's error,
         TooExpensive if a limit is exceeded, Terminal if a module is refused.
@@ -266,7 +266,9 @@ class ScratchOpa:
             limited = f"--capabilities={_CAPABILITIES}"
             loaded = "--bundle=." if holds_v0(modules) else "--data=."
             arguments = ("eval", "--format=json", limited, loaded, "--stdin-input", query)
-            status, output, complaint = await self._program.run(folder, arguments, _encode(asked))
+            status, output, complaint = await self._program.run(
+                folder, arguments, _encode(document)
+            )
         if status != 0:
             cause = _errors(output, complaint)[0]
             msg = f"OPA cannot evaluate it: {cause.get('code', 'error')}: {cause.get('message')}"

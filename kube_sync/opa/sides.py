@@ -61,7 +61,7 @@ def side_of(stands_for: str, share: str | None, namespaces: str | None) -> Side:
     return Side(stands_for, share, found)
 
 
-def told(side: Side) -> str:
+def description(side: Side) -> str:
     """Return a description of a side, for people."""
     share = f"{(Decimal(side.share) * 100).normalize():f} % of all objects"
     whole = f"all in {', '.join(sorted(side.namespaces))}"

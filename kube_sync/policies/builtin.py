@@ -10,10 +10,10 @@ from __future__ import annotations
 import msgspec
 
 from kube_sync.config import Settings, chosen
-from kube_sync.opa.builtin import builtin_modules, config_modules
 from kube_sync.opa.modules import plain_package
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Modules
+from kube_sync.opa.system_modules import builtin_modules, config_modules
 from kube_sync.policies.bundle import roots
 
 

@@ -24,7 +24,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.opa.inspection import FORBIDDEN, TOO_EXPENSIVE
 from kube_sync.opa.lanes import LANES
 from kube_sync.opa.scratch import Cause, line_of
-from kube_sync.opa.sides import side_of, told
+from kube_sync.opa.sides import description, side_of
 from kube_sync.policies.configmap_status import NOT_TRIED, QUARANTINED, STAGE, UNREADABLE, WAITING
 from kube_sync.policykinds.conditions import condition
 
@@ -207,7 +207,7 @@ def _without_fault(stage: str, said: Mapping[str, Any]) -> tuple[str, str]:
         return _HALTED, f"it was taken out: {'; '.join(halted['why'])}"
     if effect := said.get("effect"):
         side = side_of("", effect["share"], ",".join(effect["namespaces"]))
-        return _DECIDES, f"it decides on {told(side)}, and what is in force on the others"
+        return _DECIDES, f"it decides on {description(side)}, and what is in force on the others"
     return _STAGES[stage]
 
 

@@ -15,7 +15,7 @@ class Evaluator(Protocol):
         self,
         modules: Modules,
         data: Mapping[str, Any],
-        asked: Any,  # noqa: ANN401 - any JSON
+        document: Any,  # noqa: ANN401 - any JSON
         query: str,
     ) -> Any:  # noqa: ANN401 - any JSON
         """Return the value of a query."""

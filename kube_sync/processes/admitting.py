@@ -35,9 +35,9 @@ from kube_sync.kube.policymaps import CONFIGMAPS, PolicyMaps, policy_maps
 from kube_sync.kube.reflector import ListerWatcher, Reflector
 from kube_sync.observability import metrics
 from kube_sync.opa.client import opa_client
-from kube_sync.processes.context import Context, tell_lease
+from kube_sync.processes.context import Context, report_lease
 from kube_sync.processes.fleet import watch_fleet
-from kube_sync.processes.opa_auth_check import watch_door
+from kube_sync.processes.opa_auth_check import watch_authorization
 from kube_sync.processes.systems import Served, serve_systems
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.servertls import ServerTls, TlsFiles
@@ -48,25 +48,26 @@ _WEBHOOK_GRACE = 1.0  # Drain has finished the requests in progress by then
 
 async def admit(context: Context) -> list[Service]:
     """Start the webhook; return its services. Raises Misconfigured without certificates."""
-    settings, readiness, news = context.settings, context.readiness, News()
+    settings, readiness, notifier = context.settings, context.readiness, ChangeNotifier()
     files = _tls_files(settings.admission)
-    policies, placements = _Policies(context, news), Placements(settings.remediate.guard.placements)
-    judge, checking = await _judges(context, policies, placements)
+    policies = _Policies(context, notifier)
+    placements = Placements(settings.remediate.guard.placements)
+    client, checking = await _decision_clients(context, policies, placements)
     seals = Seals(settings.placement.key_file)
     address = parse_listen("admission.listen", settings.admission.listen)
     tls = ServerTls("admission", files, readiness)
     recorder = context.recorder(CONTROLLER, metrics.admission_events)
     denied = Denials(recorder).denied if settings.admission.events else nobody
-    systems = await serve_systems(context, recorder, news.tell)
+    systems = await serve_systems(context, recorder, notifier.notify)
     fleet, watching = watch_fleet(context)
     compares = FleetDecider(checking, placements, fleet)
-    ways = [
-        *(way for system in systems for way in system.ways),
+    routes = [
+        *(route for system in systems for route in system.routes),
         placement_check(compares, policies.may_exist, settings.admission, denied, seals),
     ]
-    decides = FleetDecider(judge, placements, fleet)
-    app = webhook_app(decides, settings.admission, context.drain, denied, ways, seals)
-    registrations = _registrations(context, policies, systems, news)
+    decides = FleetDecider(client, placements, fleet)
+    app = webhook_app(decides, settings.admission, context.drain, denied, routes, seals)
+    registrations = _registrations(context, policies, systems, notifier)
     await context.stack.enter_async_context(
         serving(app, address, tls.context, _WEBHOOK_GRACE, context.drain)
     )
@@ -75,9 +76,9 @@ async def admit(context: Context) -> list[Service]:
         *registrations,
         *(service for system in systems for service in system.services),
         tls.follow,
-        partial(probing, judge, readiness.reporter("opa")),
+        partial(probing, client, readiness.reporter("opa")),
         recorder.run,
-        *await _door(context),
+        *await _authorization_check(context),
         *watching,
         *policies.followed(),
     ]
@@ -93,12 +94,12 @@ def _tls_files(admission: Admission) -> TlsFiles:
 class _Policies:
     """The watches of placement policies, and whether there may be any."""
 
-    def __init__(self, context: Context, news: News) -> None:
+    def __init__(self, context: Context, notifier: ChangeNotifier) -> None:
         settings = context.settings.policies
         self._context = context
         self._static = settings.static
-        self._maps = policy_maps(settings, news.tell)
-        self._objects = placement_policies(settings, news.tell)
+        self._maps = policy_maps(settings, notifier.notify)
+        self._objects = placement_policies(settings, notifier.notify)
         self.all: list[PolicyMaps | PlacementPolicies] = [*self._maps, *self._objects]
         self.gate = PolicyGate(self.all, static=settings.static)
 
@@ -133,12 +134,12 @@ class _Policies:
         return self._context.followed(f"{what} for admission", source, policies, report)
 
 
-async def _judges(
+async def _decision_clients(
     context: Context, policies: _Policies, placements: Placements
 ) -> tuple[DecisionClient, DecisionClient]:
     """Return the decision clients: for reviews, and for the remediator's own writes."""
     settings, gate = context.settings, policies.gate
-    asking = settings.admission.engine
+    engine_settings = settings.admission.engine
     engine = await context.stack.enter_async_context(
         entry_client(target_of(settings), partial(canary_may_exist, policies.all))
     )
@@ -147,53 +148,55 @@ async def _judges(
         DecisionClient,
         engine,
         gate,
-        backoff=waits(asking.backoff_seconds),
-        attempts=asking.attempts,
+        backoff=waits(engine_settings.backoff_seconds),
+        attempts=engine_settings.attempts,
         read=partial(placement, read=DecisionReader(placements.unreadable, gate.modules)),
     )
-    judge = made(seen)
+    client = made(seen)
     # The same OPA: the two share a circuit breaker.
-    return judge, made(lambda review: seen(as_remediated(review)), breaker=judge.breaker)
+    return client, made(lambda review: seen(as_remediated(review)), breaker=client.breaker)
 
 
-async def _door(context: Context) -> list[Service]:
+async def _authorization_check(context: Context) -> list[Service]:
     """Return the check that OPA requires authorization."""
     settings = context.settings
     elsewhere = settings.admission.engine.url or settings.enforce_scheduling_policy.url
     if elsewhere or settings.opa.token_file is None:
         return []
     opa = await context.stack.enter_async_context(opa_client(settings.opa))
-    return [partial(watch_door, opa, settings.opa.url, context.readiness)]
+    return [partial(watch_authorization, opa, settings.opa.url, context.readiness)]
 
 
-class News:
+class ChangeNotifier:
     """Notifies all registrations of a change."""
 
     def __init__(self) -> None:
         self.listeners: list[asyncio.Event] = []
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Notify all listeners that something may have changed."""
         for listener in self.listeners:
             listener.set()
 
 
 def _registrations(
-    context: Context, policies: _Policies, systems: Sequence[Served], news: News
+    context: Context, policies: _Policies, systems: Sequence[Served], notifier: ChangeNotifier
 ) -> list[Service]:
     """Return the services that keep the webhook's registrations, if one is configured."""
     settings = context.settings
     if settings.admission.registration.name is None:
         return []
     metrics.admission_registration_kept.set(1)
-    lease = context.lease(LEASE, news.tell, needed=False)
+    lease = context.lease(LEASE, notifier.notify, needed=False)
     # Without the Lease every replica keeps the registrations: unready replicas get no calls.
-    telling = partial(tell_lease, lease, LEASE, context.readiness, f"Lease {LEASE}", needed=False)
+    lease_report = partial(
+        report_lease, lease, LEASE, context.readiness, f"Lease {LEASE}", needed=False
+    )
     kept = [(found, policies.exists) for found in kept_for_placement(settings)]
     kept += [(found, system.exists) for system in systems for found in system.kept]
-    services: list[Service] = [lease.run, telling]
+    services: list[Service] = [lease.run, lease_report]
     for found, exists in kept:
-        services += _registration(context, found, exists, lease, news)
+        services += _registration(context, found, exists, lease, notifier)
     return services
 
 
@@ -202,11 +205,11 @@ def _registration(
     kept: WebhookScope,
     exists: Callable[[], bool | None],
     lease: Lease,
-    news: News,
+    notifier: ChangeNotifier,
 ) -> list[Service]:
     """Return the services that keep one registration."""
     kube, own = context.kube, asyncio.Event()
-    news.listeners.append(own)
+    notifier.listeners.append(own)
     condition = "registration" if kept.path == PLACEMENT else f"registration of {kept.path}"
     note = partial(context.readiness.noted, condition)
     registration = Registration(kube, context.settings, lease, exists, note, own, kept=kept)

@@ -17,8 +17,8 @@ from kube_sync.replicator.replicator import Replicator
 from kube_sync.runtime.services import Service
 from kube_sync.ui.api import BoardApi
 from kube_sync.ui.fleet import FleetReader
-from kube_sync.ui.held import held_reader
 from kube_sync.ui.page import page_routes
+from kube_sync.ui.remediator_client import remediator_client
 from kube_sync.ui.replication import health
 from kube_sync.ui.story import Stories
 
@@ -38,21 +38,21 @@ async def serve_board(
     """Return the page's parts; they query the remediator until the process ends."""
     settings, history = context.settings, History()
     root, path = settings.replicate.root, settings.placement.path
-    held = (await context.stack.enter_async_context(held_reader(settings.remediate))).read
+    client = await context.stack.enter_async_context(remediator_client(settings.remediate))
     stories = Stories(
         hub,
         replicator,
         history,
         opa,
         Explaining(opa, path),
-        held=held,
+        remediator=client.read,
         targets=lambda: replicator.targets,
         root=root,
     )
     api = BoardApi(
         fleet=FleetReader(opa, root).read,
         health=partial(health, replicator, hub, context.readiness),
-        held=held,
+        remediator=client.read,
         history=history,
         stories=stories,
         path=path,

@@ -39,11 +39,11 @@ def keep_conditions(context: Context, opa: OpaClient) -> list[Service]:
     kinds = [kind for kind in (SCHEDULING, METADATA) if kind.system in context.settings.builtin]
     keepers: list[ConditionKeeper] = []
 
-    def held() -> None:
+    def wake_all() -> None:
         for keeper in keepers:
             keeper.wake()
 
-    lease = context.lease(LEASE, held, needed=False)
+    lease = context.lease(LEASE, wake_all, needed=False)
     services: list[Service] = [lease.run] if kinds else []
     for kind in kinds:
         keeper = _keeper(context, opa, kind, lease)
@@ -61,18 +61,18 @@ def _keeper(context: Context, opa: OpaClient, kind: PolicyKind, lease: Lease) ->
     return ConditionKeeper(
         kind,
         context.kube,
-        _judge(context, opa, kind),
+        _checker(context, opa, kind),
         lease,
         lambda detail: readiness.noted(condition, detail),
         exempt=partial(exemption, context.settings),
     )
 
 
-def _judge(context: Context, opa: OpaClient, kind: PolicyKind) -> PolicyChecker:
-    judge = OpaPolicyChecker(kind, opa, context.settings.replicate.root)
+def _checker(context: Context, opa: OpaClient, kind: PolicyKind) -> PolicyChecker:
+    checker = OpaPolicyChecker(kind, opa, context.settings.replicate.root)
     if kind is SCHEDULING:
-        return DaemonSetChecker(judge, opa, left_out_of_systems(context.settings))
-    return judge
+        return DaemonSetChecker(checker, opa, left_out_of_systems(context.settings))
+    return checker
 
 
 def _reflector(context: Context, kind: PolicyKind, keeper: ConditionKeeper) -> Reflector:

@@ -33,7 +33,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 T = TypeVar("T")
 
 _AGAIN_SECONDS = 2.0
-_LOOK_SECONDS = 2.0  # between two checks of who holds a Lease
+_CHECK_SECONDS = 2.0  # between two checks of who holds a Lease
 
 # Whether to retry a failed start; False: fail, and let somebody else repair it.
 Patience = Callable[[], bool]
@@ -61,7 +61,7 @@ class Context:
     def lease(
         self,
         name: str,
-        news: Callable[[], None],
+        on_acquired: Callable[[], None],
         notes: Callable[[], Mapping[str, str]] = dict,
         *,
         needed: bool = True,
@@ -69,25 +69,33 @@ class Context:
         """Return a Lease for which this process is a candidate."""
         identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
         namespace = self.settings.coordination.namespace
-        return Lease(self.kube, namespace, name, identity, needed=needed, news=news, notes=notes)
+        return Lease(
+            self.kube,
+            namespace,
+            name,
+            identity,
+            needed=needed,
+            on_acquired=on_acquired,
+            notes=notes,
+        )
 
     def followed(
         self,
         name: str,
         source: ListerWatcher,
         store: Store,
-        hears: Callable[[str | None], None] = _nobody,
+        on_report: Callable[[str | None], None] = _nobody,
         behind: Callable[[str], None] = _nobody,
     ) -> Service:
         """Return the Reflector of `store`; until it is listed the process is not ready.
 
-        `hears` is called with why it is stale, or None; `behind` as by a Reflector.
+        `on_report` is called with why it is stale, or None; `behind` as by a Reflector.
         """
         self.readiness.waiting(name, "not listed yet")
         ready = self.readiness.reporter(name)
 
         def report(reason: str | None) -> None:
-            hears(reason)
+            on_report(reason)
             ready(reason)
 
         return Reflector(name, source, store, report, behind=behind).run
@@ -107,7 +115,7 @@ async def process(
     address = parse_listen("observe.listen", settings.observe.listen or f"0.0.0.0:{port}")
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serving(observability_app(readiness), address))
-        kube = await _tried(
+        kube = await _retried(
             lambda: stack.enter_async_context(kube_client(settings.kubernetes)), readiness, patience
         )
         metrics.config_valid.set(1)  # an invalid configuration does not get here
@@ -130,10 +138,10 @@ async def begun(
             context.stack.push_async_exit(stack.pop_all())
             return started
 
-    return await _tried(once, context.readiness, patience)
+    return await _retried(once, context.readiness, patience)
 
 
-async def _tried(
+async def _retried(
     attempt: Callable[[], Awaitable[T]], readiness: Readiness, patience: Patience
 ) -> T:
     while True:
@@ -146,7 +154,7 @@ async def _tried(
         await asyncio.sleep(_AGAIN_SECONDS)
 
 
-async def tell_lease(
+async def report_lease(
     lease: Lease,
     name: str,
     readiness: Readiness,
@@ -160,10 +168,10 @@ async def tell_lease(
     """
     while True:
         if lease.lacking is not None:
-            said = readiness.waiting if needed else readiness.noted
-            said(condition, f"there can be no Lease {name}: {lease.lacking}")
+            report = readiness.waiting if needed else readiness.noted
+            report(condition, f"there can be no Lease {name}: {lease.lacking}")
         elif lease.held:
             readiness.noted(condition, "this process writes")
         elif lease.holder is not None or condition not in readiness.reasons:
             readiness.noted(condition, f"{lease.holder or 'nobody'} writes")
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_CHECK_SECONDS)

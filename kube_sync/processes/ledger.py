@@ -51,16 +51,16 @@ def open_ledger(settings: Ledger, instance: str, readiness: Readiness) -> Opened
     if settings.path is None:
         return Opened()
 
-    def told(reason: str | None) -> None:
+    def on_status(reason: str | None) -> None:
         # Noted only: decisions continue without it.
-        said = "recording" if reason is None else f"cannot be written: {reason}"
-        readiness.noted("ledger", said)
+        detail = "recording" if reason is None else f"cannot be written: {reason}"
+        readiness.noted("ledger", detail)
 
     journal = Journal(
         Path(settings.path),
         max_age=settings.max_age,
         max_size=settings.max_size,
-        told=told,
+        on_status=on_status,
         recall=Recall(),
     )
     recorder, heads = Recorder(journal, instance), HeadNotes(journal, settings.name)

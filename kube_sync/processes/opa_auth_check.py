@@ -15,7 +15,7 @@ from kube_sync.errors import SyncError
 from kube_sync.observability.readiness import Readiness
 
 CONDITION: Final = "opa authorization"
-_LOOK_SECONDS: Final = 30.0
+_CHECK_SECONDS: Final = 30.0
 _SOON_SECONDS: Final = 2.0  # interval while something is wrong, or nothing known
 
 
@@ -27,8 +27,8 @@ class OpaProbe(Protocol):
         ...
 
 
-async def watch_door(
-    door: OpaProbe,
+async def watch_authorization(
+    opa: OpaProbe,
     url: str,
     readiness: Readiness,
     *,
@@ -38,12 +38,12 @@ async def watch_door(
     while True:
         pause = _SOON_SECONDS
         try:
-            if await door.answers_strangers():
+            if await opa.answers_strangers():
                 why = "--authentication=token, --authorization=basic and system.authz are missing"
                 readiness.waiting(CONDITION, f"OPA {url} answers whoever has no token: {why}")
             else:
                 readiness.met(CONDITION)
-                pause = _LOOK_SECONDS
+                pause = _CHECK_SECONDS
         except SyncError:
             pass  # no answer: the last result stays
         await sleep(pause)

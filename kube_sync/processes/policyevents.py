@@ -30,27 +30,27 @@ class PolicyEvents:
         """`head` returns the current head of the ledger."""
         self._events = events
         self._head = head
-        self._told: dict[ObjectKey, tuple[str, str]] = {}  # digest of the version, and reason
+        self._published: dict[ObjectKey, tuple[str, str]] = {}  # digest of the version, and reason
 
     def halted(self, policy: Policy, halt: Halt) -> None:
         """Publish that a canary was halted, with the head of the ledger at that time."""
         # The head first, since a message that is too long is cut at its end.
-        said = " ".join(part for part in ("It decides nothing any more.", self._head()) if part)
-        self._occurred(policy, HALTED, "Halt", f"{said} {'; '.join(halt.why)}")
+        message = " ".join(part for part in ("It decides nothing any more.", self._head()) if part)
+        self._occurred(policy, HALTED, "Halt", f"{message} {'; '.join(halt.why)}")
 
     def failed(
         self, policies: Mapping[ObjectKey, Policy], failures: Mapping[ObjectKey, Iterable[Cause]]
     ) -> None:
         """Publish which versions are quarantined, not tried again, too expensive, or released."""
-        self._told = {key: told for key, told in self._told.items() if key in policies}
+        self._published = {key: last for key, last in self._published.items() if key in policies}
         for key, causes in failures.items():
             for cause in causes:
                 reason, message = _REASONS.get(str(cause.get("code"))), str(cause.get("message"))
                 if reason is None:
                     continue
                 version = digest(policies[key].modules), reason
-                if self._told.get(key) != version:
-                    self._told[key] = version
+                if self._published.get(key) != version:
+                    self._published[key] = version
                     action = "Refuse" if reason != _RELEASED else "Release"
                     self._occurred(policies[key], reason, action, message)
 

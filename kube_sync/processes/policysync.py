@@ -58,7 +58,7 @@ from kube_sync.runtime.freshness import SETTLE_SECONDS, Freshness
 from kube_sync.runtime.services import Service
 
 LEASE: Final = "kube-sync-policy-sync"
-_LOOK: Final = 2.0  # seconds between two checks of who holds the Lease
+_CHECK_SECONDS: Final = 2.0  # seconds between two checks of who holds the Lease
 
 
 def policy_sync(context: Context) -> list[Service]:
@@ -70,7 +70,7 @@ def policy_sync(context: Context) -> list[Service]:
     if parts.direct is not None:
         services += parts.followed_of_spokes(parts.direct)
     context.readiness.met("start")
-    return [*services, parts.tell]
+    return [*services, parts.report_state]
 
 
 class _Parts:
@@ -85,7 +85,7 @@ class _Parts:
         identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
         namespace = context.settings.coordination.namespace
         self.lease = Lease(
-            kube, namespace, LEASE, identity, needed=True, news=self._lead, notes=self._notes
+            kube, namespace, LEASE, identity, needed=True, on_acquired=self._lead, notes=self._notes
         )
         self._brakes = brakes_of(settings)
         fenced = FencedWriter(lambda: self.lease.remaining, metrics.policy_sync_writes)
@@ -96,11 +96,11 @@ class _Parts:
         self.direct: DirectPlacer | None = None
         for name in settings.placers:
             self._add(name)
-        telling = HubStatusWriter(kube, fenced)
+        status_writer = HubStatusWriter(kube, fenced)
         reporter = Reporter(CONTROLLER, socket.gethostname())
         self.recorder = EventRecorder(kube, reporter, metrics.policy_sync_events)
         news = News(self.recorder.occurred, self.state.kind)
-        self.classes = Classes(self.state, telling, lambda: self.lease.held, news)
+        self.classes = Classes(self.state, status_writer, lambda: self.lease.held, news)
         self.permissions = Permissions(kube, self.state)
         self.followed = FollowedPolicies(
             self.state,
@@ -108,7 +108,7 @@ class _Parts:
             self._note_kind,
             self.permissions.heard,
         )
-        status = PolicyStatus(kube, self.state, telling, self._downstream)
+        status = PolicyStatus(kube, self.state, status_writer, self._downstream)
         self.hub = self._hub(status, news)
 
     def _hub(self, status: PolicyStatus, news: News) -> Hub:
@@ -118,7 +118,7 @@ class _Parts:
             self._brakes,
             status,
             self.lease,
-            Facts(self._look, self._freshness.stale, self._approved),
+            Facts(self._policy_state, self._freshness.stale, self._approved),
             note=self._context.readiness.noted,
             news=news,
             grace=self._context.settings.policy_sync.grace_seconds,
@@ -155,7 +155,7 @@ class _Parts:
         )
         return [secrets_, direct.run]
 
-    async def tell(self) -> NoReturn:
+    async def report_state(self) -> NoReturn:
         """Report who is the leader, and the errors of spokes."""
         readiness, lease, late = self._context.readiness, self.lease, False
         while True:
@@ -169,20 +169,20 @@ class _Parts:
             else:
                 readiness.noted("lease", f"{lease.holder or 'nobody'} writes")
             if self.direct is not None:
-                told = [f"{name}: {why}" for name, why in self.direct.troubles.items()]
-                readiness.noted("spokes", "; ".join(told) or "ok")
-            await asyncio.sleep(_LOOK)
+                errors = [f"{name}: {why}" for name, why in self.direct.troubles.items()]
+                readiness.noted("spokes", "; ".join(errors) or "ok")
+            await asyncio.sleep(_CHECK_SECONDS)
 
     def _add(self, name: str) -> None:
         if name == "ocm":
             self.ocm = OcmPlacer(
                 self._context.kube,
-                self._heard,
+                self._copy_changed,
                 executor=self._context.settings.policy_sync.executor,
             )
             self.placers.add(PlacerRoute(self.ocm, self._is_managed))
         else:
-            self.direct = DirectPlacer(self._heard, self._came)
+            self.direct = DirectPlacer(self._copy_changed, self._spoke_added)
             self.placers.add(PlacerRoute(self.direct, self._has_secret, apart=True))
 
     def _reflected(
@@ -235,7 +235,7 @@ class _Parts:
 
     # Callbacks; methods, since the hub is created with what calls them.
 
-    def _look(self, subject: Subject) -> PolicyState:
+    def _policy_state(self, subject: Subject) -> PolicyState:
         return look(subject, self.state, self.placers, self._gone, self._downstream)
 
     def _approved(self) -> frozenset[str]:
@@ -243,8 +243,8 @@ class _Parts:
 
     def _lead(self) -> None:
         # Before any removal is weighed, and before the Lease is written again.
-        said = self.lease.annotations.get(WINDOW, "")
-        self._brakes.recall(recent_removals.read(said, self._clock()))
+        recorded = self.lease.annotations.get(WINDOW, "")
+        self._brakes.recall(recent_removals.read(recorded, self._clock()))
         self.hub.wake()
         self.classes.look_at_all()
 
@@ -254,10 +254,10 @@ class _Parts:
     def _policy(self, policy: PolicyId) -> None:
         self.hub.add(policy)
 
-    def _heard(self, policy: PolicyId) -> None:
+    def _copy_changed(self, policy: PolicyId) -> None:
         self.hub.heard(policy)
 
-    def _came(self, _cluster: str) -> None:
+    def _spoke_added(self, _cluster: str) -> None:
         self.hub.add_all()
 
     def _class(self, name: str) -> None:

@@ -20,10 +20,10 @@ from kube_sync.kube.discovery import kind_of
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.patch import amend_metadata, apply_metadata
 from kube_sync.kube.reflector import Store
-from kube_sync.ledger.reporting import Reporting, reporting
+from kube_sync.ledger.report_client import ReportClient, report_client
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
-from kube_sync.processes.context import Context, tell_lease
+from kube_sync.processes.context import Context, report_lease
 from kube_sync.processes.fleet import clusters_of, counted, fleet_collection
 from kube_sync.processes.placement_sink import placement_sink
 from kube_sync.remediation.audit_log import AuditLog
@@ -57,7 +57,7 @@ async def remediate(context: Context) -> list[Service]:
     token = TokenFile(settings.remediate.token_file)
     token.current()  # if it is invalid now: fail at the start
     reports = await context.stack.enter_async_context(
-        reporting(settings.decisions, secrets.token_hex(8))
+        report_client(settings.decisions, secrets.token_hex(8))
     )
     parts = _Parts(context, reports)
     readiness.waiting(f"Lease {LEASE}", "not asked for yet")
@@ -66,19 +66,19 @@ async def remediate(context: Context) -> list[Service]:
     await context.stack.enter_async_context(serving(status_app(reconciler, token), address))
     services: list[Service] = [
         parts.lease.run,
-        partial(tell_lease, parts.lease, LEASE, readiness, f"Lease {LEASE}"),
+        partial(report_lease, parts.lease, LEASE, readiness, f"Lease {LEASE}"),
         reports.run,
         reconciler.look,
         *[reconciler.run] * _WORKERS,
         parts.recorder.run,
-        partial(parts.telling.run, reconciler.waiting),
+        partial(parts.events.run, reconciler.waiting),
     ]
     if settings.remediate.sinks.placement_decisions.enabled:
         parts.sink, beside = placement_sink(
             context, reconciler.decisions, parts.modes.of, parts.fenced
         )
         services += beside
-    services.append(partial(follow, stream, parts.telling.take, reconciler.take))
+    services.append(partial(follow, stream, parts.events.take, reconciler.take))
     services += parts.followed()
     readiness.met("start")
     return services
@@ -87,7 +87,7 @@ async def remediate(context: Context) -> list[Service]:
 class _Parts:
     """The parts of a remediator, wired to each other."""
 
-    def __init__(self, context: Context, reports: Reporting) -> None:
+    def __init__(self, context: Context, reports: ReportClient) -> None:
         settings, self._context = context.settings, context
         self._clock = unix_clock()
         self._freshness = Freshness[None](self._clock, settle_seconds=SETTLE_SECONDS)
@@ -104,7 +104,7 @@ class _Parts:
         self.modes = Modes(settings.remediate)
         self._seals = Seals(settings.placement.key_file)
         patches = _Patches(context.kube)
-        self.telling = EventReporter(self.recorder, patches.kind_of, lambda: self.fenced.may_write)
+        self.events = EventReporter(self.recorder, patches.kind_of, lambda: self.fenced.may_write)
         memory = AuditLog(reports, self._approvals.where)
         brakes, rehearsal = self._brakes()
         self.reconciler = Reconciler(
@@ -113,9 +113,9 @@ class _Parts:
             brakes,
             rehearsal,
             self._clock,
-            told=self.telling.tell,
+            told=self.events.tell,
             held=memory.held,
-            warned=self.telling.warn,
+            warned=self.events.warn,
             seals=self._seals,
             unreadable=self._placements.unreadable,
         )
@@ -169,7 +169,7 @@ class _Parts:
     # Methods, since the reconciler is created with what calls them.
     def _lead(self) -> None:
         self.reconciler.lead()
-        self.telling.lead()
+        self.events.lead()
         if self.sink is not None:
             self.sink.wake()
 

@@ -23,7 +23,7 @@ from kube_sync.processes.board import serve_board
 from kube_sync.processes.conditions import install_defaults, keep_conditions
 from kube_sync.processes.context import Context
 from kube_sync.processes.ledger import Opened, open_ledger
-from kube_sync.processes.opa_auth_check import watch_door
+from kube_sync.processes.opa_auth_check import watch_authorization
 from kube_sync.processes.policyevents import CONTROLLER, PolicyEvents
 from kube_sync.replicator.replicator import Listeners, Replicator
 from kube_sync.runtime.configfile import ConfigFile
@@ -49,18 +49,18 @@ async def replicate(context: Context, source: Source) -> list[Service]:
     events = EventRecorder(
         context.kube, Reporter(CONTROLLER, socket.gethostname()), metrics.replicator_events
     )
-    shelf = BundleServer()
-    replicator = _replicator(context, opa, hub, shelf, ledger, events)
+    bundles = BundleServer()
+    replicator = _replicator(context, opa, hub, bundles, ledger, events)
     check_stream(settings.decisions)
     token = TokenFile(settings.decisions.token_file)
     token.current()
     services: list[Service] = [replicator.run, events.run, *ledger.services]
     services += keep_conditions(context, opa)
     if settings.opa.token_file is not None:
-        services.append(partial(watch_door, opa, settings.opa.url, context.readiness))
+        services.append(partial(watch_authorization, opa, settings.opa.url, context.readiness))
     if "scheduling" in settings.builtin:
         services.append(install_defaults(context, opa))
-    routes, tokenless = [*shelf.routes(), *ledger.routes], list[web.RouteDef]()
+    routes, tokenless = [*bundles.routes(), *ledger.routes], list[web.RouteDef]()
     if settings.decisions.board:
         board = await serve_board(context, replicator, hub, opa)
         routes, tokenless = [*routes, *board.routes], board.tokenless
@@ -78,12 +78,12 @@ def _replicator(
     context: Context,
     opa: OpaClient,
     hub: DecisionHub,
-    shelf: BundleServer,
+    bundles: BundleServer,
     ledger: Opened,
     events: EventRecorder,
 ) -> Replicator:
     compiler = ScratchOpa.of(context.settings)
-    told = PolicyEvents(events, ledger.head)
+    policy_events = PolicyEvents(events, ledger.head)
     return Replicator(
         context.settings,
         context.kube,
@@ -91,9 +91,12 @@ def _replicator(
         hub,
         context.readiness,
         compiler,
-        shelf=shelf,
+        shelf=bundles,
         listeners=Listeners(
-            in_force=ledger.in_force, notes=ledger.notes, halted=told.halted, failed=told.failed
+            in_force=ledger.in_force,
+            notes=ledger.notes,
+            halted=policy_events.halted,
+            failed=policy_events.failed,
         ),
         trial=Trial(compiler),
         topology=partial(gateway_api_feed, context.kube),

@@ -19,14 +19,14 @@ from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.kube.configmaps import ALL_NAMESPACES, CONFIGMAPS
 from kube_sync.kube.meta import ObjectMeta, object_meta
 from kube_sync.kube.placementpolicies import read_policy
-from kube_sync.kube.policymaps import parse
-from kube_sync.kube.stageable import (
+from kube_sync.kube.policy_patches import (
     ConfigMapKind,
     Kind,
     PlacementPolicyKind,
     Stageable,
     Texts,
 )
+from kube_sync.kube.policymaps import parse
 from kube_sync.kube.staging import (
     ACTIVE,
     CANARY,
@@ -39,7 +39,7 @@ from kube_sync.kube.staging import (
 )
 from kube_sync.kube.wholeobjects import apply_object, delete_object, read_object
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.sides import side_of, told
+from kube_sync.opa.sides import description, side_of
 from kube_sync.policies.bundle import digest
 from kube_sync.policies.placementpolicy_status import as_annotation
 from kube_sync.policies.staging.promotion import Record, Request, canary_terms, objections
@@ -113,14 +113,14 @@ class _Staging:
         patch = self._kind.at(found, CANARY)
         metadata = {**patch.get("metadata", {}), "annotations": terms}
         await self._patch(found, {**patch, "metadata": metadata})
-        return f"{name} is canary of {told(side)}, once these are counted"
+        return f"{name} is canary of {description(side)}, once these are counted"
 
     async def promote(self, staged: Stageable) -> str:
         """Replace the policy in force by the staged one."""
         name, place = self._called(staged.key), staged.place
         if staged.stage == ACTIVE:
             return f"{name} is in force already"
-        status, modules = self._said(staged)
+        status, modules = self._parsed(staged)
         if not self._force and (why := objections(status, digest(modules), self._limits)):
             msg = f"{name} is not promoted: {'; '.join(why)}"
             raise Terminal(msg)
@@ -129,11 +129,11 @@ class _Staging:
             return f"{name} is in force"
         former = await self._find(place)
         if former is not None and former.stage != ACTIVE:
-            stands = self._called(place)
+            active = self._called(place)
             step = f"`kube-sync stage {self._kind.argument(place.name)} active` first"
-            msg = f"{stands} is {former.stage}: what it says would not be in force; {step}"
+            msg = f"{active} is {former.stage}: what it says would not be in force; {step}"
             raise Terminal(msg)
-        if former is None or _says(former) != _says(staged):
+        if former is None or _content(former) != _content(staged):
             before = None if former is None else former.texts
             version = None if former is None else former.rego_version
             await self._keep(place, Record(before, staged.texts, version))
@@ -142,7 +142,7 @@ class _Staging:
         back = f"`kube-sync stage {self._kind.argument(place.name)} revert` undoes it"
         return f"{self._called(place)} is what {name} says; {back}"
 
-    def _said(self, staged: Stageable) -> tuple[str | None, Texts]:
+    def _parsed(self, staged: Stageable) -> tuple[str | None, Texts]:
         """Return the status of a policy, and its modules by id."""
         if self._is_object:
             policy = read_policy(staged.item, self._policies.rego_version)
@@ -252,5 +252,5 @@ class _Staging:
         return key, found.metadata.uid, record
 
 
-def _says(found: Stageable) -> tuple[Texts, str | None]:
+def _content(found: Stageable) -> tuple[Texts, str | None]:
     return found.texts, found.rego_version

@@ -30,60 +30,61 @@ from kube_sync.runtime.services import Service
 class Served:
     """One system of the webhook."""
 
-    ways: tuple[Route, ...]
+    routes: tuple[Route, ...]
     kept: tuple[WebhookScope, ...]
     exists: Callable[[], bool | None]  # whether it has a policy; None: unknown
     services: tuple[Service, ...]
 
 
 async def serve_systems(
-    context: Context, recorder: EventRecorder, news: Callable[[], None]
+    context: Context, recorder: EventRecorder, on_change: Callable[[], None]
 ) -> list[Served]:
-    """Return all built-in systems; `news` is called when their policies come or go."""
+    """Return all built-in systems; `on_change` is called when their policies come or go."""
     found = chosen(context.settings)
-    return [await _serve(context, system, recorder, news) for system in found]
+    return [await _serve(context, system, recorder, on_change) for system in found]
 
 
 async def _serve(
-    context: Context, system: System, recorder: EventRecorder, news: Callable[[], None]
+    context: Context, system: System, recorder: EventRecorder, on_change: Callable[[], None]
 ) -> Served:
     settings = context.settings
-    policies = PolicyObjects(news)
+    policies = PolicyObjects(on_change)
     gate = PolicyGate([policies])
-    judge = await _judge(context, system, gate, system.decision)
-    checking = judge
+    client = await _decision_client(context, system, gate, system.decision)
+    checking = client
     if system.check != system.decision:  # the same OPA: they share a circuit breaker
-        checking = await _judge(context, system, gate, system.check, judge.breaker)
-    told = Denials(recorder, system.name.capitalize()).denied
-    denied = told if settings.admission.events else nobody
+        checking = await _decision_client(context, system, gate, system.check, client.breaker)
+    report = Denials(recorder, system.name.capitalize()).denied
+    denied = report if settings.admission.events else nobody
     if system.by_namespace:
         places, anyway = Places(gate, policies), is_pod if settings.metadata.qos else nothing
-        changer = ByNamespace(judge, places, anyway)
-        ways = system_ways(system, changer, denied, ByNamespace(checking, places))
+        changer = ByNamespace(client, places, anyway)
+        routes = system_ways(system, changer, denied, ByNamespace(checking, places))
     else:
-        ways = system_ways(system, judge, denied)
-    probe = partial(probing, judge, context.readiness.reporter(f"opa for {system.name}"))
+        routes = system_ways(system, client, denied)
+    probe = partial(probing, client, context.readiness.reporter(f"opa for {system.name}"))
     return Served(
-        ways,
+        routes,
         kept_for(system, settings),
         partial(policy_exists, gate, [policies]),
         (_watch(context, system, gate, policies), probe),
     )
 
 
-async def _judge(
+async def _decision_client(
     context: Context,
     system: System,
     gate: PolicyGate,
     decision: str,
     breaker: Breaker | None = None,
 ) -> DecisionClient:
-    target, asking = system_target(context.settings, decision), context.settings.admission.engine
+    target = system_target(context.settings, decision)
+    engine_settings = context.settings.admission.engine
     return DecisionClient(
         await context.stack.enter_async_context(engine_client(target)),
         gate,
-        backoff=waits(asking.backoff_seconds),
-        attempts=asking.attempts,
+        backoff=waits(engine_settings.backoff_seconds),
+        attempts=engine_settings.attempts,
         read=partial(ruling, explains=system.explains),
         down=metrics.admission_system_down.labels(system.name),
         breaker=breaker,

@@ -14,7 +14,7 @@ from typing import Final
 from kube_sync.kube.definitions import Version
 from kube_sync.kube.lease import Lease
 from kube_sync.objects import GroupVersionResource
-from kube_sync.processes.context import Context, tell_lease
+from kube_sync.processes.context import Context, report_lease
 from kube_sync.runtime.services import Service
 from kube_sync.topology import GroupKind
 from kube_sync.topology.configured import shaped
@@ -33,19 +33,19 @@ LEASE: Final = "kube-sync-topology"
 
 def topology(context: Context) -> list[Service]:
     """Return the services that maintain the topology and, while leader, write its statuses."""
-    readiness, news = context.readiness, asyncio.Event()
-    world, shape = World(news.set), shaped(gateway_api(), context.settings.topology)
+    readiness, changed = context.readiness, asyncio.Event()
+    world, shape = World(changed.set), shaped(gateway_api(), context.settings.topology)
     chooser = Chooser(shape.kinds)
-    followed = FollowedKinds(context.kube, world, readiness, news.set, chooser)
+    followed = FollowedKinds(context.kube, world, readiness, changed.set, chooser)
     readiness.noted("statuses", "not looked at yet")
 
     # By a lambda: the controller is created with the Lease that wakes it.
     lease = context.lease(LEASE, lambda: controller.wake())  # noqa: PLW0108
-    looks = ResyncLoop()
-    machinery = _machinery(context, world, followed, lease, looks)
+    resync = ResyncLoop()
+    machinery = _machinery(context, world, followed, lease, resync)
     controller = Controller(
         LiveTopology(world, followed, shape.kinds, shape.links, roots=shape.roots),
-        news,
+        changed,
         machinery.workflow,
         lease,
         readiness.reporter("topology"),
@@ -58,13 +58,13 @@ def topology(context: Context) -> list[Service]:
         followed.run,
         lease.run,
         controller.run,
-        partial(looks.run, controller.wake),
-        partial(tell_lease, lease, LEASE, readiness),
+        partial(resync.run, controller.wake),
+        partial(report_lease, lease, LEASE, readiness),
     ]
 
 
 def _machinery(
-    context: Context, world: World, followed: FollowedKinds, lease: Lease, looks: ResyncLoop
+    context: Context, world: World, followed: FollowedKinds, lease: Lease, resync: ResyncLoop
 ) -> Machinery:
     """Return the writer of statuses and of the topology picture."""
     settings = context.settings.topology
@@ -76,7 +76,7 @@ def _machinery(
         context.settings.coordination.namespace,
         partial(context.readiness.noted, "statuses"),
         unseen=lambda: tuple(followed.unseen),
-        looks=looks,
+        looks=resync,
         ours=settings.statuses,
         paths=settings.paths,
     )

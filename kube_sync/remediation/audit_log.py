@@ -26,11 +26,11 @@ class Reports(Protocol):
         """Return a unique name for a write."""
         ...
 
-    def tell(self, report: Report) -> None:
+    def enqueue(self, report: Report) -> None:
         """Send a report without waiting for it."""
         ...
 
-    async def ask(self, report: Report) -> bool:
+    async def deliver(self, report: Report) -> bool:
         """Send a report and wait for a bounded time; return whether it is in the ledger."""
         ...
 
@@ -56,14 +56,14 @@ class AuditLog:
             new,
             approved=shortened(self._approved(step) or approved),
         )
-        await self._reports.ask(report)
+        await self._reports.deliver(report)
         return name
 
     def ended(self, name: str, key: Key, current: Current, outcome: Outcome) -> None:
         """Report the outcome of a PATCH."""
         note = shortened(outcome.error)
         about = target(key), current.uid
-        self._reports.tell(Report(name, "outcome", *about, status=outcome.word, note=note))
+        self._reports.enqueue(Report(name, "outcome", *about, status=outcome.word, note=note))
 
     def held(self, key: Key, wait: Wait) -> None:
         """Report a write that is held, and the reason."""
@@ -78,7 +78,7 @@ class AuditLog:
             status=wait.kind,
             note=shortened(f"{wait.reason}; released by: {wait.release}"),
         )
-        self._reports.tell(report)
+        self._reports.enqueue(report)
 
     def _approved(self, step: Write) -> str:
         history = read_history({HISTORY: step.annotations.get(HISTORY) or "[]"}, math.inf)

@@ -31,7 +31,7 @@ from kube_sync.observability import metrics
 from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.plan import Current, Write, after, with_history
 from kube_sync.remediation.policy_limits import Easing, LimitSource
-from kube_sync.runtime.cooperative import by_turns
+from kube_sync.runtime.cooperative import in_slices
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -100,7 +100,7 @@ class Brakes:
         """Load the histories of all objects into the guard."""
         self._facts.begin()
         now, histories = self._now(), dict[str, tuple[str, History]]()
-        async for key, current in by_turns(objects):
+        async for key, current in in_slices(objects):
             histories[_id(key, current)] = (key[1].namespace, self._history(current, now))
         self._guard.recall(histories, now)
         self._pending, self._ids, self._last = {}, {}, None

@@ -45,7 +45,7 @@ from kube_sync.remediation.targets import Targets
 from kube_sync.remediation.writer import Outcome, Writer
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.controller import Result, work
-from kube_sync.runtime.cooperative import by_turns
+from kube_sync.runtime.cooperative import in_slices
 from kube_sync.runtime.workqueue import WorkQueue
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -193,7 +193,7 @@ class Reconciler:
             return
         touched, self._touched = self._touched, {}
         fresh = False
-        async for key in by_turns(touched):
+        async for key in in_slices(touched):
             fresh |= self._survey(key)
         if fresh or self._clock() >= self._weighed_at + _LOOK_SECONDS:
             self._weigh()

@@ -62,7 +62,7 @@ def status_app(reconciler: Reconciler, token: TokenFile) -> web.Application:
 @web.middleware
 async def _authenticated(request: web.Request, handler: Handler) -> web.StreamResponse:
     token, headers = request.app[_TOKEN], request.headers
-    open_to_all = not token.asked_for
+    open_to_all = not token.required
     reason = foreign(headers, open_to_all=open_to_all, setting="remediate.token_file")
     if reason is not None:
         raise web.HTTPForbidden(text=f"{reason}\n")

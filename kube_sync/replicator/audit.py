@@ -61,7 +61,7 @@ class Audit:
         loaded = [collection for collection in collections if collection.loaded]
         share = max(1, _KEYS // max(1, len(loaded)))
         samples = [found for collection in loaded for found in self._of(collection, share)]
-        answer = await self._ask(samples)
+        answer = await self._query(samples)
         if answer is None:
             return
         try:
@@ -81,7 +81,7 @@ class Audit:
         msg = f"OPA does not hold {name} as it was written: somebody else changed it"
         raise EpochLost(msg)
 
-    async def _ask(self, samples: Sequence[_Sample]) -> bytes | None:
+    async def _query(self, samples: Sequence[_Sample]) -> bytes | None:
         items = [[s.collection.name, s.key.namespace, s.key.name] for s in samples]
         body = msgspec.json.encode({"input": {"root": self._root, "items": items}})
         try:
@@ -101,8 +101,10 @@ class Audit:
             # A copy: the keys may change before the last one is checked.
             self._rest[collection.name] = iter(list(collection.keys()))
             keys = list(islice(self._rest[collection.name], share))
-        held = ((key, collection.holds(key)) for key in keys)
-        return [_Sample(collection, key, version) for key, version in held if version is not None]
+        versions = ((key, collection.holds(key)) for key in keys)
+        return [
+            _Sample(collection, key, version) for key, version in versions if version is not None
+        ]
 
 
 # Below the first rule, with root and topology name substituted.

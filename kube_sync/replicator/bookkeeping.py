@@ -88,7 +88,7 @@ class Fence:
         """Record that the next batch has been applied."""
         self._last += 1
 
-    async def let_through(self) -> bool:
+    async def is_applied(self) -> bool:
         """Ask OPA whether it has applied the next batch already. Raises SyncError."""
         document = await self._opa.get_data(self._path)
         try:

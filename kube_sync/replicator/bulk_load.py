@@ -53,7 +53,7 @@ class FirstLoad:
         self.abandoned = False
         self._finished = False
         self._chunks: deque[bytes] = deque([b"{"])
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._read = asyncio.Event()
         self._open = ""  # the namespace being written, "" for none
         self._closed: set[str] = set()
@@ -94,7 +94,7 @@ class FirstLoad:
     def abandon(self) -> None:
         """Mark the document as never to be completed; its reader raises Abandoned."""
         self.abandoned = True
-        self._news.set()
+        self._changed.set()
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Yield the document as it grows. Raises Abandoned."""
@@ -107,8 +107,8 @@ class FirstLoad:
                 raise Abandoned
             if self._finished:
                 return
-            self._news.clear()
-            await self._news.wait()
+            self._changed.clear()
+            await self._changed.wait()
 
     def _turn_to(self, namespace: str) -> bytes:
         """Close the open namespace and open another one, "" for none."""
@@ -130,7 +130,7 @@ class FirstLoad:
     def _put(self, chunk: bytes) -> None:
         if chunk:
             self._chunks.append(chunk)
-        self._news.set()
+        self._changed.set()
 
 
 class Scopes:

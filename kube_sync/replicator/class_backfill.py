@@ -119,7 +119,7 @@ class ClassBackfill:
         self._widened: dict[str, Widen] = {}  # for evaluations beside the policies in force
         self._paths: object = None
         self._classify: Classify | None = None
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
 
     def change(self, reads: Reads | None) -> None:
         """Classify by the input fields in `reads`, None: not at all."""
@@ -143,35 +143,35 @@ class ClassBackfill:
             self._paths = paths
             self._classify = None if paths is None else classifier(paths)
 
-    def give(self, mirror: Mirror, *, target: bool) -> None:
+    def classify(self, mirror: Mirror, *, target: bool) -> None:
         """Classify the objects of a Mirror if it is a target of decisions."""
         mirror.classify(self._classify if target else None)
         if mirror.unknown >= self._few:
             mirror.learning = True
-            self._news.set()
+            self._wake.set()
 
-    async def run(self, pupils: Pupils, learnt: Callable[[], None]) -> NoReturn:
+    async def run(self, pupils: Pupils, on_done: Callable[[], None]) -> NoReturn:
         """List the collections that lack classes, one after the other, until cancelled."""
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._wake.wait()
+            self._wake.clear()
             failed = False
             for pupil in [*pupils()]:
                 if pupil.mirror.unknown >= self._few:
-                    failed |= not await self._learn(pupil)
+                    failed |= not await self._list_classes(pupil)
                 pupil.mirror.learning = False
-                learnt()
+                on_done()
             if failed:
                 await self._backoff.wait()
-                self._news.set()
+                self._wake.set()
             else:
                 self._backoff.progressed()
 
-    async def _learn(self, pupil: Replica) -> bool:
+    async def _list_classes(self, pupil: Replica) -> bool:
         """List a collection once; return whether that succeeded."""
         try:
             async with asyncio.timeout(_LIST_SECONDS):
-                await pupil.feed.learn(pupil.mirror)
+                await pupil.feed.list_classes(pupil.mirror)
         except (SyncError, TimeoutError) as error:
             log.warning("classes_not_learnt", resource=pupil.mirror.name, error=str(error))
             return False

@@ -85,7 +85,7 @@ class DataMaps:
     ) -> None:
         """`reserved` are the namespaces whose path in OPA is taken; `want` writes a status.
 
-        ConfigMaps at paths that are `claimed` during the load wait for `policies_stand`.
+        ConfigMaps at paths that are `claimed` during the load wait for `policies_loaded`.
         """
         self._claimed = claimed
         self._claims: Callable[[DataPath], bool] | None = None  # None: OPA itself rejects conflicts
@@ -97,16 +97,16 @@ class DataMaps:
         self._good = (good or LastGood()).values
         self._held: dict[ObjectKey, bytes] = {}  # digest of the document in OPA
         self._done: dict[ObjectKey, str] = {}  # the version that was processed
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self.pending = False
         self.unsettled = Unsettled()
 
     def wake(self) -> None:
         """Notify that a ConfigMap may have changed."""
         self.pending = True
-        self._news.set()
+        self._changed.set()
 
-    def policies_stand(self) -> None:
+    def policies_loaded(self) -> None:
         """Notify that policies are in force: from now on OPA itself rejects conflicting paths."""
         if self._claims is not None:
             self._claims = None
@@ -125,8 +125,8 @@ class DataMaps:
         if self._stores and self._claimed is not None:
             self._claims = await self._claimed()
         while not all(store.listed for store in self._stores):
-            self._news.clear()
-            await self._news.wait()
+            self._changed.clear()
+            await self._changed.wait()
         await self.write(send)
 
     async def write(self, send: Send) -> None:
@@ -137,7 +137,7 @@ class DataMaps:
             await self._forget(key, send)
         for found in wanted.values():
             if self._done.get(found.key) != found.version and not self._waits(found.key):
-                await self._bring(found, send)
+                await self._write_one(found, send)
         self._settle()
         metrics.replicated_objects.labels(NAME).set(len(self._held))
 
@@ -160,7 +160,7 @@ class DataMaps:
         self._held = {key: _ADOPTED for key in keys if key.namespace not in self._reserved}
         self._done.clear()
 
-    async def _bring(self, found: ConfigMap, send: Send) -> None:
+    async def _write_one(self, found: ConfigMap, send: Send) -> None:
         values, failures = await self._values(found)
         if found.key.namespace in self._reserved:
             message = f"data.{found.key.namespace} is reserved"

@@ -37,10 +37,10 @@ def difference(
 
     `inventory`: the known clusters to check placements against, None: no check.
     """
-    said, would_say = _silence(now), _silence(then)
-    if would_say is not None:
-        return None if would_say == said else would_say
-    before = _usable(now) if said is None else Decision()
+    silence_before, silence_after = _silence(now), _silence(then)
+    if silence_after is not None:
+        return None if silence_after == silence_before else silence_after
+    before = _usable(now) if silence_before is None else Decision()
     after = _usable(then)
     if (before.annotations, before.labels) == (after.annotations, after.labels):
         return None

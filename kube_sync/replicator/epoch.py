@@ -44,7 +44,7 @@ from kube_sync.replicator import datamaps
 from kube_sync.replicator.audit import Audit
 from kube_sync.replicator.bookkeeping import RootIndex
 from kube_sync.replicator.datamaps import DataMaps
-from kube_sync.replicator.input_recorder import witnessing
+from kube_sync.replicator.input_recorder import input_reader
 from kube_sync.replicator.placementcheck import PlacementCheck, fleet_names
 from kube_sync.replicator.replica import TopologyOrigin
 from kube_sync.replicator.resources import Resources
@@ -99,7 +99,7 @@ class Load:
             seals=lasting.seals,
             topology=lasting.topology,
         )
-        self._witness = witnessing(lasting.settings, self.resources.mirrors)
+        self._witness = input_reader(lasting.settings, self.resources.mirrors)
         self._documents = DataMaps(
             self._opa,
             self._data,
@@ -203,7 +203,7 @@ class Load:
             documents=self._documents,
             audit=Audit(self._opa, root).check,
             away=self._away,
-            witness=self._witness,
+            input_reader=self._witness,
         )
 
     def _epoch(self, applied: asyncio.Event) -> Epoch:
@@ -223,7 +223,7 @@ class Load:
             changing=self._tracker.policies_changing,
             changed=self._policies_changed,
             renamed=self._policies_renamed,
-            stands=self._writer.stands,
+            stands=self._writer.verify_epoch,
             places=self._documents.places,
             data=self.resources,
             staging=self._staging,
@@ -264,7 +264,7 @@ class Load:
 
     def _policies_changed(self, digest: str, modules: int, reads: Reads) -> None:
         self._lasting.in_force(digest, self._policies.in_force)
-        self._documents.policies_stand()
+        self._documents.policies_loaded()
         self._writer.wake()
         # Before any decision: the classes by the old policies' reads become unknown here.
         static = self._settings.policies.static

@@ -14,7 +14,7 @@ from kube_sync.opa.analysis.reads import Reads
 from kube_sync.replicator.mirror import Mirror
 
 
-def witnessing(settings: Callable[[], Settings], held: Sequence[Mirror]) -> InputReader | None:
+def input_reader(settings: Callable[[], Settings], mirrors: Sequence[Mirror]) -> InputReader | None:
     """Return the InputReader of one epoch, None if inputs are not recorded.
 
     `settings` returns the current settings.
@@ -45,7 +45,7 @@ def witnessing(settings: Callable[[], Settings], held: Sequence[Mirror]) -> Inpu
         return reads.target_paths(name) if name in targets() else reads.resources[name].paths
 
     def count(name: str) -> int:
-        return next((one.held for one in held if one.name == name), 0)
+        return next((one.held for one in mirrors if one.name == name), 0)
 
     lacks = {"policies": "OPA has some from elsewhere"} if begun.policies.static else {}
     replicate, path = begun.replicate, begun.placement.path

@@ -53,7 +53,7 @@ class Mirror:
         self,
         name: str,
         root: DataPath,
-        news: Callable[[], None],
+        on_change: Callable[[], None],
         *,
         gvr: GroupVersionResource | None = None,
         scopes: Iterable[str] = (EVERYWHERE,),
@@ -61,7 +61,7 @@ class Mirror:
         optional: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Call `news` whenever there is something to write.
+        """Call `on_change` whenever there is something to write.
 
         `gvr` is the resource, None if it is not from the API server. `scopes` are the namespaces
         that are listed separately. An `optional` kind that the API server lacks counts as empty.
@@ -73,7 +73,7 @@ class Mirror:
         self.members = Members()
         self.learning = False  # a LIST for missing classes is due or running
         self._path = (*root, name)
-        self._news = news
+        self._on_change = on_change
         self._clock = clock
         self._projector = projector = projector or Projector(name)
         self.shaped, self.unreadable = projector.shaped, projector.unreadable
@@ -129,7 +129,7 @@ class Mirror:
             self._remove_all_but(seen, scope)
         elif not self._scopes.awaited:
             self._begin().finish()
-        self._news()
+        self._on_change()
 
     def rescope(self, scopes: Iterable[str]) -> None:
         """Hold nothing until all `scopes` are listed: the kind was replaced by another one."""
@@ -141,7 +141,7 @@ class Mirror:
             self._scopes.lose(scopes)
             self._note_known()
         self._seen.clear()
-        self._news()
+        self._on_change()
 
     def abandon(self, *, scope: str = EVERYWHERE) -> None:
         """Discard the pages of a LIST that broke off."""
@@ -171,7 +171,7 @@ class Mirror:
             self._pending[key] = Change(event.version, None, self._since(key, event.arrived))
         else:
             self._upsert(event.item, event.arrived)
-        self._news()
+        self._on_change()
 
     # Classes, for targets of decisions
 
@@ -185,9 +185,9 @@ class Mirror:
         """The number of objects in OPA without a class, though classes are wanted."""
         return len(self._held) - self.members.known if self.members.wanted else 0
 
-    def learn(self, items: Iterable[Item]) -> None:
+    def read_classes(self, items: Iterable[Item]) -> None:
         """Take the classes of objects that OPA holds from a page of a LIST, and nothing else."""
-        unknown = (i for i in items if self._as_held(i) and self.members.of(i.key) is None)
+        unknown = (i for i in items if self._is_current(i) and self.members.of(i.key) is None)
         for item in unknown:
             if (found := self._projector.read(item)) is not None:
                 self.members.note(item.key, self.members.read(found.body, item.uid))
@@ -307,11 +307,11 @@ class Mirror:
         return arrived if waiting is None else waiting.arrived or arrived
 
     def _upsert(self, item: Item, arrived: float = 0.0) -> None:
-        if self._as_held(item):
+        if self._is_current(item):
             return
         if (found := self._projector.read(item)) is None:
             self.members.note(item.key, None)  # it shares a decision with no other object
-        elif self._says_the_same(found):
+        elif self._is_unchanged(found):
             self._held[item.key] = item.version
             self.members.note(item.key, self.members.read(found.body, item.uid))
             self._unchanged.inc()
@@ -320,10 +320,10 @@ class Mirror:
             member = self.members.read(found.body, item.uid)
             self._pending[item.key] = Change(item.version, found.body, since, member)
 
-    def _as_held(self, item: Item) -> bool:
+    def _is_current(self, item: Item) -> bool:
         return self._held.get(item.key) == item.version and item.key not in self._pending
 
-    def _says_the_same(self, found: Loaded) -> bool:
+    def _is_unchanged(self, found: Loaded) -> bool:
         """Return whether OPA holds this body, and no other change is pending."""
         if self._digests is None or found.key in self._pending:
             return False
@@ -366,14 +366,14 @@ def _operations(
     """Return the operations from `held` below a path, with `sizes` by namespace, to `batch`."""
     operations: list[bytes] = []
     for key, change in batch.items():
-        was_held, parent = key in held, (*path, key.namespace)
+        existed, parent = key in held, (*path, key.namespace)
         at = (*parent, key.name) if key.namespace else (*path, key.name)
         if change.body is not None:
             if key.namespace and not sizes[key.namespace]:
                 operations.append(add_operation(parent, b"{}"))
-            sizes[key.namespace] += not was_held
+            sizes[key.namespace] += not existed
             operations.append(add_operation(at, change.body))
-        elif was_held:
+        elif existed:
             sizes[key.namespace] -= 1
             operations.append(remove_operation(at))
             if key.namespace and not sizes[key.namespace]:

@@ -34,7 +34,7 @@ class Origin(Protocol):
         """Keep a Mirror current until cancelled."""
         ...
 
-    async def learn(self, mirror: Mirror) -> None:
+    async def list_classes(self, mirror: Mirror) -> None:
         """Pass all objects to the Mirror once more, for their classes. Raises SyncError."""
         ...
 

@@ -113,7 +113,7 @@ class Replicator:
             settings.coordination.namespace,
             LEASE,
             _identity(),
-            news=self._held,
+            on_acquired=self._held,
             notes=lambda: listeners.notes(self._lease.annotations),
         )
         self._statuses = StatusWriter(kube, self._lease)

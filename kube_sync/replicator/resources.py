@@ -283,7 +283,7 @@ class Resources:
     def _classify(self) -> None:
         targets = {resource.name for resource in self._settings.targets()}
         for name, replica in self._replicas.items():
-            self._classes.give(replica.mirror, target=name in targets)
+            self._classes.classify(replica.mirror, target=name in targets)
 
     def _measure(self, replica: Replica) -> None:
         if not replica.mirror.shaped.is_set():

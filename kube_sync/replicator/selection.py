@@ -103,7 +103,7 @@ class Feed:
         self._backoff = backoff()
         self._conditions: set[str] = set()
         self._currency = currency
-        self._told: set[str] = set()  # places reported to `currency`
+        self._reported: set[str] = set()  # places reported to `currency`
         self._doubt = asyncio.Event()  # the scope may have changed
         self._contradicted = False  # an object shows that it has, whatever discovery says
         self._sources: list[KubeCollection] = []  # of all reflectors
@@ -114,7 +114,7 @@ class Feed:
             # The same LIST and WATCH for either scope.
             source = self._source(EVERYWHERE, self._resource.field_selector)
             self._sources = [source]
-            report = self._of(mirror, self._say())
+            report = self._of(mirror, self._reporter())
             part = Part(mirror, EVERYWHERE)
             await self._reflector(self._name, source, part, report).run()
         namespaced = await self._is_namespaced(mirror)
@@ -126,13 +126,13 @@ class Feed:
             mirror.rescope((namespaced and self._namespaces) or (EVERYWHERE,))
             log.warning("scope_changed", resource=self._name, namespaced=namespaced)
 
-    async def learn(self, mirror: Mirror) -> None:
+    async def list_classes(self, mirror: Mirror) -> None:
         """List all sources once more, for the objects' classes alone. Raises SyncError."""
         metrics.reflector_lists.labels(self._name, "classify").inc()
         for source in [*self._sources]:
             async with aclosing(source.list()) as pages:
                 async for page in pages:
-                    mirror.learn(page.items)
+                    mirror.read_classes(page.items)
 
     def forget(self) -> None:
         """Remove the resource's readiness conditions."""
@@ -141,8 +141,8 @@ class Feed:
 
     def release(self) -> None:
         """Remove the resource from the sources that must be current: it is not wanted any more."""
-        while self._told:
-            self._currency(self._told.pop(), None)
+        while self._reported:
+            self._currency(self._reported.pop(), None)
 
     async def _follow(self, mirror: Mirror, *, namespaced: bool) -> None:
         """Reflect until the kind has the other scope."""
@@ -162,9 +162,9 @@ class Feed:
     async def _reflect(
         self, mirror: Mirror, scope: str, field_selector: str | None, *, namespaced: bool
     ) -> NoReturn:
-        report = self._say(scope)
+        report = self._reporter(scope)
 
-        def heard(reason: str | None) -> None:
+        def on_report(reason: str | None) -> None:
             self._doubt.set()
             report(reason)
 
@@ -177,7 +177,7 @@ class Feed:
 
         source, name = self._source(scope, field_selector), self._condition(scope)
         self._sources.append(source)
-        await self._reflector(name, source, Part(mirror, scope, fits), heard, scope).run()
+        await self._reflector(name, source, Part(mirror, scope, fits), on_report, scope).run()
 
     def _reflector(
         self,
@@ -210,7 +210,7 @@ class Feed:
 
     async def _is_namespaced(self, mirror: Mirror) -> bool:
         """Ask until the API server knows the kind; until then it counts as listed and missing."""
-        report, availability = self._say(), Availability(self._client, self._resource.gvr)
+        report, availability = self._reporter(), Availability(self._client, self._resource.gvr)
         while True:
             try:
                 found = await availability.is_namespaced()
@@ -244,26 +244,26 @@ class Feed:
     ) -> Callable[[str | None], None]:
         """Report errors, except that an optional kind is missing."""
 
-        def heard(reason: str | None) -> None:
+        def on_report(reason: str | None) -> None:
             if reason is not None and mirror.lacks_nothing:
                 self._readiness.noted(self._name, f"none: {reason}")
                 self._currency(self._place(EVERYWHERE), None)
             else:
                 report(reason)
 
-        return heard
+        return on_report
 
-    def _say(self, scope: str = EVERYWHERE) -> Callable[[str | None], None]:
+    def _reporter(self, scope: str = EVERYWHERE) -> Callable[[str | None], None]:
         condition, place = self._condition(scope), self._place(scope)
         self._conditions.add(condition)
-        self._told.add(place)
+        self._reported.add(place)
         report = self._readiness.reporter(condition)
 
-        def say(reason: str | None) -> None:
+        def report_staleness(reason: str | None) -> None:
             report(reason)
             self._currency(place, reason)
 
-        return say
+        return report_staleness
 
     def _place(self, scope: str) -> str:
         """Return the name of the resource in OPA, with the namespace if it is a part."""

@@ -61,14 +61,14 @@ class SelfCheck:
         self._share = share
         self._chance = chance
         self._queue = WorkQueue[tuple[str, ObjectKey]]("selfcheck")
-        self._told = asyncio.Event()
+        self._ready = asyncio.Event()
         self._policies: str | None = None  # None: no policies yet, or not deterministic ones
         self._canary: Canary | None = None
 
     def policies_changed(self, digest: str, *, pure: bool) -> None:
         """Handle a change of the policies; without `pure` ones nothing can be compared."""
         self._policies = digest if pure else None
-        self._told.set()
+        self._ready.set()
 
     def canary_changed(self, canary: Canary | None) -> None:
         """Handle a change of the canary that decides on part of the objects."""
@@ -84,11 +84,11 @@ class SelfCheck:
 
     async def run(self) -> NoReturn:
         """Once policies are in force, check the queued objects until cancelled."""
-        await self._told.wait()
+        await self._ready.wait()
         await work(self._queue, self._checked)
 
-    async def _checked(self, asked: tuple[str, ObjectKey]) -> Result:
-        name, key = asked
+    async def _checked(self, item: tuple[str, ObjectKey]) -> Result:
+        name, key = item
         try:
             await self._check(name, key)
         except (SyncError, *NO_JSON, KeyError) as error:  # no retry: it is only a sample
@@ -124,8 +124,8 @@ class SelfCheck:
         after = await self._decide(decision, kept)
         metrics.selfcheck_decisions.labels(name).inc()
         now = self._policies, self._canary, self._replicated.narrowed_to(name)
-        stands = (policies, canary, form) == now
-        return stands and before == after != whole
+        unchanged = (policies, canary, form) == now
+        return unchanged and before == after != whole
 
     async def _body(self, gvr: GroupVersionResource, key: ObjectKey) -> bytes | None:
         # A LIST of one: the replicator has no permission to get single objects.

@@ -59,18 +59,18 @@ class _Lane:
     of: object
     known: dict[tuple[str, bytes | ObjectKey], _Known] = field(default_factory=dict)
     writes: int = 0  # number of writes to data that the lane reads
-    asked_at: int = 0  # that number when the oldest cached decision was requested
+    evaluated_at: int = 0  # that number when the oldest cached decision was requested
 
     @property
     def outdated(self) -> bool:
         """Whether such data has been written since then."""
-        return self.asked_at != self.writes
+        return self.evaluated_at != self.writes
 
     def begin(self) -> None:
         """Drop cached decisions if they are outdated."""
         if self.outdated:
             self.known.clear()
-            self.asked_at = self.writes
+            self.evaluated_at = self.writes
 
 
 class Shadow:
@@ -78,12 +78,12 @@ class Shadow:
 
     def __init__(
         self,
-        asked: PolicySetEvaluator,
+        evaluator: PolicySetEvaluator,
         hub: DecisionHub,
         targets: Callable[[], Mapping[str, GroupVersionResource]],
         collections: Callable[[], Iterable[Mirror]],
         placements: Placements,
-        tell: Callable[[Counted | None], None],
+        on_count: Callable[[Counted | None], None],
         *,
         in_force: PolicySetEvaluator | None = None,
         gauge: Gauge = metrics.shadow_differences,
@@ -93,30 +93,30 @@ class Shadow:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        """Evaluate the lane by `asked`, and the policies in force by `in_force`.
+        """Evaluate the lane by `evaluator`, and the policies in force by `in_force`.
 
         Without `in_force` the decisions in force come from `hub`, which lacks them if the lane
-        decides. `tell` is called with a new count when it differs, None: there is no lane. Rounds
-        are at least `rest` seconds apart. Placements are checked against the clusters of
+        decides. `on_count` is called with a new count when it differs, None: there is no lane.
+        Rounds are at least `rest` seconds apart. Placements are checked against the clusters of
         `inventory`.
         """
-        self._asked = asked
-        self._also_asked = in_force
+        self._evaluator = evaluator
+        self._reference = in_force
         self._gauge = gauge
         self._inventory = inventory
         self._hub = hub
         self._targets = targets
         self._collections = collections
         self._placements = placements
-        self._tell = tell
+        self._on_count = on_count
         self._rest = rest
         self._backoff = backoff or Backoff(longest=30.0)
         self._clock = clock
         self._sleep = sleep
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
         self._lane: _Lane | None = None
         self._written: set[tuple[str, ObjectKey]] = set()  # since the query began
-        self._told: Counted | None = None
+        self._published: Counted | None = None
 
     def staged(self, reads: Reads | None, side: Side | None = None, of: object = None) -> None:
         """Handle a new lane in OPA that reads this, None: there is none.
@@ -125,8 +125,8 @@ class Shadow:
         """
         self._lane = None if reads is None else _Lane(reads, side, of)
         if reads is None:
-            self._say(None)
-        self._news.set()
+            self._publish(None)
+        self._wake.set()
 
     @property
     def counts(self) -> bool:
@@ -143,21 +143,21 @@ class Shadow:
         for key in keys:
             lane.known.pop((name, key), None)
             self._written.add((name, key))
-        self._news.set()
+        self._wake.set()
 
     async def run(self) -> NoReturn:
         """Count as long as there is a lane, until cancelled."""
         while True:
             if self._lane is not None:
-                self._hub.waiting.add(self._news)
-            await self._news.wait()
-            self._news.clear()
+                self._hub.waiting.add(self._wake)
+            await self._wake.wait()
+            self._wake.clear()
             begun = self._clock()
             try:
                 await self._turn()
             except SyncError as error:
                 log.warning("shadow_not_decided", error=str(error))
-                self._news.set()
+                self._wake.set()
                 await self._backoff.wait(getattr(error, "retry_after", None))
                 continue
             self._backoff.progressed()
@@ -169,40 +169,40 @@ class Shadow:
         lane = self._lane
         if lane is None or self._hub.held:
             return  # no lane, or no valid decisions: their release wakes us
-        found = {held.name: held for held in self._collections()}
+        found = {mirror.name: mirror for mirror in self._collections()}
         places = {name: gvr for name, gvr in self._targets().items() if name in found}
         if any(found[name].learning for name in places):
-            self._news.set()
+            self._wake.set()
             return
         lane.begin()
         for _ in range(_TRIES):
             for name in places:
-                if not await self._ask(lane, found[name]):
-                    self._news.set()
+                if not await self._evaluate(lane, found[name]):
+                    self._wake.set()
                     return
             counted, unknown = await self._count(lane, [(found[n], places[n]) for n in places])
             if not unknown:
                 break
         if unknown or lane is not self._lane or lane.outdated:
-            self._news.set()
+            self._wake.set()
         if lane is self._lane:
-            self._say(counted)
+            self._publish(counted)
         if lane.reads.impure:
             lane.known.clear()  # impure: the next evaluation may differ
 
-    async def _ask(self, lane: _Lane, held: Mirror) -> bool:
+    async def _evaluate(self, lane: _Lane, mirror: Mirror) -> bool:
         """Evaluate one object of each unknown class; return whether the lane is still the same."""
         self._written.clear()
         missing: dict[bytes | ObjectKey, ObjectKey] = {}
-        for key in await _within(lane, held):
-            kind = self._kind(lane, held, key)
-            if (held.name, kind) not in lane.known:
+        for key in await _within(lane, mirror):
+            kind = self._kind(lane, mirror, key)
+            if (mirror.name, kind) not in lane.known:
                 missing.setdefault(kind, key)
         rest = [*missing.items()]
         tries = _TRIES
         while rest and lane is self._lane:
-            part, writes = rest[: self._asked.room], lane.writes
-            found = await self._decided(held.name, [key for _, key in part])
+            part, writes = rest[: self._evaluator.room], lane.writes
+            found = await self._decided(mirror.name, [key for _, key in part])
             # Both decisions on an object must be on one state of the data. For all objects together
             # that is not required, or there would be no count while something changes every few
             # seconds.
@@ -210,22 +210,22 @@ class Shadow:
                 continue
             rest, tries = rest[len(part) :], _TRIES
             for kind, key in part:
-                same = self._kind(lane, held, key) == kind and not held.moves(key)
-                if key in found and same and (held.name, key) not in self._written:
-                    lane.known[held.name, kind] = found[key]
+                same = self._kind(lane, mirror, key) == kind and not mirror.moves(key)
+                if key in found and same and (mirror.name, key) not in self._written:
+                    lane.known[mirror.name, kind] = found[key]
         return lane is self._lane
 
     async def _decided(self, name: str, keys: list[ObjectKey]) -> dict[ObjectKey, _Known]:
-        then = await self._asked.evaluate(name, keys)
-        if self._also_asked is None:
+        then = await self._evaluator.evaluate(name, keys)
+        if self._reference is None:
             return {key: _Known(None, outcome) for key, outcome in then.items()}
-        now = await self._also_asked.evaluate(name, then)
+        now = await self._reference.evaluate(name, then)
         return {key: _Known(now[key], then[key]) for key in now}
 
-    def _kind(self, lane: _Lane, held: Mirror, key: ObjectKey) -> bytes | ObjectKey:
+    def _kind(self, lane: _Lane, mirror: Mirror, key: ObjectKey) -> bytes | ObjectKey:
         """Return an object's class if known, else its key."""
-        member = held.members.of(key) if shares_classes(lane.reads) else None
-        return key if member is None or held.moves(key) else member.kind
+        member = mirror.members.of(key) if shares_classes(lane.reads) else None
+        return key if member is None or mirror.moves(key) else member.kind
 
     async def _count(
         self, lane: _Lane, places: Iterable[tuple[Mirror, GroupVersionResource]]
@@ -235,11 +235,11 @@ class Shadow:
         inventory = self._inventory()
         # Keyed by identity; the values keep the decisions alive, so that no id is reused.
         alike: dict[tuple[int, bool, int], tuple[Outcome, Outcome, Kind | None]] = {}
-        for held, gvr in places:
-            for number, key in enumerate(await _within(lane, held), 1):
+        for mirror, gvr in places:
+            for number, key in enumerate(await _within(lane, mirror), 1):
                 if number % _SLICE == 0:
                     await asyncio.sleep(0)
-                known = lane.known.get((held.name, self._kind(lane, held, key)))
+                known = lane.known.get((mirror.name, self._kind(lane, mirror, key)))
                 if known is None:
                     unknown += 1
                     continue
@@ -254,8 +254,8 @@ class Shadow:
                     counts[kind] += 1
         if len(lane.known) > 2 * objects + _SLICE:
             lane.known.clear()  # most are of classes without objects
-        told = Counted(objects, {kind: counts[kind] for kind in KINDS}, unknown, lane.of)
-        return told, unknown
+        counted = Counted(objects, {kind: counts[kind] for kind in KINDS}, unknown, lane.of)
+        return counted, unknown
 
     def _in_force(self, gvr: GroupVersionResource, key: ObjectKey) -> Outcome:
         target = Target.of(gvr, key)
@@ -265,21 +265,21 @@ class Shadow:
         verdict = entry.told.verdict
         return Outcome(entry.uid, verdict.decision, verdict.failure)
 
-    def _say(self, counted: Counted | None) -> None:
-        if counted == self._told:
+    def _publish(self, counted: Counted | None) -> None:
+        if counted == self._published:
             return
-        self._told = counted
+        self._published = counted
         if counted is None:
             self._gauge.clear()
         else:
             for kind, count in counted.differences.items():
                 self._gauge.labels(kind).set(count)
-        self._tell(counted)
+        self._on_count(counted)
 
 
-async def _within(lane: _Lane, held: Mirror) -> list[ObjectKey]:
+async def _within(lane: _Lane, mirror: Mirror) -> list[ObjectKey]:
     """Return the objects that count; yields to other tasks meanwhile."""
-    keys = [*held.keys()]
+    keys = [*mirror.keys()]
     if lane.side is None:
         return keys
     found: list[ObjectKey] = []

@@ -121,7 +121,7 @@ class StagedEvaluation:
     def _counted(
         self,
         lane: Evaluator,
-        tell: Callable[[Counted | None], None],
+        on_count: Callable[[Counted | None], None],
         *,
         in_force: PolicySetEvaluator | None = None,
         gauge: Gauge = metrics.shadow_differences,
@@ -133,7 +133,7 @@ class StagedEvaluation:
             core.targets,
             lambda: core.resources.mirrors,
             core.placements,
-            tell,
+            on_count,
             in_force=in_force,
             gauge=gauge,
             inventory=core.inventory,

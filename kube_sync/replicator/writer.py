@@ -79,11 +79,11 @@ class Writer:
         heartbeat: float = _HEARTBEAT_SECONDS,
         audit: Audits | None = None,
         away: Callable[[str | None], None] = lambda _: None,
-        witness: InputReader | None = None,
+        input_reader: InputReader | None = None,
     ) -> None:
         """`away` receives why OPA does not accept writes, None when it does."""
         self._away = away
-        self._witness = witness
+        self._input_reader = input_reader
         self._opa = opa
         self._instance = instance
         self._mirrors = list(mirrors)
@@ -96,24 +96,24 @@ class Writer:
         self._audit = audit
         self._fence = Fence(opa, instance)
         self._state = "loading"
-        self._news = asyncio.Event()
-        self._looks: list[asyncio.Future[None]] = []
+        self._changed = asyncio.Event()
+        self._checks: list[asyncio.Future[None]] = []
         self._ended = False
         self._patching = asyncio.Lock()  # no other PATCH may come between the steps of one
         self.loaded = asyncio.Event()
 
     def wake(self) -> None:
         """Notify that a Mirror has something to write."""
-        self._news.set()
+        self._changed.set()
 
-    async def stands(self) -> None:
+    async def verify_epoch(self) -> None:
         """Return once OPA was checked, after this call, to hold this epoch. Raises EpochLost."""
         if self._ended:
             raise EpochLost(_ENDED)
-        look = asyncio.get_running_loop().create_future()
-        self._looks.append(look)
-        self._news.set()
-        await look
+        check = asyncio.get_running_loop().create_future()
+        self._checks.append(check)
+        self._changed.set()
+        await check
 
     async def run(self) -> NoReturn:
         """Load everything, then write changes. Raises EpochLost."""
@@ -125,9 +125,9 @@ class Writer:
                 await self._beat()
         finally:
             self._ended = True
-            for look in self._looks:
-                if not look.done():
-                    look.set_exception(EpochLost(_ENDED))
+            for check in self._checks:
+                if not check.done():
+                    check.set_exception(EpochLost(_ENDED))
 
     async def add(self, mirror: Mirror) -> None:
         """Load one more collection beside the others, and write its changes from then on.
@@ -138,7 +138,7 @@ class Writer:
             await self._patch([self._holdings.enter(mirror.name)])
         await self._send(mirror)
         self._mirrors.append(mirror)
-        self._tell(mirror, tuple(mirror.keys()))
+        self._report_written(mirror, tuple(mirror.keys()))
         self.wake()  # for changes that arrived meanwhile
 
     async def drop(self, mirror: Mirror) -> None:
@@ -167,9 +167,9 @@ class Writer:
         """Write changes until the next heartbeat, which is due even under constant load."""
         while True:
             # Cleared before the batch: changes during the batch count as news.
-            self._news.clear()
+            self._changed.clear()
             wrote = await self._flush()
-            if self._looks or self._clock() >= due:
+            if self._checks or self._clock() >= due:
                 return
             if wrote:
                 continue
@@ -177,21 +177,21 @@ class Writer:
                 # Not wait_for: before Python 3.12 it swallows a cancellation that comes with the
                 # event.
                 async with asyncio.timeout_at(due):
-                    await self._news.wait()
+                    await self._changed.wait()
             except TimeoutError:
                 return
 
     async def _beat(self) -> None:
         """Check that OPA holds the epoch, and audit its data."""
-        looks = list(self._looks)
+        checks = list(self._checks)
         async with self._patching:
             await self._insist(partial(self._opa.patch_data, [self._epoch()]))
             if self._audit is not None:
                 await self._audit(self._mirrors)
-        for look in looks:
-            self._looks.remove(look)
-            if not look.done():
-                look.set_result(None)
+        for check in checks:
+            self._checks.remove(check)
+            if not check.done():
+                check.set_result(None)
 
     def _clock(self) -> float:
         return asyncio.get_running_loop().time()
@@ -222,7 +222,7 @@ class Writer:
             # The document was streamed and is gone: it takes another LIST.
             self._delayed(error)
             raise EpochLost(str(error)) from error
-        self._tell(mirror, tuple(mirror.keys()))
+        self._report_written(mirror, tuple(mirror.keys()))
 
     async def _send(self, mirror: Mirror) -> None:
         """Stream the first LIST while it arrives; after one that broke off stream the next one."""
@@ -239,7 +239,7 @@ class Writer:
                 return
 
     def _whole(self, name: str) -> AbstractContextManager[None]:
-        return nullcontext() if self._witness is None else self._witness.apart(name)
+        return nullcontext() if self._input_reader is None else self._input_reader.apart(name)
 
     async def _stream(self, path: DataPath, first: FirstLoad) -> None:
         # Its own task: if it were cancelled after the last byte, OPA might apply it after a later
@@ -266,9 +266,11 @@ class Writer:
         operations = [o for mirror, batch in batches for o in mirror.operations(batch)]
         # No operations: only removals of what OPA never held.
         if operations:
-            if self._witness is not None:  # before the PATCH: an answer may show it at any moment
+            if (
+                self._input_reader is not None
+            ):  # before the PATCH: an answer may show it at any moment
                 changes = {mirror.name: frozenset(batch) for mirror, batch in batches}
-                self._witness.batch(changes, self._fence.next)
+                self._input_reader.batch(changes, self._fence.next)
             await self._patch(operations)
         for mirror, batch in batches:
             self._note(mirror, batch)
@@ -295,7 +297,7 @@ class Writer:
         try:
             await self._opa.patch_data([self._epoch(), *self._fence.step(), *operations])
         except EpochLost:
-            if not await self._fence.let_through():
+            if not await self._fence.is_applied():
                 raise
             metrics.opa_answers_lost.inc()
             log.info("opa_answer_lost", operations=len(operations))
@@ -313,9 +315,9 @@ class Writer:
 
     def _note(self, mirror: Mirror, batch: Batch) -> None:
         mirror.written(batch)
-        self._tell(mirror, batch.keys())
+        self._report_written(mirror, batch.keys())
 
-    def _tell(self, mirror: Mirror, keys: Collection[ObjectKey]) -> None:
+    def _report_written(self, mirror: Mirror, keys: Collection[ObjectKey]) -> None:
         metrics.replicated_objects.labels(mirror.name).set(mirror.held)
         self._written(mirror.name, keys)
 

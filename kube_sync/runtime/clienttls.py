@@ -20,7 +20,7 @@ from kube_sync.runtime.tls import client_context
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-_LOOK_SECONDS = 5.0
+_CHECK_SECONDS = 5.0
 
 Tls = ssl.SSLContext | bool  # aiohttp's `ssl` argument of one request
 
@@ -39,19 +39,19 @@ class ClientTls:
         """Load the files. Raises Misconfigured, naming the file."""
         self._files = (ca_file, cert_file, key_file)
         self._clock = clock
-        self._said: str | None = None
+        self._logged: str | None = None
         self._content = self._read()
         self._context = client_context(*self._files)
-        self._looked = clock()
+        self._checked_at = clock()
 
     def current(self) -> ssl.SSLContext:
         """Return the context; the files are checked every 5 seconds at most."""
-        if self._clock() - self._looked >= _LOOK_SECONDS:
-            self._looked = self._clock()
-            self._look()
+        if self._clock() - self._checked_at >= _CHECK_SECONDS:
+            self._checked_at = self._clock()
+            self._reload()
         return self._context
 
-    def _look(self) -> None:
+    def _reload(self) -> None:
         try:
             # Read before it is loaded: the next check finds a file that is replaced in between.
             content = self._read()
@@ -60,11 +60,11 @@ class ClientTls:
                 self._content = content
                 log.info("client_certificates_loaded", files=self._named())
         except Misconfigured as error:
-            if self._said != str(error):
+            if self._logged != str(error):
                 log.warning("client_certificates_not_good", reason=str(error))
-            self._said = str(error)
+            self._logged = str(error)
         else:
-            self._said = None
+            self._logged = None
 
     def _read(self) -> tuple[bytes, ...]:
         try:

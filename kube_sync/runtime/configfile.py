@@ -25,7 +25,7 @@ from kube_sync.observability.readiness import Readiness
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 CONDITION = "configuration"
-_LOOK_SECONDS = 1.0
+_CHECK_SECONDS = 1.0
 
 
 class ConfigFile:
@@ -45,32 +45,32 @@ class ConfigFile:
         self._readiness = readiness
         self._sleep = sleep
         self._seen: bytes | None = None
-        self._judged: bytes | None = None
-        self._said: object = None
+        self._loaded: bytes | None = None
+        self._reported: object = None
 
     async def follow(self, changed: Callable[[Settings], None]) -> NoReturn:
         """Call `changed` with the settings whenever they differ from those in force, for ever."""
         metrics.config_valid.set(1)
         self._readiness.met(CONDITION)
         while True:
-            if (settings := self._look()) is not None and settings != self._settings:
+            if (settings := self._changed_settings()) is not None and settings != self._settings:
                 self._settings = settings
                 log.info("configuration_changed", file=self._source.file)
                 changed(settings)
-            await self._sleep(_LOOK_SECONDS)
+            await self._sleep(_CHECK_SECONDS)
 
-    def _look(self) -> Settings | None:
+    def _changed_settings(self) -> Settings | None:
         """Return the settings of a changed file, None if it did not change."""
         try:
             content = self._source.read()
         except Misconfigured as error:
-            self._seen = self._judged = None  # the file may get its old content back
+            self._seen = self._loaded = None  # the file may get its old content back
             self._reject(str(error))
             return None
         settled, self._seen = content == self._seen, content
-        if not settled or content == self._judged:
+        if not settled or content == self._loaded:
             return None
-        self._judged = content
+        self._loaded = content
         try:
             return self._accept(self._source.load(content))
         except Misconfigured as error:
@@ -80,7 +80,7 @@ class ConfigFile:
     def _reject(self, error: str) -> None:
         metrics.config_valid.set(0)
         self._readiness.noted(CONDITION, f"the last good one is in force, since {error}")
-        if self._news(error):
+        if self._is_new(error):
             log.warning("configuration_not_applied", error=error)
 
     def _accept(self, wanted: Settings) -> Settings:
@@ -88,14 +88,14 @@ class ConfigFile:
         late = _differing(self._settings, wanted)
         detail = f"restart to apply {', '.join(late)}" if late else "ok"
         self._readiness.noted(CONDITION, detail)
-        if self._news(late) and late:
+        if self._is_new(late) and late:
             log.warning("configuration_needs_restart", fields=late)
         return _merged(self._settings, wanted)
 
-    def _news(self, said: object) -> bool:
+    def _is_new(self, problem: object) -> bool:
         """Return whether this differs from the last reported problem."""
-        old, self._said = self._said, said
-        return old != said
+        old, self._reported = self._reported, problem
+        return old != problem
 
 
 def _differing(running: Settings, wanted: Settings) -> list[str]:

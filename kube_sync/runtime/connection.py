@@ -43,17 +43,17 @@ class Connection(web.RequestHandler):
         super().data_received(data)
         # aiohttp's own way to distinguish an idle connection from one with a request.
         if self._waiter is None or self._waiter.done():
-            self._came()
+            self._reset_head()
             return
         self._head += len(data)
         if self._head > _HEAD_BYTES:
             self._cut()
         elif self._timer is None:
-            self._timer = self._loop.call_later(HEAD_SECONDS / 2, self._look_again)
+            self._timer = self._loop.call_later(HEAD_SECONDS / 2, self._check_again)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Handle the end of the connection."""
-        self._came()
+        self._reset_head()
         task = None if self._request_in_progress else self._task_handler
         super().connection_lost(exc)
         if task is not None:  # otherwise it would wait for the rest of a body, which never comes
@@ -86,13 +86,13 @@ class Connection(web.RequestHandler):
         else:
             super().log_exception(*args, **kw)
 
-    def _came(self) -> None:
+    def _reset_head(self) -> None:
         self._head = 0
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _look_again(self) -> None:
+    def _check_again(self) -> None:
         # Twice half the time: after a pause of this process, received bytes are not read yet.
         self._timer = self._loop.call_later(HEAD_SECONDS / 2, self._cut)
 

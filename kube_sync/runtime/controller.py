@@ -43,12 +43,12 @@ async def work(
 
     After `turn` keys it yields to other tasks: most reconciles never wait.
     """
-    turns = itertools.cycle(range(turn))
+    position = itertools.cycle(range(turn))
     try:
         while True:
             key = await queue.get()
             try:
-                if next(turns) == 0:
+                if next(position) == 0:
                     await asyncio.sleep(0)
                 await _reconcile(queue, key, reconcile)
             finally:

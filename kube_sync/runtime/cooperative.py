@@ -11,12 +11,12 @@ T = TypeVar("T")
 TURN: Final = 200  # items, of some tens of microseconds each
 
 
-async def by_turns(things: Iterable[T]) -> AsyncGenerator[T]:
+async def in_slices(items: Iterable[T]) -> AsyncGenerator[T]:
     """Yield all items, and let other tasks run after each slice.
 
     Those tasks must not change the collection.
     """
-    for number, thing in enumerate(things, 1):
-        yield thing
+    for number, item in enumerate(items, 1):
+        yield item
         if number % TURN == 0:
             await asyncio.sleep(0)

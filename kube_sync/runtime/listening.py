@@ -32,7 +32,7 @@ class Connections:
         self._most = most
         # Weak: asyncio drops a connection cancelled before its first step without closing it.
         self._open: weakref.WeakSet[_Accepted] = weakref.WeakSet()
-        self._told = False
+        self._warned = False
         self.port = 0
 
     def __len__(self) -> int:
@@ -41,7 +41,7 @@ class Connections:
     def opened(self, accepted: _Accepted) -> None:
         """Count a connection."""
         self._open.add(accepted)
-        self._told = self._told and len(self._open) > self._most // 2
+        self._warned = self._warned and len(self._open) > self._most // 2
 
     def closed(self, accepted: _Accepted) -> None:
         """Stop counting a connection."""
@@ -52,9 +52,9 @@ class Connections:
         if len(self._open) < self._most:
             return False
         metrics.connections_refused.labels(str(self.port)).inc()
-        if not self._told:
+        if not self._warned:
             log.warning("too_many_connections", port=self.port, most=self._most)
-        self._told = True
+        self._warned = True
         return True
 
 

@@ -25,7 +25,7 @@ from kube_sync.runtime.tls import server_context
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-_LOOK_SECONDS = 5.0
+_CHECK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +64,19 @@ class ServerTls:
         self._readiness = readiness
         self._sleep = sleep
         self._now = now
-        self._said = "ok"
+        self._reported = "ok"
         self._load()
         self.context = self._current
         # Called in every handshake, with a server name or without.
-        self.context.sni_callback = self._take_current
+        self.context.sni_callback = self._use_current
 
     async def follow(self) -> NoReturn:
         """Check the files every few seconds, for ever."""
         while True:
-            self._say(self._look(), expired=self._now() >= self._expiry)
-            await self._sleep(_LOOK_SECONDS)
+            self._report(self._reload(), expired=self._now() >= self._expiry)
+            await self._sleep(_CHECK_SECONDS)
 
-    def _look(self) -> str:
+    def _reload(self) -> str:
         """Load changed files; return a note on them for people."""
         try:
             if self._files.content() != self._content:
@@ -105,13 +105,13 @@ class ServerTls:
             self._expiry.timestamp()
         )
 
-    def _take_current(self, handshake: ssl.SSLObject, *_: object) -> None:
+    def _use_current(self, handshake: ssl.SSLObject, *_: object) -> None:
         handshake.context = self._current
 
-    def _say(self, detail: str, *, expired: bool) -> None:
+    def _report(self, detail: str, *, expired: bool) -> None:
         # No client that verifies accepts an expired certificate: the server is of no use then.
-        say = self._readiness.waiting if expired else self._readiness.noted
-        say(f"{self._name} certificate", detail)
-        if not expired and detail not in (self._said, "ok"):
+        report = self._readiness.waiting if expired else self._readiness.noted
+        report(f"{self._name} certificate", detail)
+        if not expired and detail not in (self._reported, "ok"):
             log.warning("certificate_not_good", server=self._name, reason=detail)
-        self._said = detail
+        self._reported = detail

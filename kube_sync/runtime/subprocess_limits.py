@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-_FIRST_TO_GO: Final = "1000"  # proc_pid_oom_score_adj(5)
+_KILLED_FIRST: Final = "1000"  # proc_pid_oom_score_adj(5)
 _MIB: Final = 2**20
 _CHUNK: Final = 2**16  # bytes
 
@@ -38,7 +38,7 @@ class ResourceLimits:
         _lower(pid, resource.RLIMIT_NOFILE, self.files)
         _lower(pid, resource.RLIMIT_CORE, 0)
         with suppress(OSError):
-            Path(f"/proc/{pid}/oom_score_adj").write_text(_FIRST_TO_GO, encoding="ascii")
+            Path(f"/proc/{pid}/oom_score_adj").write_text(_KILLED_FIRST, encoding="ascii")
 
     def environment(self) -> dict[str, str]:
         """Return the environment that makes Go collect garbage before the memory limit."""

@@ -22,7 +22,7 @@ class TokenFile:
         self._stamp: tuple[int, int] | None = None
 
     @property
-    def asked_for(self) -> bool:
+    def required(self) -> bool:
         """Whether a token file is configured, so that clients have to send a token."""
         return self._path is not None
 

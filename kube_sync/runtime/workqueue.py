@@ -36,7 +36,7 @@ class WorkQueue(Generic[K]):
         self._waiting: OrderedDict[K, float] = OrderedDict()  # since when, as in the next two
         self._in_work: dict[K, float] = {}
         self._again: dict[K, float] = {}
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._failing: dict[K, Backoff] = {}
         self._backoff = backoff
@@ -60,7 +60,7 @@ class WorkQueue(Generic[K]):
             return
         waiting[key] = self._clock()
         self._adds.inc()
-        self._news.set()
+        self._changed.set()
 
     def add_after(self, key: K, seconds: float) -> None:
         """Add `key` after a delay; of several the shortest counts, and an `add` replaces it."""
@@ -92,8 +92,8 @@ class WorkQueue(Generic[K]):
     async def get(self) -> K:
         """Wait for a key; the caller has to call `done` once afterwards."""
         while not self._waiting:
-            self._news.clear()
-            await self._news.wait()
+            self._changed.clear()
+            await self._changed.wait()
         key, added = self._waiting.popitem(last=False)
         now = self._in_work[key] = self._clock()
         self._queue_seconds.observe(now - added)
@@ -104,7 +104,7 @@ class WorkQueue(Generic[K]):
         self._work_seconds.observe(self._clock() - self._in_work.pop(key))
         if (added := self._again.pop(key, None)) is not None:
             self._waiting[key] = added
-            self._news.set()
+            self._changed.set()
 
     def close(self) -> None:
         """Cancel all delayed adds."""

@@ -18,8 +18,8 @@ from kube_sync.decisions.history import History
 from kube_sync.decisions.records import Target
 from kube_sync.decisions.stream import PATH as DECISIONS
 from kube_sync.ui.fleet import Fleet
-from kube_sync.ui.held import RemediatorStatus
 from kube_sync.ui.page import HEADERS
+from kube_sync.ui.remediator_client import RemediatorStatus
 from kube_sync.ui.replication import Health
 from kube_sync.ui.story import Story
 
@@ -32,7 +32,7 @@ _LONGEST: Final = 512  # characters of a name
 class StoryReader(Protocol):
     """Reads the stories of objects."""
 
-    async def tell(self, target: Target) -> Story | None:
+    async def read(self, target: Target) -> Story | None:
         """Return the story of an object, None if there is none."""
         ...
 
@@ -54,7 +54,7 @@ class BoardApi:
         *,
         fleet: Callable[[], Awaitable[Fleet]],
         health: Callable[[], Health],
-        held: Callable[[], Awaitable[RemediatorStatus]],
+        remediator: Callable[[], Awaitable[RemediatorStatus]],
         history: History,
         stories: StoryReader,
         path: str,
@@ -63,7 +63,7 @@ class BoardApi:
         """`path` is that of the decision; `placements` are forms of annotations by key."""
         self._fleet = fleet
         self._health = health
-        self._held = held
+        self._remediator = remediator
         self._history = history
         self._stories = stories
         self._stream = f"{DECISIONS}/{quote(path)}"
@@ -91,7 +91,7 @@ class BoardApi:
         return await _json(self._health())
 
     async def _get_held(self, _request: web.Request) -> web.Response:
-        return await _json(await self._held())
+        return await _json(await self._remediator())
 
     async def _get_history(self, request: web.Request) -> web.Response:
         since = request.query.get("since", "0")
@@ -100,7 +100,7 @@ class BoardApi:
         return await _json(self._history.after(int(since), _MOST))
 
     async def _get_story(self, request: web.Request) -> web.Response:
-        story = await self._stories.tell(_target(request))
+        story = await self._stories.read(_target(request))
         if story is None:
             raise web.HTTPNotFound(text="nothing is decided of that\n")
         return await _json(story)

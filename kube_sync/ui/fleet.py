@@ -64,10 +64,10 @@ class FleetReader:
         """Return the clusters, cached for two seconds."""
         async with self._turn:
             if self._read is None or self._clock() - self._read[0] >= _FRESH_SECONDS:
-                self._read = self._clock(), await self._asked()
+                self._read = self._clock(), await self._fetch()
             return self._read[1]
 
-    async def _asked(self) -> Fleet:
+    async def _fetch(self) -> Fleet:
         try:
             body = await self._opa.get_data(self._path)
         except SyncError as error:

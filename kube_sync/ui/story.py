@@ -22,9 +22,9 @@ from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import SyncError
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.reads import Reads
-from kube_sync.opa.sides import Side, told
+from kube_sync.opa.sides import Side, description
 from kube_sync.ui.fleet import Data
-from kube_sync.ui.held import RemediatorStatus
+from kube_sync.ui.remediator_client import RemediatorStatus
 from kube_sync.ui.replication import Replication
 
 
@@ -74,21 +74,21 @@ class Stories:
         opa: Data,
         explaining: Explaining,
         *,
-        held: Callable[[], Any],
+        remediator: Callable[[], Any],
         targets: Callable[[], Sequence[Resource]],
         root: str,
     ) -> None:
-        """`held` queries the remediator; `targets` are the resources with decisions."""
+        """`remediator` returns its status; `targets` are the resources with decisions."""
         self._hub = hub
         self._replication = replication
         self._history = history
         self._opa = opa
         self._explaining = explaining
-        self._held = held
+        self._remediator = remediator
         self._targets = targets
         self._root = root
 
-    async def tell(self, target: Target) -> Story | None:
+    async def read(self, target: Target) -> Story | None:
         """Return the story of an object, None without a current or recent decision."""
         entry = self._hub.log.current.get(target)
         record = None if entry is None else entry.record
@@ -144,17 +144,17 @@ class Stories:
         return await self._explaining.explain(body, self._replication.policies.in_force)
 
     async def _waiting(self, target: Target) -> tuple[tuple[Any, ...], str | None]:
-        held: RemediatorStatus = await self._held()
-        if held.failure is not None:
-            return (), held.failure
-        status = held.status if isinstance(held.status, dict) else {}
+        answer: RemediatorStatus = await self._remediator()
+        if answer.failure is not None:
+            return (), answer.failure
+        status = answer.status if isinstance(answer.status, dict) else {}
         entries = status.get("waiting")
         found = (e for e in entries or () if isinstance(e, dict) and _is(e, target))
         return tuple(found), None
 
 
 def _on(side: Side) -> OnSide:
-    return OnSide(side.stands_for, side.share, tuple(sorted(side.namespaces)), told(side))
+    return OnSide(side.stands_for, side.share, tuple(sorted(side.namespaces)), description(side))
 
 
 def _with_inputs(story: Story, body: bytes | None, reads: Reads | None) -> Story:
@@ -167,7 +167,7 @@ def _with_inputs(story: Story, body: bytes | None, reads: Reads | None) -> Story
         read = inputs(msgspec.json.decode(body, type=dict[str, Any]), reads.input)
     except (msgspec.DecodeError, RecursionError):
         return msgspec.structs.replace(story, inputs_failure="the object cannot be read")
-    return msgspec.structs.replace(story, inputs=read, looked_at=_looked_at(reads))
+    return msgspec.structs.replace(story, inputs=read, looked_at=_related(reads))
 
 
 def _is(entry: Mapping[str, Any], target: Target) -> bool:
@@ -175,7 +175,7 @@ def _is(entry: Mapping[str, Any], target: Target) -> bool:
     return found == (str(target.gvr), target.namespace, target.name)
 
 
-def _looked_at(reads: Reads) -> tuple[RelatedCollection, ...]:
+def _related(reads: Reads) -> tuple[RelatedCollection, ...]:
     lines = ((n, inputs({}, document)) for n, document in sorted(reads.resources.items()))
     return tuple(
         RelatedCollection(n, tuple(one.path for one in found)) for n, found in lines if found

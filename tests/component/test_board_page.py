@@ -16,7 +16,7 @@ import pytest
 from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.records import Source
 from kube_sync.opa.sides import Side
-from kube_sync.ui.held import RemediatorStatus
+from kube_sync.ui.remediator_client import RemediatorStatus
 from tests.fakes.board import POLICY, PREFERENCES, Board, served_board
 from tests.fakes.browser import Page, tab
 

@@ -23,7 +23,7 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.kube.configmaps import STATUS
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability.readiness import Readiness
-from kube_sync.opa.builtin import builtin_modules
+from kube_sync.opa.system_modules import builtin_modules
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CONFIGMAPS, key
 from tests.fakes.http import answer

@@ -28,8 +28,8 @@ from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tokenfile import TokenFile
 from kube_sync.ui.api import BoardApi
 from kube_sync.ui.fleet import FleetReader
-from kube_sync.ui.held import RemediatorStatus
 from kube_sync.ui.page import page_routes
+from kube_sync.ui.remediator_client import RemediatorStatus
 from kube_sync.ui.replication import health
 from kube_sync.ui.story import Stories
 from tests.unit.async_tools import running
@@ -154,14 +154,14 @@ class Board:
             self.history,
             self,
             explaining,
-            held=self.read_held,
+            remediator=self.read_held,
             targets=lambda: self.targets,
             root="kubernetes",
         )
         api = BoardApi(
             fleet=FleetReader(self, "kubernetes").read,
             health=lambda: health(self, self.hub, self.readiness),
-            held=self.read_held,
+            remediator=self.read_held,
             history=self.history,
             stories=stories,
             path=DECISION,

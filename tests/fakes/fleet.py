@@ -180,7 +180,7 @@ class Fleet(Untimed):
         self.end_policy()
 
     def learn(self) -> None:
-        self.mirror.learn(list(self.api.values()))
+        self.mirror.read_classes(list(self.api.values()))
 
     def _tell(self) -> None:
         found = self.policy.reads

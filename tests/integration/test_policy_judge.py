@@ -13,8 +13,8 @@ import pytest
 from kube_sync.config import Opa
 from kube_sync.errors import Retriable, Undecided
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.builtin import builtin_modules
 from kube_sync.opa.client import OpaClient, opa_client
+from kube_sync.opa.system_modules import builtin_modules
 from kube_sync.policykinds.kinds import METADATA, SCHEDULING, PolicyKind
 from kube_sync.policykinds.opa_checker import OpaPolicyChecker
 from kube_sync.policykinds.policy_cache import HeldPolicy

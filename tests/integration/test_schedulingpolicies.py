@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kube_sync.opa.builtin import builtin_modules
 from kube_sync.opa.scratch import ScratchOpa
+from kube_sync.opa.system_modules import builtin_modules
 from tests.fakes.manifests import build
 from tests.integration.test_pair import ROOT
 from tests.parts import quickly

@@ -22,8 +22,8 @@ from kube_sync.config import Settings
 from kube_sync.errors import Undecided
 from kube_sync.kube.client import kube_client
 from kube_sync.kube.manifests import read_files
-from kube_sync.opa.builtin import builtin_modules
 from kube_sync.opa.scratch import Modules, ScratchOpa
+from kube_sync.opa.system_modules import builtin_modules
 from kube_sync.policykinds.evaluator import Evaluator
 from kube_sync.policykinds.exempt import exemption
 from kube_sync.policykinds.kinds import METADATA

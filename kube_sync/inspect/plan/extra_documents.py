@@ -90,7 +90,7 @@ class InEffect:
         return Candidates([(called(self.policy.key), self.place, self.policy.modules)])
 
     def __str__(self) -> str:
-        return f"{called(self.policy.key)}, a canary of {sides.told(self.side)}"
+        return f"{called(self.policy.key)}, a canary of {sides.description(self.side)}"
 
 
 async def in_effect(configmaps: Iterable[Item], policies: Policies) -> InEffect | None:

@@ -13,8 +13,8 @@ from typing import Any
 
 from kube_sync.opa.analysis.engine import Engine, Need
 from kube_sync.opa.analysis.paths import EACH, Path, covers, minimal
-from kube_sync.opa.analysis.reader import Asker
 from kube_sync.opa.analysis.reads import Ask, Document, FieldRead, Reads, order
+from kube_sync.opa.analysis.rule_reader import Asker
 from kube_sync.opa.analysis.syntax import Json, Module, Spot, Unreadable, read_module
 
 Row = Callable[[str, int], int | None]  # the row of the n-th rule of a module

@@ -98,23 +98,25 @@ class Bindings:
         leaders = frozenset(self._leader(name) for name in given if self._home(name) is not None)
         return self._all_settled(names, _Question(home, leaders), frozenset())
 
-    def _all_settled(self, names: Iterable[str], asked: _Question, seen: frozenset[str]) -> bool:
-        return all(self._is_settled(self._leader(name), asked, seen) for name in names)
+    def _all_settled(self, names: Iterable[str], question: _Question, seen: frozenset[str]) -> bool:
+        return all(self._is_settled(self._leader(name), question, seen) for name in names)
 
-    def _is_settled(self, leader: str, asked: _Question, seen: frozenset[str]) -> bool:
-        if leader in asked.given:
+    def _is_settled(self, leader: str, question: _Question, seen: frozenset[str]) -> bool:
+        if leader in question.given:
             return True
         if leader in seen:
             return False
         sources, home = self._all(leader), self._home(leader)
         found = (
-            s.kind is Kind.VALUE and s.single and self._all_settled(s.names, asked, seen | {leader})
+            s.kind is Kind.VALUE
+            and s.single
+            and self._all_settled(s.names, question, seen | {leader})
             for s in sources
             if home is None or s.scope == home
         )
         if home is None:
             return bool(sources) and all(found)
-        return _is_fixed(sources, asked.home) or any(found)
+        return _is_fixed(sources, question.home) or any(found)
 
     def _home(self, name: str) -> Scope | None:
         """Return the scope of the body that binds a variable, None if it may be several."""

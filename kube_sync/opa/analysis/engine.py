@@ -17,7 +17,7 @@ from kube_sync.opa.analysis.exclusive import exclude
 from kube_sync.opa.analysis.frame import Frame
 from kube_sync.opa.analysis.handed import Level
 from kube_sync.opa.analysis.paths import EACH, Key, Path
-from kube_sync.opa.analysis.reader import Asker, need
+from kube_sync.opa.analysis.rule_reader import Asker, need
 from kube_sync.opa.analysis.syntax import Clause, Module, Rule, Scalar, Spot, Term, Unreadable
 from kube_sync.opa.analysis.values import OPAQUE, Box, Place, Values, bound, select, union
 

@@ -68,7 +68,7 @@ def _test(line: Expr, names: dict[str, _Name]) -> Iterator[tuple[_Name, frozense
         case Call(operator, arguments):
             spelt = [_spelt(term, names) for term in arguments]
             if ".".join(operator) not in builtins.IMPURE and all(spelt):
-                yield _told(operator, [str(name) for name in spelt], holds=not line.negated)
+                yield _call(operator, [str(name) for name in spelt], holds=not line.negated)
             if not line.negated:
                 yield from _narrows(line.what, names)
         case Every() | Logic():
@@ -95,10 +95,10 @@ def _narrows(call: Call, names: dict[str, _Name]) -> Iterator[tuple[_Name, froze
 
 def _equal(name: _Name, constant: Scalar) -> Iterator[tuple[_Name, frozenset[str]]]:
     yield name, frozenset([_constant(constant)])
-    yield _told(("eq",), [str(name), str(_spelt(constant, {}))], holds=True)
+    yield _call(("eq",), [str(name), str(_spelt(constant, {}))], holds=True)
 
 
-def _told(
+def _call(
     operator: tuple[str, ...], arguments: list[str], *, holds: bool
 ) -> tuple[_Name, frozenset[str]]:
     if operator == ("neq",):

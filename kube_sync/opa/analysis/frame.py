@@ -14,10 +14,9 @@ from functools import partial
 from kube_sync.opa.analysis import builtins
 from kube_sync.opa.analysis.bindings import Bindings, Kind, Scope, Source
 from kube_sync.opa.analysis.context import Context, Name
-from kube_sync.opa.analysis.contexts import Contexts, Withs
 from kube_sync.opa.analysis.handed import Level
 from kube_sync.opa.analysis.paths import EACH, Key
-from kube_sync.opa.analysis.reader import Asker, Reader, World
+from kube_sync.opa.analysis.rule_reader import Asker, Reader, World
 from kube_sync.opa.analysis.syntax import (
     Body,
     Call,
@@ -47,6 +46,7 @@ from kube_sync.opa.analysis.values import (
     union,
 )
 from kube_sync.opa.analysis.variables import names_of, pattern_names
+from kube_sync.opa.analysis.with_modifiers import WithModifiers, Withs
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Frame:
     ) -> None:
         self.reader = Reader(world, asker)
         self._bindings = Bindings()
-        self._contexts = Contexts(context, self.reader, self._bindings, self._there)
+        self._contexts = WithModifiers(context, self.reader, self._bindings, self._there)
         self._lines: list[tuple[Expr, _At]] = []
         self._known: dict[_Known, Values] = {}
         self._open: set[_Known] = set()

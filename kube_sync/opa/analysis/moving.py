@@ -17,7 +17,7 @@ from kube_sync.opa.analysis.syntax import Json
 
 _DATA: Final = "data"
 # What a module would report about itself differently after the move (`rego.metadata.chain()`).
-_TELLING: Final = ("metadata", "chain")
+_METADATA_CHAIN: Final = ("metadata", "chain")
 _UNREADABLE: Final = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
@@ -178,7 +178,7 @@ def _reference(parts: list[Json]) -> Iterator[_Reference]:
     if head["type"] == "var" and head["value"] == _DATA:
         shown = ".".join((_DATA, *names)) + "[…]" * (len(names) < len(rest))
         yield _Reference(*_place(head), tuple(names), shown)
-    elif head["type"] == "var" and head["value"] == "rego" and tuple(names) == _TELLING:
+    elif head["type"] == "var" and head["value"] == "rego" and tuple(names) == _METADATA_CHAIN:
         yield _Reference(*_place(head), None, ".".join(("rego", *names)))
     else:
         yield from _below(head)

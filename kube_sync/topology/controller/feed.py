@@ -95,7 +95,7 @@ class TopologyFeed:
             group.create_task(source.followed.run())
             group.create_task(reflector.run())
 
-    async def learn(self, store: Store) -> None:
+    async def list_classes(self, store: Store) -> None:
         """Do nothing: no decision is about a topology, so it has no decision classes."""
 
     def forget(self) -> None:

@@ -32,7 +32,7 @@ def test_a_release_that_is_laid_out_otherwise_is_imported_whole(
     config_modules.cache_clear()
     for name in [name for name in sys.modules if name.startswith("kubernetes_asyncio")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr("kube_sync.kube.clientconfig._STANDS_IN", "no_such_module")
+    monkeypatch.setattr("kube_sync.kube.clientconfig._CONFIG_MODULE", "no_such_module")
     kube_config, incluster_config = config_modules()
     assert kube_config.Configuration is incluster_config.Configuration
     assert "kubernetes_asyncio.client.models" in sys.modules

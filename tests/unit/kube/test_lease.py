@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.lease import LEASES, Lease
 from kube_sync.observability.readiness import Readiness
-from kube_sync.processes.context import tell_lease
+from kube_sync.processes.context import report_lease
 from kube_sync.runtime.backoff import Backoff
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, status
 from tests.fakes.clients import key, kube_of
@@ -50,7 +50,7 @@ class Candidate:
             "system",
             "leader",
             name,
-            news=self._heard,
+            on_acquired=self._heard,
             notes=lambda: dict(self.notes),
             needed=needed,
             backoff=Backoff(5.0, 5.0, sleep=self._sleep, jitter=lambda: 1.0),
@@ -351,8 +351,8 @@ async def test_process_without_its_lease_is_unready_where_that_is_needed_and_say
     readiness.waiting("needed", "not asked for yet")
     await world.a.turn()
     async with running(
-        tell_lease(lease, "leader", readiness, "needed"),
-        tell_lease(lease, "leader", readiness, "shown", needed=False),
+        report_lease(lease, "leader", readiness, "needed"),
+        report_lease(lease, "leader", readiness, "shown", needed=False),
     ):
         await until(lambda: "shown" in readiness.conditions)
         assert "kubectl create namespace system" in readiness.reasons["needed"]
@@ -366,7 +366,7 @@ async def test_process_is_ready_whoever_holds_its_lease(world: World, holder: st
     await candidate.turn()
     await world.a.turn()
     readiness.waiting("lease", "not asked for yet")
-    async with running(tell_lease(world.a.lease, "leader", readiness)):
+    async with running(report_lease(world.a.lease, "leader", readiness)):
         await until(lambda: not readiness.reasons)
         who = "this process" if holder == "a" else "b"
         assert readiness.conditions == {"lease": f"{who} writes"}
@@ -377,7 +377,7 @@ async def test_process_that_never_heard_of_its_lease_is_not_ready(world: World) 
     readiness.waiting("lease", "not asked for yet")
     lease = world.a.lease
     async with running(
-        tell_lease(lease, "leader", readiness), tell_lease(lease, "leader", told, "lease")
+        report_lease(lease, "leader", readiness), report_lease(lease, "leader", told, "lease")
     ):
         await until(lambda: told.conditions == {"lease": "nobody writes"})
         assert readiness.reasons == {"lease": "not asked for yet"}

@@ -6,12 +6,12 @@ import pytest
 
 from kube_sync.ledger import entry_queue
 from kube_sync.ledger.entries import Entry, GapNote
-from kube_sync.ledger.entry_queue import EntryQueue, Late
+from kube_sync.ledger.entry_queue import EntryQueue, EntrySource
 from kube_sync.ledger.store import Store
 from tests.fakes.ledgers import START
 
 
-def _late(name: str) -> Late:
+def _late(name: str) -> EntrySource:
     return lambda _store: ((Entry(kind="start", name=name), ()),)
 
 
@@ -35,7 +35,7 @@ def test_entries_stay_in_their_order_until_they_are_settled(tmp_path: Path) -> N
     assert _names(queue, tmp_path) == [("a", 7), ("b", 0)]
     assert queue.settle(1) is None
     assert _names(queue, tmp_path) == [("b", 0)]
-    assert (queue.said, queue.settled, queue.alone) == (2, 1, 2)
+    assert (queue.accepted, queue.settled, queue.alone) == (2, 1, 2)
 
 
 def test_gap_that_is_put_first_counts_as_not_written_ahead(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_gap_that_is_put_first_counts_as_not_written_ahead(tmp_path: Path) -> No
     queue.put(_late("a"), lambda: 1)
     queue.put_first(GapNote(0, 0, START, "torn"))
     assert _names(queue, tmp_path) == [("gap", 0), ("a", 1)]
-    assert (queue.said, queue.alone) == (2, 1)
+    assert (queue.accepted, queue.alone) == (2, 1)
 
 
 def test_what_is_lost_while_the_file_fails_is_a_gap_behind_what_is_kept(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_what_is_lost_while_the_file_fails_is_a_gap_behind_what_is_kept(tmp_path
     assert queue.settle(1) == GapNote(3, START, START, "disk full")
     assert not queue.losing
     assert _names(queue, tmp_path) == [("gap", 0)]
-    assert (queue.said, queue.settled) == (2, 1)
+    assert (queue.accepted, queue.settled) == (2, 1)
 
 
 def test_burst_that_is_too_much_is_a_gap_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,24 +56,24 @@ def test_what_stands_is_no_news_in_the_group_and_after_it(
 ) -> None:
     (entry, _), (other, _), (end, _) = decided("c1"), decided("c2", uid=""), gone()
     group = _group(db)
-    assert group.news(entry) == entry
+    assert group.to_record(entry) == entry
     group.add(entry)
     if is_written:
         group.flush()
         group = _group(db, seq=1)
-    assert group.news(entry) is None
-    changed = group.news(other)
+    assert group.to_record(entry) is None
+    changed = group.to_record(other)
     assert changed is not None
     assert (changed.old, changed.uid) == (entry.new, entry.uid)
-    ended = group.news(end)
+    ended = group.to_record(end)
     assert ended is not None
     assert (ended.old, ended.uid) == (entry.new, entry.uid)
     group.add(ended)
     group.flush()
-    assert group.news(end) is None
-    assert group.news(decided("", status="undefined")[0]) is None
+    assert group.to_record(end) is None
+    assert group.to_record(decided("", status="undefined")[0]) is None
     assert db.execute("SELECT count(*) FROM objects").fetchone() == (0,)
-    assert dict(group.stood()) == {(entry.collection, "shop", "web"): None}
+    assert dict(group.new_states()) == {(entry.collection, "shop", "web"): None}
 
 
 @pytest.mark.parametrize("is_written", [False, True])
@@ -82,21 +82,21 @@ def test_what_was_recorded_by_its_ref_is_no_news(
 ) -> None:
     intent = Entry(kind="intent", ref="r1")
     group = _group(db)
-    assert group.news(intent) == intent
+    assert group.to_record(intent) == intent
     group.add(intent)
     if is_written:
         group.flush()
         group = _group(db, seq=1)
-    assert group.news(intent) is None
-    assert group.news(Entry(kind="outcome", ref="r1")) is not None
+    assert group.to_record(intent) is None
+    assert group.to_record(Entry(kind="outcome", ref="r1")) is not None
 
 
 def test_policies_in_force_are_no_news(db: sqlite3.Connection) -> None:
     group = _group(db)
-    assert group.news(_policy("p1")) == _policy("p1")
+    assert group.to_record(_policy("p1")) == _policy("p1")
     group.add(_policy("p1"))
-    assert group.news(_policy("p1")) is None
-    after = group.news(_policy("p2"))
+    assert group.to_record(_policy("p1")) is None
+    after = group.to_record(_policy("p2"))
     assert after is not None
     assert after.old == "list-p1"
 
@@ -110,7 +110,7 @@ def test_policies_that_are_said_again_are_in_force_only_without_later_ones(
     group = _group(db, seq=2)
     group.add(_policy("p3"))
     group.add(_policy("p4", "standing since 30"))
-    assert group.news(_policy("p3")) is None
+    assert group.to_record(_policy("p3")) is None
     group.flush()
     assert policy_in_force(db)[0] == "p3"
 
@@ -118,4 +118,4 @@ def test_policies_that_are_said_again_are_in_force_only_without_later_ones(
 def test_entry_of_no_object_is_news_each_time(db: sqlite3.Connection) -> None:
     group = _group(db)
     group.add(Entry(kind="start"))
-    assert group.news(Entry(kind="start")) == Entry(kind="start")
+    assert group.to_record(Entry(kind="start")) == Entry(kind="start")

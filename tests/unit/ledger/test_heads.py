@@ -54,10 +54,10 @@ async def _replicator(path: Path) -> AsyncGenerator[tuple[Journal, _Lease]]:
 
 async def test_the_head_is_noted_at_once_and_then_every_minute(path: Path) -> None:
     async with _replicator(path) as (journal, lease):
-        journal.say(*decided("c1"))
+        journal.enqueue(*decided("c1"))
         assert await journal.recorded()
         await until(lambda: lease.renew().get(_HEAD, "").startswith("1:"))
-        journal.say(*decided("c2"))
+        journal.enqueue(*decided("c2"))
         assert await journal.recorded()
         assert lease.renew()[_HEAD].startswith("1:")
         lease.minute()
@@ -107,7 +107,7 @@ async def test_a_chain_that_is_made_anew_while_it_is_written_is_found_within_a_m
 ) -> None:
     async with _replicator(path) as (journal, lease):
         for number in range(3):
-            journal.say(*decided(f"c{number}"))
+            journal.enqueue(*decided(f"c{number}"))
         assert await journal.recorded()
         await until(lambda: lease.renew().get(_HEAD, "").startswith("3:"))
         noted = lease.annotations[_HEAD]

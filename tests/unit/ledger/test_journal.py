@@ -76,7 +76,7 @@ async def test_what_was_said_is_in_the_file_once_that_was_waited_for(path: Path)
     journal = _journal(path)
     async with running(journal.run()):
         for number in range(2_000):
-            journal.say(*decided(f"c{number % 7}", f"web-{number % 90}"))
+            journal.enqueue(*decided(f"c{number % 7}", f"web-{number % 90}"))
             if number % 400 == 0:
                 assert await journal.recorded()
         assert await journal.recorded()
@@ -92,15 +92,15 @@ async def test_the_end_of_the_process_writes_what_was_said(path: Path) -> None:
     async with running(journal.run()):
         await asyncio.sleep(0)  # or it would never have begun
         for number in range(1_000):
-            journal.say(*decided(f"c{number}"))
+            journal.enqueue(*decided(f"c{number}"))
     assert _kinds(path) == ["decision"] * 1_000
 
 
 async def test_nobody_waits_for_a_file_that_cannot_be_written(path: Path) -> None:
     told: list[str | None] = []
-    journal = Journal(path, max_age=1e9, max_size=1 << 40, told=told.append, again=0.01)
+    journal = Journal(path, max_age=1e9, max_size=1 << 40, on_status=told.append, again=0.01)
     async with running(journal.run()):
-        journal.say(*decided("c1"))
+        journal.enqueue(*decided("c1"))
         await until(lambda: journal.failing)
         assert not await journal.recorded()
         assert _metric("unwritable") == 1
@@ -121,21 +121,21 @@ async def test_what_a_process_kept_as_it_ended_is_a_gap_of_the_next_one(
     journal, before = _journal(path), time.time()
     with monkeypatch.context() as full:
         async with running(journal.run()):
-            journal.say(*decided("c1"))
+            journal.enqueue(*decided("c1"))
             assert await journal.recorded()
             full.setattr(Store, "append", _full)
-            journal.say(*decided("c2"))
+            journal.enqueue(*decided("c2"))
             await until(lambda: journal.failing)
             full.undo()
             await until(lambda: journal.failing is None)
             full.setattr(Store, "append", _full)
-            journal.say(*decided("c3"))
+            journal.enqueue(*decided("c3"))
             await until(lambda: journal.failing)
         assert not _alive("ledger")
     for _ in range(2):
         after = _journal(path)
         async with running(after.run()):
-            after.say(*decided("c4"))
+            after.enqueue(*decided("c4"))
             assert await after.recorded()
     assert _kinds(path) == ["decision", "decision", "gap", "decision"]
     (gap,) = _gaps(path)
@@ -169,11 +169,11 @@ async def test_what_was_more_than_is_kept_is_a_gap_where_it_would_have_been(path
     async with running(journal.run()):
         await until(lambda: journal.failing)
         for number in range(10):
-            journal.say(*decided(f"c{number}"))
+            journal.enqueue(*decided(f"c{number}"))
         path.parent.mkdir()
         await until(lambda: journal.failing is None)
         await until(lambda: _gaps(path))
-        journal.say(*decided("last"))
+        journal.enqueue(*decided("last"))
         assert await journal.recorded()
     assert _kinds(path) == ["decision"] * 3 + ["gap", "decision"]
     (gap,) = _gaps(path)
@@ -188,7 +188,7 @@ async def test_a_fleet_that_is_decided_at_once_is_recorded_whole(path: Path) -> 
     journal, lost = _journal(path), _metric("lost_records_total")
     async with running(journal.run()):
         for number in range(20_000):
-            journal.say(*decided("c1", f"web-{number}"))
+            journal.enqueue(*decided("c1", f"web-{number}"))
         assert await journal.recorded()
     found = verified(path)
     assert (found.rows, found.gaps, found.faults) == (20_000, 0, [])
@@ -213,14 +213,14 @@ async def test_a_disk_that_is_full_costs_what_is_said_meanwhile_and_no_more(
 ) -> None:
     journal = _journal(path, kept=20)
     async with running(journal.run()):
-        journal.say(*decided("first"))
+        journal.enqueue(*decided("first"))
         assert await journal.recorded()
         wal = folder / "ledger.db-wal"
         with _full_disk(wal.stat().st_size):
-            journal.say(*decided("c0"))
+            journal.enqueue(*decided("c0"))
             await until(lambda: journal.failing)
             for number in range(1, 50):
-                journal.say(*decided(f"c{number}"))
+                journal.enqueue(*decided(f"c{number}"))
             assert not await journal.recorded()
         await until(lambda: journal.failing is None)
         await until(lambda: _gaps(path))
@@ -236,8 +236,8 @@ async def test_a_file_that_is_no_ledger_is_put_aside_and_that_is_a_gap(
 ) -> None:
     journal = _journal(path)
     async with running(journal.run()):
-        journal.say(*decided("c1"))
-        journal.say(*decided("c2"))
+        journal.enqueue(*decided("c1"))
+        journal.enqueue(*decided("c2"))
         assert await journal.recorded()
     (aside,) = _beside(torn)
     assert aside.read_bytes() == b"torn" * 5_000
@@ -252,7 +252,7 @@ async def test_what_is_too_old_goes_while_it_runs(path: Path) -> None:
         path, max_age=30, max_size=1 << 40, clock=lambda: START + 60, again=0.01, patience=30
     )
     async with running(journal.run()):
-        journal.say(Entry(kind="start"))
+        journal.enqueue(Entry(kind="start"))
         assert await journal.recorded()
         await until(lambda: "checkpoint" in _kinds(path))
     found = verified(path)
@@ -265,21 +265,21 @@ async def test_a_ledger_goes_on_where_an_earlier_process_was(path: Path) -> None
     for cluster in ("c1", "c1", "c2"):
         journal = _journal(path)
         async with running(journal.run()):
-            journal.say(*decided(cluster))
+            journal.enqueue(*decided(cluster))
             assert await journal.recorded()
     assert _kinds(path) == ["decision", "decision"]
-    assert Store(path).standing("replicasets.v1.apps") == [("shop", "web")]
+    assert Store(path).current_objects("replicasets.v1.apps") == [("shop", "web")]
 
 
 @pytest.mark.usefixtures("folder")
 async def test_a_file_that_is_torn_while_it_is_written_is_put_aside(path: Path) -> None:
     journal = _journal(path)
     async with running(journal.run()):
-        journal.say(*decided("c1"))
+        journal.enqueue(*decided("c1"))
         assert await journal.recorded()
         _tear(path)
         for number in range(100):
-            journal.say(*decided(f"c{number}", f"web-{number}"))
+            journal.enqueue(*decided(f"c{number}", f"web-{number}"))
             await journal.recorded()
         await until(lambda: journal.failing is None and _gaps(path))
     assert len(_beside(path.parent)) == 1
@@ -298,7 +298,7 @@ def _tear(path: Path) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 async def test_a_fault_of_the_writer_ends_the_process_instead_of_the_ledger(path: Path) -> None:
     journal = _journal(path)
-    journal.say_late(_fault)
+    journal.enqueue_source(_fault)
     with pytest.raises(TypeError, match="surely"):
         await journal.run()
 
@@ -321,7 +321,7 @@ async def test_rows_that_cannot_be_pruned_have_nothing_recorded_twice(
 
     monkeypatch.setattr(Store, "prune", prune)
     journal = _journal(path)
-    journal.say(Entry(kind="start"))
+    journal.enqueue(Entry(kind="start"))
     async with running(journal.run()):
         await until(lambda: pruned)
         await until(lambda: journal.failing is None)

@@ -39,7 +39,7 @@ async def _started(path: Path, *said: tuple[Entry, list[Text]]) -> list[Entry]:
     journal = Journal(path, max_age=1e12, max_size=1 << 40, patience=30)
     async with running(journal.run()):
         for one in (*said, (Entry(kind="start"), [])):
-            journal.say(*one)
+            journal.enqueue(*one)
         assert await journal.recorded()
     with reading(path) as ledger:
         added = [row.entry for row in ledger.history() if row.seq > known]
@@ -119,7 +119,7 @@ async def test_a_table_of_another_definition_is_put_aside_with_its_file(path: Pa
         db.execute("CREATE TABLE ahead (one, generation, number, seq)")
     journal = Journal(path, max_age=1e12, max_size=1 << 40, patience=30)
     async with running(journal.run()):
-        journal.say(Entry(kind="start"))
+        journal.enqueue(Entry(kind="start"))
         assert await journal.recorded()
     with reading(path) as ledger:
         gap, start = ledger.history()
@@ -139,7 +139,7 @@ def no_umask() -> Iterator[None]:
 async def test_nobody_but_the_owner_may_read_any_file_whatever_the_umask(path: Path) -> None:
     journal = Journal(path, max_age=1e12, max_size=1 << 40, patience=30, recall=Recall())
     async with running(journal.run()):
-        journal.say(decided("c1")[0])
+        journal.enqueue(decided("c1")[0])
         assert await journal.recorded()
         with reading(path) as ledger:
             assert ledger.history()
@@ -165,7 +165,7 @@ async def test_files_of_an_older_version_become_private_at_the_start(path: Path)
 async def _started_ahead(path: Path) -> None:
     journal = Journal(path, max_age=1e12, max_size=1 << 40, patience=30, recall=Recall())
     async with running(journal.run()):
-        journal.say(Entry(kind="start"))
+        journal.enqueue(Entry(kind="start"))
         assert await journal.recorded()
 
 

@@ -12,7 +12,7 @@ from kube_sync.ledger.database import Torn, opened
 from kube_sync.ledger.entries import START as FIRST
 from kube_sync.ledger.entries import Checkpoint, Entry
 from kube_sync.ledger.group import Group
-from kube_sync.ledger.pruning import checkpoint, ends, prunable, still_standing
+from kube_sync.ledger.pruning import checkpoint, ends, entries_to_repeat, prunable
 from tests.fakes.ledgers import decided
 
 
@@ -64,17 +64,17 @@ def test_half_of_few_large_rows_is_due_unless_they_are_too_few(
 def test_what_stands_is_said_again_with_the_time_since_when(db: sqlite3.Connection) -> None:
     (first, second), changed = _decisions(2), decided("c2", "web-0")[0]
     _add(db, first, second, changed)
-    (again,) = still_standing(db, 2, full=False)
+    (again,) = entries_to_repeat(db, 2, full=False)
     assert (again.name, again.cause, again.old) == ("web-1", "standing since 2.000000", second.new)
     _add(db, again)
-    assert still_standing(db, 4, full=False)[-1] == again
+    assert entries_to_repeat(db, 4, full=False)[-1] == again
 
 
 def test_no_more_than_half_is_said_again_where_the_file_is_too_large(
     db: sqlite3.Connection,
 ) -> None:
     _add(db, *_decisions(6))
-    names = [entry.name for entry in still_standing(db, 6, full=True)]
+    names = [entry.name for entry in entries_to_repeat(db, 6, full=True)]
     assert names == ["web-3", "web-4", "web-5"]
 
 
@@ -84,7 +84,7 @@ def test_policies_in_force_and_those_that_rows_name_are_said_again(
     policies = [Entry(kind="policy", policy=f"p{n}", new=f"l{n}") for n in (1, 2, 3, 4)]
     named, later = decided("c1", "a", policy="p1")[0], decided("c1", "b", policy="p2")[0]
     _add(db, policies[0], policies[0], named, *policies[1:], later)
-    again = still_standing(db, 6, full=False)
+    again = entries_to_repeat(db, 6, full=False)
     assert [(one.kind, one.policy, one.cause[-8:]) for one in again] == [
         ("policy", "p1", "2.000000"),
         ("decision", "p1", "3.000000"),

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from kube_sync.ledger.entries import Entry, GapNote
-from kube_sync.ledger.entry_queue import Said
+from kube_sync.ledger.entry_queue import EntryWithTexts
 from kube_sync.ledger.recovery import Recovery
 from kube_sync.ledger.store import IngestPosition, Store
 from kube_sync.ledger.write_ahead import Ahead
@@ -30,7 +30,7 @@ class World:
         self.recovery = Recovery(self.ahead, self._recall, lambda: START)
         self.queued = [*self.recovery.entries()]
 
-    def _recall(self, body: msgspec.Raw) -> Sequence[Said]:
+    def _recall(self, body: msgspec.Raw) -> Sequence[EntryWithTexts]:
         name = msgspec.msgpack.decode(body, type=str)
         self.read.append(name)
         if name == "b":

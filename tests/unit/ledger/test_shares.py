@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kube_sync.ledger.entries import Entry, GapNote, Text, text_of
-from kube_sync.ledger.printing import standing
+from kube_sync.ledger.printing import state_lines
 from kube_sync.ledger.reading import Object, reading
 from kube_sync.ledger.shares import EVERY_SECONDS, Shares
 from kube_sync.ledger.store import Store
@@ -103,7 +103,7 @@ def test_at_a_time_that_is_summarised_it_is_said_that_details_are_not_known(path
     store.summarise(START + 2 * EVERY_SECONDS)
     with reading(path) as ledger:
         noisy = Object(WEB.collection, "noisy", "old-1")
-        told = [*standing(noisy, START + 15, ledger.at(noisy, START + 15), ledger.text)]
+        told = [*state_lines(noisy, START + 15, ledger.at(noisy, START + 15), ledger.text)]
         assert any("more than its share" in line and "unknown" in line for line in told)
         later = ledger.at(noisy, START + 2 * EVERY_SECONDS)
         assert (later.row and later.row.entry.new) == _in("", "c2")[0].new

@@ -51,7 +51,7 @@ def test_a_decision_that_stands_is_no_news_whoever_says_it(path: Path) -> None:
     assert len(store.append([decided("c1", uid="another")], START)) == 1
     assert store.append([gone("api")], START) == []
     assert store.append([decided("", "api", status="undefined")], START) == []
-    assert store.standing(WEB.collection) == [("shop", "web")]
+    assert store.current_objects(WEB.collection) == [("shop", "web")]
 
 
 def test_an_outcome_that_is_told_twice_is_recorded_once(path: Path) -> None:
@@ -135,7 +135,7 @@ def test_what_stands_since_before_the_pruned_rows_is_said_again(path: Path) -> N
         assert ledger.text(row.entry.new) == text_of({"annotations": {"clusters": "c0"}}).body
     assert verified(path).faults == []
     assert store.append([decided("c0", "old")], START + 71) == []
-    assert sorted(store.standing(WEB.collection)) == [("shop", "old"), ("shop", "web")]
+    assert sorted(store.current_objects(WEB.collection)) == [("shop", "old"), ("shop", "web")]
 
 
 def test_policy_texts_live_as_long_as_a_row_that_is_about_them(path: Path) -> None:
@@ -170,7 +170,7 @@ def test_everything_that_stands_outlives_the_rows_that_are_too_old(path: Path) -
         while store.prune(START + later, 50, 1 << 40):
             pass
         store.append([decided(f"c{later}", "changing")], START + later)
-        stand = {name for _, name in store.standing(WEB.collection)}
+        stand = {name for _, name in store.current_objects(WEB.collection)}
         assert stand == {*names, "changing"}
     assert store.append([decided("c0", "web-1")], START + 301) == []
     (ended,) = store.append([gone("web-2")], START + 302)
@@ -209,7 +209,7 @@ def test_few_rows_with_large_texts_are_bounded_too(path: Path) -> None:
     assert verified(path).faults == []
     with reading(path) as ledger:
         assert len(ledger.history(WEB)) > 5, "it keeps what there is room for"
-    assert len(store.standing(WEB.collection)) == 2
+    assert len(store.current_objects(WEB.collection)) == 2
     assert store.prune(START + 200, 1e9, 0) >= 0
     while store.prune(START + 200, 1e9, 0):
         pass
@@ -310,4 +310,4 @@ def test_a_group_of_any_size_is_written_whole_and_in_order(path: Path) -> None:
     store, numbers = Store(path), range(3 * 64 + 16 + 4 + 3)
     assert len(store.append([decided("c1", f"w{n}") for n in numbers], START)) == len(numbers)
     assert verified(path).faults == []
-    assert len(store.standing("replicasets.v1.apps")) == len(numbers)
+    assert len(store.current_objects("replicasets.v1.apps")) == len(numbers)

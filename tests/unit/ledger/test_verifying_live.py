@@ -84,7 +84,7 @@ async def test_readers_that_never_stop_cost_a_writer_no_record(path: Path) -> No
     async with running(journal.run()):
         for number in range(ROUNDS):
             for name in range(RATE):
-                journal.say(*decided(f"c{number}", f"web-{name}"))
+                journal.enqueue(*decided(f"c{number}", f"web-{name}"))
             assert await journal.recorded()
     stop.set()
     await looking

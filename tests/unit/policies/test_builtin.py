@@ -6,7 +6,7 @@ import pytest
 
 from kube_sync.config import Scheduling, Settings
 from kube_sync.errors import Misconfigured
-from kube_sync.opa.builtin import builtin_modules, config_modules
+from kube_sync.opa.system_modules import builtin_modules, config_modules
 from kube_sync.policies.builtin import built_in, packages
 
 CONFIG = "kube_sync/config/scheduling.rego"

@@ -8,7 +8,7 @@ from kube_sync.config import Opa
 from kube_sync.errors import Refused, Retriable, SyncError
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import opa_client
-from kube_sync.processes.opa_auth_check import CONDITION, watch_door
+from kube_sync.processes.opa_auth_check import CONDITION, watch_authorization
 from tests.fakes.http import answer
 from tests.fakes.opa import fake_opa
 
@@ -44,7 +44,7 @@ def until(looks: Looks, pauses: list[float]) -> Callable[[float], Awaitable[None
 async def watched(readiness: Readiness, *found: bool | SyncError) -> list[float]:
     looks, pauses = Looks(*found), list[float]()
     with pytest.raises(Ended):
-        await watch_door(looks, "https://opa", readiness, sleep=until(looks, pauses))
+        await watch_authorization(looks, "https://opa", readiness, sleep=until(looks, pauses))
     return pauses
 
 

@@ -31,10 +31,10 @@ class Reports:
         self.number += 1
         return f"me-{self.number}"
 
-    def tell(self, report: Report) -> None:
+    def enqueue(self, report: Report) -> None:
         self.told.append(report)
 
-    async def ask(self, report: Report) -> bool:
+    async def deliver(self, report: Report) -> bool:
         self.told.append(report)
         return True
 

@@ -49,15 +49,15 @@ class Pupil:
         _, first = await self.mirror.first_load()
         self.mirror.first_written(first)
 
-    async def learn(self, mirror: Mirror) -> None:
+    async def list_classes(self, mirror: Mirror) -> None:
         self.lists += 1
         if self.failures:
             raise self.failures.pop(0)
-        mirror.learn(self.items)
+        mirror.read_classes(self.items)
 
     def change(self, reads: Reads | None) -> None:
         self.lessons.change(reads)
-        self.lessons.give(self.mirror, target=True)
+        self.lessons.classify(self.mirror, target=True)
 
     def _told(self) -> None:
         self.learnt += 1
@@ -121,7 +121,7 @@ async def test_without_policies_or_for_other_collections_nothing_is_classified()
     pupil.change(None)
     assert not pupil.mirror.members.wanted
     pupil.lessons.change(A)
-    pupil.lessons.give(pupil.mirror, target=False)
+    pupil.lessons.classify(pupil.mirror, target=False)
     assert not pupil.mirror.members.wanted
 
 
@@ -129,14 +129,14 @@ def test_state_that_opa_does_not_hold_is_not_learnt() -> None:
     pupil = Pupil()
     pupil.change(A)
     pupil.mirror.apply(Event("MODIFIED", ResourceVersion("2"), item("x", "2", a=5)))
-    pupil.mirror.learn([item("x", "1", a=1), item("y", "9", a=1), item("z", a=1)])
+    pupil.mirror.read_classes([item("x", "1", a=1), item("y", "9", a=1), item("z", a=1)])
     assert pupil.mirror.members.known == 0
 
 
 def test_class_is_that_of_what_opa_took_last() -> None:
     pupil = Pupil()
     pupil.change(A)
-    pupil.mirror.learn(pupil.items)
+    pupil.mirror.read_classes(pupil.items)
     key = ObjectKey("ns", "x")
     before = pupil.mirror.members.of(key)
     pupil.mirror.apply(Event("MODIFIED", ResourceVersion("2"), item("x", "2", a=5)))

@@ -447,7 +447,7 @@ async def test_document_where_a_policy_is_to_come_waits_until_policies_are_in_fo
         bench.put("limits", a="2")
         await until(lambda: bench.held == {"limits": {"a": 2}})
         assert "shop/taken" not in bench.statuses
-        bench.maps.policies_stand()
+        bench.maps.policies_loaded()
         bench.writer.wake()
         await until(lambda: bench.held == {"limits": {"a": 2}, "taken": {"x": 1}})
         await until(lambda: bench.statuses.get("shop/taken") == {"status": "ok"})

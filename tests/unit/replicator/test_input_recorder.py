@@ -10,7 +10,7 @@ from kube_sync.config import Settings
 from kube_sync.decisions.input_reader import Basis, InputReader
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
-from kube_sync.replicator.input_recorder import witnessing
+from kube_sync.replicator.input_recorder import input_reader
 from kube_sync.replicator.mirror import Mirror
 
 
@@ -59,29 +59,31 @@ def _basis(witness: InputReader | None, reads: Reads = READS) -> Basis:
 @pytest.mark.parametrize("ledger", [{}, {"path": "/l.db", "inputs": False}])
 def test_where_nothing_is_recorded_nothing_is_asked_for(ledger: dict[str, Any]) -> None:
     settings = _settings(ledger=ledger)
-    assert witnessing(lambda: settings, []) is None
+    assert input_reader(lambda: settings, []) is None
 
 
 def test_whole_objects_are_said_to_be_whole() -> None:
     settings = _settings()
-    found = _basis(witnessing(lambda: settings, [_held("clusters")]))
+    found = _basis(input_reader(lambda: settings, [_held("clusters")]))
     assert (found.kept, found.inputs) == ({"clusters": None}, {"replicasets.v1.apps": None})
     assert found.reads == (("spec", "tier"),)
 
 
 def test_of_what_policies_choose_no_more_is_said_to_be_there_than_they_read() -> None:
     settings = _settings(replicate={"fields": "auto"})
-    found = _basis(witnessing(lambda: settings, [_held("clusters")]))
+    found = _basis(input_reader(lambda: settings, [_held("clusters")]))
     assert found.kept == {"clusters": (("metadata", "labels"),)}
     assert found.inputs == {"replicasets.v1.apps": (("spec", "tier"),)}
     gave_up = replace(READS, gave_up="too deep", resources={})
-    assert _basis(witnessing(lambda: settings, []), gave_up).inputs == {"replicasets.v1.apps": None}
+    assert _basis(input_reader(lambda: settings, []), gave_up).inputs == {
+        "replicasets.v1.apps": None
+    }
 
 
 def test_secrets_are_none_of_what_is_asked_for_whatever_they_are_called() -> None:
     defaults = msgspec.to_builtins(Settings().replicate.resources)
     settings = _settings(replicate={"resources": [*defaults, SECRETS]})
-    witness = witnessing(lambda: settings, [_held("clusters"), _held("hidden")])
+    witness = input_reader(lambda: settings, [_held("clusters"), _held("hidden")])
     assert _basis(witness, READS_SECRETS).lacks == {"hidden": "it holds Secrets"}
     assert witness is not None
     assert witness.ask("hidden", [KEY]) is None
@@ -89,6 +91,6 @@ def test_secrets_are_none_of_what_is_asked_for_whatever_they_are_called() -> Non
 
 def test_policies_that_nobody_tells_of_are_named() -> None:
     settings = _settings(policies={"static": True})
-    found = _basis(witnessing(lambda: settings, [_held("clusters", 1_001)]))
+    found = _basis(input_reader(lambda: settings, [_held("clusters", 1_001)]))
     assert found.lacks["policies"] == "OPA has some from elsewhere"
     assert found.lacks["clusters"].startswith("it has more than 1,000 objects")

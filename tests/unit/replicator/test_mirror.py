@@ -660,7 +660,7 @@ def test_object_that_cannot_be_read_any_more_stays_in_opa_as_it_was_read_last() 
     """What policies count must not change; nothing may be decided of it all the same."""
     bench = loaded(item("a", "1", x=1), item("b"))
     bench.mirror.classify(lambda body: body)
-    bench.mirror.learn([item("a", "1", x=1)])
+    bench.mirror.read_classes([item("a", "1", x=1)])
     bench.mirror.apply(added(too_deep("a", "2")))
     assert unread(bench) == {"a": ("uid-a", TOO_DEEP)}
     assert bench.mirror.turned() == {ObjectKey("default", "a")}

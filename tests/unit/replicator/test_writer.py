@@ -77,7 +77,7 @@ class Bench:
             backoff=self.waits.backoff(),
             heartbeat=beat,
             away=self.away.append,
-            witness=cast("Any", self.witness),
+            input_reader=cast("Any", self.witness),
         )
         self.task: asyncio.Task[Any] | None = None
 
@@ -661,7 +661,7 @@ async def test_epoch_stands_once_opa_was_asked_for_it(bench: Bench, opa: FakeOpa
     """Without waiting for the heartbeat, which never comes here."""
     async with bench.loaded("a"):
         beats = sum(map(heartbeat, opa.http.requests))
-        await bench.writer.stands()
+        await bench.writer.verify_epoch()
         assert sum(map(heartbeat, opa.http.requests)) == beats + 1
 
 
@@ -669,8 +669,8 @@ async def test_epoch_of_a_restarted_opa_does_not_stand(bench: Bench, opa: FakeOp
     async with bench.loaded("a") as task:
         opa.restart()
         with pytest.raises(EpochLost):
-            await bench.writer.stands()
+            await bench.writer.verify_epoch()
         await lost(task)
         # Whoever asks later must not wait for an answer that nobody gives any more.
         with pytest.raises(EpochLost):
-            await bench.writer.stands()
+            await bench.writer.verify_epoch()

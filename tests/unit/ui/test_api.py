@@ -18,7 +18,7 @@ from kube_sync.decisions.canary import Canary
 from kube_sync.errors import Retriable
 from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
 from kube_sync.opa.sides import Side
-from kube_sync.ui.held import RemediatorStatus
+from kube_sync.ui.remediator_client import RemediatorStatus
 from tests.fakes.board import DECISION, POLICY, PREFERENCES, Board, served_board
 from tests.unit.async_tools import until
 

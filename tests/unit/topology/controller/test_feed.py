@@ -364,5 +364,5 @@ async def test_what_is_not_wanted_any_more_says_nothing(fed: Fed) -> None:
 async def test_records_have_no_version_in_opa(fed: Fed) -> None:
     """The audit asks for what is there, and would miss one that is not."""
     await fed.load()
-    await fed.feed.learn(fed.mirror)
+    await fed.feed.list_classes(fed.mirror)
     assert {fed.mirror.holds(key) for key in list(fed.mirror.keys())} == {""}

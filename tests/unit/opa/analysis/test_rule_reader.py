@@ -7,7 +7,7 @@ import pytest
 from kube_sync.opa.analysis.context import Context, Name
 from kube_sync.opa.analysis.handed import Level
 from kube_sync.opa.analysis.paths import EACH, Key, Path
-from kube_sync.opa.analysis.reader import Asker, Reader
+from kube_sync.opa.analysis.rule_reader import Asker, Reader
 from kube_sync.opa.analysis.values import OPAQUE, SCALAR, Box, Place, Row, Text, Values
 
 CONTEXT = Context(SCALAR).mocking(("count",), OPAQUE)

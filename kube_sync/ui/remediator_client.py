@@ -55,12 +55,12 @@ class RemediatorClient:
         """Return the status, cached for a second: many pages query no more often than one."""
         async with self._turn:
             if self._read is None or self._clock() - self._read[0] >= _FRESH_SECONDS:
-                self._read = self._clock(), await self._held()
+                self._read = self._clock(), await self._fetch_status()
             return self._read[1]
 
-    async def _held(self) -> RemediatorStatus:
+    async def _fetch_status(self) -> RemediatorStatus:
         try:
-            return RemediatorStatus(msgspec.json.decode(await self._asked()))
+            return RemediatorStatus(msgspec.json.decode(await self._fetch()))
         except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError, RecursionError) as error:
             reason = str(error) or type(error).__name__
             return RemediatorStatus(
@@ -69,7 +69,7 @@ class RemediatorClient:
         except SyncError as error:
             return RemediatorStatus(failure=str(error))
 
-    async def _asked(self) -> bytes:
+    async def _fetch(self) -> bytes:
         headers = self._token.headers()
         async with self._session.get(self._url, headers=headers) as response:
             response.raise_for_status()
@@ -83,7 +83,7 @@ class RemediatorClient:
 
 
 @asynccontextmanager
-async def held_reader(settings: Remediate) -> AsyncGenerator[RemediatorClient]:
+async def remediator_client(settings: Remediate) -> AsyncGenerator[RemediatorClient]:
     """Yield a client of the configured remediator."""
     timeout = aiohttp.ClientTimeout(total=_SECONDS)
     # No proxy: aiohttp ignores the environment's by default.

@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 
 from kube_sync.config import Remediate
-from kube_sync.ui import held as held_module
-from kube_sync.ui.held import RemediatorClient, held_reader
+from kube_sync.ui import remediator_client as module
+from kube_sync.ui.remediator_client import RemediatorClient, remediator_client
 from tests.fakes.http import FakeServer, Recorded, served
 
 
@@ -22,7 +22,7 @@ async def _asking(
     async with served(server, server):
         listen = urlsplit(server.url).netloc.replace("127.0.0.1", "0.0.0.0")  # noqa: S104
         settings = Remediate(listen=listen, token_file=str(token) if token else None)
-        async with held_reader(settings) as reader:
+        async with remediator_client(settings) as reader:
             yield reader, server
 
 
@@ -59,7 +59,7 @@ async def test_odd_answer_is_said(status: int, body: bytes) -> None:
 
 
 async def test_endless_answer_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_module, "_LONGEST", 1000)
+    monkeypatch.setattr(module, "_LONGEST", 1000)
 
     async def long(_request: web.Request, _recorded: Recorded) -> web.Response:
         return web.Response(body=b" " * 100_000)
@@ -69,5 +69,5 @@ async def test_endless_answer_is_not_read_to_its_end(monkeypatch: pytest.MonkeyP
 
 
 async def test_nobody_there_is_said() -> None:
-    async with held_reader(Remediate(listen="127.0.0.1:1")) as reader:
+    async with remediator_client(Remediate(listen="127.0.0.1:1")) as reader:
         assert "does not answer at http://127.0.0.1:1/" in str((await reader.read()).failure)

@@ -40,7 +40,7 @@ def builtin_modules(systems: Sequence[str], folder: Path | None = None) -> Modul
         if not (own := _within((_ROOT, system), known)):
             msg = f'builtin: there are no modules of "{system}" in this installation'
             raise Misconfigured(msg)
-        _take(own, known, wanted)
+        _collect(own, known, wanted)
     return dict(sorted(wanted.items()))
 
 
@@ -67,12 +67,12 @@ def _text(document: object) -> str:
 _Packages = dict[DataPath, dict[str, str]]  # sources by id, by package
 
 
-def _take(packages: Iterable[DataPath], known: _Packages, wanted: dict[str, str]) -> None:
+def _collect(packages: Iterable[DataPath], known: _Packages, wanted: dict[str, str]) -> None:
     for package in packages:
         for policy_id, source in known[package].items():
             if policy_id not in wanted:
                 wanted[policy_id] = source
-                _take(_named(source, known), known, wanted)
+                _collect(_named(source, known), known, wanted)
 
 
 def _named(source: str, known: _Packages) -> set[DataPath]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kube_sync.errors import Misconfigured
-from kube_sync.opa.builtin import builtin_modules
+from kube_sync.opa.system_modules import builtin_modules
 
 
 @pytest.fixture

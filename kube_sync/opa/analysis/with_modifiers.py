@@ -13,14 +13,14 @@ from functools import partial
 from kube_sync.opa.analysis.bindings import Bindings
 from kube_sync.opa.analysis.context import Context, Name
 from kube_sync.opa.analysis.handed import Level
-from kube_sync.opa.analysis.reader import Reader
+from kube_sync.opa.analysis.rule_reader import Reader
 from kube_sync.opa.analysis.syntax import Ref, Scalar, Term, Unreadable, Var, With
 from kube_sync.opa.analysis.values import Values
 
 Withs = tuple[tuple[With, ...], ...]  # of the lines around an expression, outermost first
 
 
-class Contexts:
+class WithModifiers:
     """The contexts of one body, by the `with` modifiers around an expression."""
 
     def __init__(

@@ -4,12 +4,12 @@ import pytest
 
 from kube_sync.opa.analysis.bindings import Bindings, Kind, Source
 from kube_sync.opa.analysis.context import Context
-from kube_sync.opa.analysis.contexts import Contexts, Withs
 from kube_sync.opa.analysis.handed import Level
-from kube_sync.opa.analysis.reader import Asker, Reader
+from kube_sync.opa.analysis.rule_reader import Asker, Reader
 from kube_sync.opa.analysis.syntax import Items, Ref, Scalar, Term, Unreadable, Var, With
 from kube_sync.opa.analysis.values import OPAQUE, SCALAR, Box, Text, Values
-from tests.unit.opa.analysis.test_reader import Policies, at
+from kube_sync.opa.analysis.with_modifiers import WithModifiers, Withs
+from tests.unit.opa.analysis.test_rule_reader import Policies, at
 
 INPUT = at()
 
@@ -33,7 +33,7 @@ class World:
         self.bindings = Bindings()
         self.asked: list[Withs] = []
         reader = Reader(self.policies, Asker("m", "p", 1))
-        self.contexts = Contexts(Context(INPUT), reader, self.bindings, self._value)
+        self.contexts = WithModifiers(Context(INPUT), reader, self.bindings, self._value)
 
     def _value(self, term: Term, withs: Withs) -> Values:
         self.asked.append(withs)
@@ -96,7 +96,7 @@ def test_only_functions_may_be_other_functions(world: World) -> None:
 def test_mocks_of_the_body_hold_on_all_its_lines(world: World) -> None:
     context = Context(INPUT).mocking(("count",), SCALAR)
     reader = Reader(world.policies, Asker("m", "p", 1))
-    contexts = Contexts(context, reader, world.bindings, lambda *_: OPAQUE)
+    contexts = WithModifiers(context, reader, world.bindings, lambda *_: OPAQUE)
     assert contexts.may_mock(())
 
 
@@ -116,6 +116,6 @@ def test_what_nobody_can_follow_cannot_be_read(world: World) -> None:
 
 def test_what_replaces_data_is_read_whole(world: World) -> None:
     reader = Reader(world.policies, Asker("m", "p", 1))
-    contexts = Contexts(Context(INPUT), reader, world.bindings, lambda *_: at("a"))
+    contexts = WithModifiers(Context(INPUT), reader, world.bindings, lambda *_: at("a"))
     contexts.within(((_with("data.kube"),),))
     assert world.policies.needs == [(("a",), Level.WHOLE, "with data")]

@@ -47,7 +47,7 @@ _OK, _NO_LEDGER = 200, 204
 _encode = msgspec.json.encode
 
 
-class Reporting:
+class ReportClient:
     """The reports of one remediator."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Reporting:
         self._tls = tls
         self._numbers = count(1)
         self._queue: deque[tuple[bytes, str]] = deque()
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
         self._awaited: dict[str, asyncio.Future[bool]] = {}  # by id: whether the ledger accepted it
         self._failing: float | None = None  # since when no batch was accepted
         self._lost = 0
@@ -90,7 +90,7 @@ class Reporting:
         """Return a unique id for a write."""
         return f"{self._instance}-{next(self._numbers)}"
 
-    def tell(self, report: Report) -> None:
+    def enqueue(self, report: Report) -> None:
         """Queue a report without waiting."""
         if self._clock() < self._off_until:
             return
@@ -99,31 +99,31 @@ class Reporting:
             metrics.ledger_reports.labels("lost").inc()
             return
         self._queue.append((_bounded(report), report.id))
-        self._news.set()
+        self._wake.set()
 
-    async def ask(self, report: Report) -> bool:
+    async def deliver(self, report: Report) -> bool:
         """Report, and wait until it is in the ledger; return whether it is known to be."""
         if self._clock() < self._off_until:
             return False
-        taken = False
+        accepted = False
         answer = self._awaited[report.id] = asyncio.get_running_loop().create_future()
         try:
-            self.tell(report)
+            self.enqueue(report)
             async with asyncio.timeout(self._left()):
-                taken = await answer
+                accepted = await answer
         except TimeoutError:
             pass
         finally:
             self._awaited.pop(report.id, None)
-        if not taken:
+        if not accepted:
             metrics.ledger_reports.labels("late").inc()
-        return taken
+        return accepted
 
     async def run(self) -> NoReturn:
         """Send until cancelled; then try once more to send the rest."""
         try:
             while True:
-                await self._news.wait()
+                await self._wake.wait()
                 await self._send_all()
         finally:
             with suppress(SyncError, TimeoutError):
@@ -143,7 +143,7 @@ class Reporting:
             else:
                 self._failing = None
                 self._backoff.progressed()
-        self._news.clear()
+        self._wake.clear()
 
     async def _send(self) -> None:
         """Send one batch. Raises SyncError."""
@@ -160,7 +160,7 @@ class Reporting:
         metrics.ledger_reports.labels("taken").inc(len(batch))
         if self._lost:
             lost, self._lost = self._lost, 0
-            self.tell(Report(self.new_id(), "gap", note=f"{lost} reports of writes were lost"))
+            self.enqueue(Report(self.new_id(), "gap", note=f"{lost} reports of writes were lost"))
 
     def _left(self) -> float:
         """Return the time left to wait for the ledger, in seconds."""
@@ -208,9 +208,9 @@ def _bounded(report: Report) -> bytes:
 
 
 @asynccontextmanager
-async def reporting(settings: Decisions, instance: str) -> AsyncGenerator[Reporting]:
+async def report_client(settings: Decisions, instance: str) -> AsyncGenerator[ReportClient]:
     """Yield a client of the configured replicator's ledger. Raises Misconfigured."""
     url = urlunsplit(urlsplit(settings.url)._replace(path=PATH, query=""))
     tls = client_tls(settings.url, settings.ca_file)
     async with aiohttp.ClientSession() as session:
-        yield Reporting(url, session, TokenFile(settings.token_file), instance, tls=tls)
+        yield ReportClient(url, session, TokenFile(settings.token_file), instance, tls=tls)

@@ -19,7 +19,7 @@ from kube_sync.ledger.entries import Entry
 from kube_sync.ledger.intake import report_routes
 from kube_sync.ledger.journal import Journal
 from kube_sync.ledger.reading import reading
-from kube_sync.ledger.reporting import Reporting
+from kube_sync.ledger.report_client import ReportClient
 from kube_sync.ledger.reports import LARGEST, PATH, Report
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tokenfile import TokenFile
@@ -46,8 +46,8 @@ class World:
     def _journal(self) -> Journal:
         return Journal(self.path, max_age=1e9, max_size=1 << 40, again=0.01, patience=10)
 
-    def reporting(self, *, kept: int = 100, patience: float = 10.0) -> Reporting:
-        return Reporting(
+    def reporting(self, *, kept: int = 100, patience: float = 10.0) -> ReportClient:
+        return ReportClient(
             self.url,
             self.session,
             TokenFile(None),
@@ -108,16 +108,16 @@ async def test_what_is_reported_while_records_are_lost_is_kept_by_whoever_report
 ) -> None:
     """Until what waits is written everything else would become a part of the gap."""
     async with world.serving():
-        world.journal.say(Entry(kind="start"))
+        world.journal.enqueue(Entry(kind="start"))
         assert await world.journal.recorded()
         monkeypatch.setattr(entry_queue, "BURST", 3)
         reports = world.reporting()
         with closing(sqlite3.connect(world.path)) as held:
             held.execute("BEGIN IMMEDIATE")
-            taken = [world.journal.say(Entry(kind="held", ref=str(n))) for n in range(5)]
+            taken = [world.journal.enqueue(Entry(kind="held", ref=str(n))) for n in range(5)]
             assert (sum(taken), world.journal.losing) == (3, True)
             async with running(reports.run()):
-                asked = asyncio.create_task(reports.ask(_intent("1")))
+                asked = asyncio.create_task(reports.deliver(_intent("1")))
                 await until(lambda: world.requests > 1)
                 held.execute("ROLLBACK")
                 assert await asked
@@ -129,9 +129,9 @@ async def test_an_intent_that_was_waited_for_is_in_the_ledger(world: World) -> N
     async with world.serving():
         reports = world.reporting()
         async with running(reports.run()):
-            assert await reports.ask(_intent("1"))
+            assert await reports.deliver(_intent("1"))
             (entry,) = world.entries()
-            reports.tell(_outcome("1"))
+            reports.enqueue(_outcome("1"))
             await until(lambda: len(world.entries()) == 2)
     assert (entry.kind, entry.collection, entry.name) == ("intent", "replicasets.v1.apps", "web")
     assert (entry.uid, entry.approved, entry.ref) == ("u", "moves-1", "1")
@@ -145,9 +145,9 @@ async def test_what_is_reported_again_for_want_of_an_answer_is_recorded_once(wor
     async with world.serving():
         reports = world.reporting()
         async with running(reports.run()):
-            await reports.ask(_intent("1"))
+            await reports.deliver(_intent("1"))
             await until(lambda: world.torn == 0)
-            reports.tell(_intent("2"))
+            reports.enqueue(_intent("2"))
             await until(lambda: len(world.entries()) == 2)
     assert world.requests > 2
     assert [entry.ref for entry in world.entries()] == ["1", "2"]
@@ -160,8 +160,8 @@ async def test_nobody_waits_for_a_replicator_that_is_away_and_nothing_is_lost(
         pass  # its port is free again
     reports = world.reporting(patience=0.05)
     waiting = asyncio.create_task(reports.run())
-    assert not await reports.ask(_intent("1"))
-    reports.tell(_outcome("1"))
+    assert not await reports.deliver(_intent("1"))
+    reports.enqueue(_outcome("1"))
     async with world.serving():
         await until(lambda: len(world.entries()) == 2)
     waiting.cancel()
@@ -173,7 +173,7 @@ async def test_a_write_waits_through_a_restart_of_the_replicator(world: World) -
         pass
     reports = world.reporting(patience=30)
     async with running(reports.run()):
-        asked = asyncio.create_task(reports.ask(_intent("1")))
+        asked = asyncio.create_task(reports.deliver(_intent("1")))
         await until(lambda: world.waits.seconds)  # it did not reach anybody
         async with world.serving():
             assert await asked
@@ -183,10 +183,10 @@ async def test_a_write_waits_through_a_restart_of_the_replicator(world: World) -
 async def test_once_nothing_was_taken_for_long_a_write_does_not_wait_at_all(world: World) -> None:
     reports = world.reporting(patience=1_000)
     async with running(reports.run()):
-        reports.tell(_intent("1"))
+        reports.enqueue(_intent("1"))
         await until(lambda: world.waits.seconds)  # it did not reach anybody
         world.now = 1_000
-        assert not await reports.ask(_intent("2"))
+        assert not await reports.deliver(_intent("2"))
 
 
 async def test_more_reports_than_are_kept_are_a_gap(world: World) -> None:
@@ -194,7 +194,7 @@ async def test_more_reports_than_are_kept_are_a_gap(world: World) -> None:
         pass
     reports = world.reporting(kept=2, patience=0)
     for number in range(5):
-        reports.tell(_intent(str(number)))
+        reports.enqueue(_intent(str(number)))
     async with world.serving(), running(reports.run()):
         await until(lambda: len(world.entries()) == 3)
     assert [(entry.kind, entry.note) for entry in world.entries()] == [
@@ -210,10 +210,10 @@ async def test_a_replicator_without_a_ledger_is_asked_once_a_minute(world: World
         reports = world.reporting()
         async with running(reports.run()):
             for number in range(5):
-                await reports.ask(_intent(str(number)))
+                await reports.deliver(_intent(str(number)))
             assert world.requests == 1
             world.now = 61
-            await reports.ask(_intent("6"))
+            await reports.deliver(_intent("6"))
             assert world.requests == 2
 
 
@@ -224,10 +224,10 @@ async def test_while_the_file_cannot_be_written_reports_stay_where_they_are(
     world.path = folder / "ledger.db"
     async with world.serving():
         reports = world.reporting(patience=0.05)
-        world.journal.say(Entry(kind="start"))
+        world.journal.enqueue(Entry(kind="start"))
         await until(lambda: world.journal.failing)
         async with running(reports.run()):
-            assert not await reports.ask(_intent("1"))
+            assert not await reports.deliver(_intent("1"))
             await asyncio.to_thread(folder.mkdir)
             await until(lambda: world.journal.failing is None)
             await until(lambda: len(world.entries()) == 2)
@@ -237,8 +237,8 @@ async def test_what_is_left_at_the_end_is_tried_once_more(world: World) -> None:
     async with world.serving():
         reports = world.reporting()
         async with running(reports.run()):
-            await reports.ask(_intent("1"))
-            reports.tell(_outcome("1"))
+            await reports.deliver(_intent("1"))
+            reports.enqueue(_outcome("1"))
         assert [entry.kind for entry in world.entries()] == ["intent", "outcome"]
 
 
@@ -247,7 +247,7 @@ async def test_values_that_are_too_large_are_left_out_and_it_says_so(world: Worl
         reports = world.reporting()
         async with running(reports.run()):
             large = Report("1", "intent", WEB, "u", {}, {"a": "x" * LARGEST})
-            assert await reports.ask(large)
+            assert await reports.deliver(large)
     (entry,) = world.entries()
     assert entry.new == ""
     assert "left out" in entry.note
