@@ -154,7 +154,7 @@ def _kube_score(version: str) -> Tool:
         package="github.com/zegl/kube-score/cmd/kube-score",
         version=version,
         ask_version=("version",),
-        cold_build="about half a minute",
+        cold_build="about a minute",
         ldflags=f"-X main.version={version.removeprefix('v')}",
         module=KUBE_SCORE_MODULE,
     )
