@@ -81,6 +81,19 @@ test-all: setup ## Run everything, and hold the gates of coverage
 unit: setup ## Run the unit tests, or one file of tests (FILE=…)
 	@$(BIN)/pytest $(if $(FILE),,--numprocesses=$(WORKERS)) $(or $(FILE),tests/unit) $(PYTEST)
 
+# What can be installed. What kube-score finds in it and stays is named on the object, with the reason.
+KUSTOMIZATIONS := manifests/base manifests/labelled manifests/placement-decisions manifests/webhook \
+	manifests/webhook-scheduling manifests/webhook-metadata manifests/scheduler-name \
+	manifests/crds manifests/examples/colorpolicy manifests/scheduling \
+	manifests/scheduling-options manifests/scheduling-rbac manifests/metadata-rbac \
+	manifests/topology-rbac manifests/topology-data-rbac manifests/policy-sync-rbac \
+	manifests/policy-sync-direct-rbac manifests/policy-sync-spoke-rbac \
+	manifests/components/prometheus-rules manifests/components/grafana-dashboards \
+	manifests/overlays/minimal manifests/overlays/production manifests/overlays/hub \
+	manifests/overlays/spoke
+# As for the oldest Kubernetes that is promised (docs/install.md).
+SCORED := score --kubernetes-version=v1.30 --exit-one-on-warning --output-format=ci -
+
 check: setup ## Check format, lint, layers, types, Rego, manifests and pages; no server needed
 	@$(BIN)/ruff format --check --quiet . || { echo "make check: run $(BIN)/ruff format ." >&2; exit 1; }
 	$(BIN)/ruff check --quiet .
@@ -88,13 +101,16 @@ check: setup ## Check format, lint, layers, types, Rego, manifests and pages; no
 	$(BIN)/mypy
 	opa=$$($(BIN)/python -m tools.servers path opa)
 	kustomize=$$($(BIN)/python -m tools.servers path kustomize)
+	kube_score=$$($(BIN)/python -m tools.servers path kube-score)
 	$$opa fmt --fail --list rego
 	for folder in $(REGO); do
 		$$opa check --strict "$$folder"
 		$$opa test --coverage --threshold 100 --fail-on-empty "$$folder" >/dev/null || { $$opa test "$$folder"; exit 1; }
 	done
 	report=$$(KUBE_SYNC_OPA_BINARY=$$opa $(BIN)/kube-sync test tests/scenarios) || { echo "$$report"; exit 1; }
-	for folder in manifests/base manifests/labelled manifests/placement-decisions manifests/webhook manifests/webhook-scheduling manifests/webhook-metadata manifests/scheduler-name manifests/crds manifests/examples/colorpolicy manifests/scheduling manifests/scheduling-options manifests/scheduling-rbac manifests/metadata-rbac manifests/topology-rbac manifests/policy-sync-rbac manifests/policy-sync-direct-rbac manifests/policy-sync-spoke-rbac manifests/components/prometheus-rules manifests/components/grafana-dashboards manifests/overlays/minimal manifests/overlays/production manifests/overlays/hub manifests/overlays/spoke; do $$kustomize build "$$folder" >/dev/null; done
+	for folder in $(KUSTOMIZATIONS); do
+		said=$$($$kustomize build "$$folder" | $$kube_score $(SCORED)) || { echo "$$folder:"; grep -Ev '^\[(OK|SKIPPED)\]' <<<"$$said"; exit 1; } >&2
+	done
 	$(BIN)/python -m tools.observing --check || { echo "make check: run $(BIN)/python -m tools.observing" >&2; exit 1; }
 	$(BIN)/python -m tools.documenting --check || { echo "make check: run $(BIN)/python -m tools.documenting" >&2; exit 1; }
 	site=$$($(BIN)/mkdocs build 2>&1) || { echo "$$site" >&2; exit 1; }

@@ -145,11 +145,11 @@ def knows_tokens(reader: Reader) -> None:
 
 
 def test_an_overlay_of_ones_own_is_as_the_page_says(tmp_path: Path) -> None:
-    own, variables = blocks("yaml")
+    own, variables, port = blocks("yaml")
     shutil.copytree(ROOT / "manifests", tmp_path / "manifests")
     folder = tmp_path / "my-cluster"
     folder.mkdir()
-    (folder / "kustomization.yaml").write_text(own + variables, encoding="utf-8")
+    (folder / "kustomization.yaml").write_text(own + variables + port, encoding="utf-8")
     built = subprocess.run(
         [ensure_binary("kubectl"), "kustomize", folder], capture_output=True, check=True, timeout=60
     )
@@ -166,3 +166,11 @@ def test_an_overlay_of_ones_own_is_as_the_page_says(tmp_path: Path) -> None:
     ]
     assert "dry-run" in said
     assert "enforce" not in said
+    [default] = [
+        found
+        for found in of_kind(manifests, "NetworkPolicy")
+        if found["metadata"]["name"] == "kube-sync-default"
+    ]
+    names, api_servers = (rule["ports"] for rule in default["spec"]["egress"])
+    assert {"protocol": "TCP", "port": 7443} in api_servers
+    assert 7443 not in [one["port"] for one in names]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -16,6 +18,7 @@ from kube_sync.config.environment import ENV_PREFIX, fields
 from kube_sync.provisioning.plan import names
 from kube_sync.provisioning.wanted import wanted
 from tests.fakes.manifests import MANIFESTS, OVERLAYS, Manifest, build, containers, of_kind
+from tools.servers.binaries import ensure_binary
 from tools.servers.versions import tools
 
 PORTS = {"replicate": 9401, "remediate": 9402, "admit": 9403, "topology": 9405, "policy-sync": 9407}
@@ -148,8 +151,102 @@ def test_no_service_speaks_in_the_name_of_the_configuration(overlay: str) -> Non
     for pod, container in containers(build(f"overlays/{overlay}")):
         assert pod["enableServiceLinks"] is False
         assert container["securityContext"]["readOnlyRootFilesystem"] is True
-        assert {"requests", "limits"} <= set(container["resources"])
     assert ENV_PREFIX == "KUBE_SYNC_"
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_container_has_requests_and_limits_but_no_limit_of_cpu(overlay: str) -> None:
+    """kube-score is not asked about these, since it would want a limit of CPU."""
+    for _, container in containers(build(f"overlays/{overlay}")):
+        resources = container["resources"]
+        assert set(resources["requests"]) == {"cpu", "memory", "ephemeral-storage"}
+        assert set(resources["limits"]) == {"memory", "ephemeral-storage"}
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_ephemeral_storage_has_room_for_volumes_and_logs(overlay: str) -> None:
+    """A kubelet keeps five files of logs a container; some clusters let each have 50 MB."""
+    for pod, container in containers(build(f"overlays/{overlay}")):
+        sizes = {
+            volume["name"]: mebibytes(volume["emptyDir"]["sizeLimit"])
+            for volume in pod["volumes"]
+            if "emptyDir" in volume
+        }
+        own = sum(sizes.get(mount["name"], 0) for mount in container["volumeMounts"])
+        logs = 64 if container["name"] == "provision" else 5 * 50
+        storage = {
+            kind: mebibytes(of["ephemeral-storage"]) for kind, of in container["resources"].items()
+        }
+        assert storage["requests"] < own + logs <= storage["limits"]
+
+
+def mebibytes(quantity: str) -> int:
+    assert quantity.endswith("Mi")
+    return int(quantity.removesuffix("Mi"))
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_pods_of_a_deployment_spread_over_nodes_and_zones(overlay: str) -> None:
+    for deployment in of_kind(build(f"overlays/{overlay}"), "Deployment"):
+        spread = deployment["spec"]["template"]["spec"]["topologySpreadConstraints"]
+        keys = [constraint["topologyKey"] for constraint in spread]
+        assert keys == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+        for constraint in spread:
+            assert constraint["labelSelector"] == deployment["spec"]["selector"]
+            assert constraint["whenUnsatisfiable"] == "ScheduleAnyway", "a drain would be stuck"
+            assert constraint["matchLabelKeys"] == ["pod-template-hash"], "old pods would count"
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_a_drain_takes_one_pod_of_a_deployment_at_a_time(overlay: str) -> None:
+    manifests = build(f"overlays/{overlay}")
+    budgets = of_kind(manifests, "PodDisruptionBudget")
+    for deployment in of_kind(manifests, "Deployment"):
+        [spec] = [
+            budget["spec"]
+            for budget in budgets
+            if budget["spec"]["selector"] == deployment["spec"]["selector"]
+        ]
+        replicas = deployment["spec"]["replicas"]
+        assert spec.get("maxUnavailable", replicas - spec.get("minAvailable", 0)) == 1
+        assert replicas == 2 or (overlay != "production" and replicas == 1)
+
+
+@pytest.mark.parametrize("component", ["ledger", "dry-run", "two-replicas"])
+def test_a_linter_finds_nothing_in_an_overlay_with_a_component(
+    component: str, tmp_path: Path
+) -> None:
+    """`make check` asks it about the overlays as they are."""
+    assert findings(yaml.safe_dump_all(_with(component, tmp_path))) == []
+
+
+def test_the_linter_finds_a_deployment_of_one_replica_and_a_pod_without_a_network_policy() -> None:
+    manifests = [m for m in build("overlays/minimal") if m["kind"] != "NetworkPolicy"]
+    for deployment in of_kind(manifests, "Deployment"):
+        deployment["metadata"]["annotations"].pop("kube-score/ignore")
+    text = " ".join(findings(yaml.safe_dump_all(manifests)))
+    assert "kube-sync/kube-sync apps/v1/Deployment: Deployment few replicas" in text
+    assert "kube-sync/kube-sync apps/v1/Deployment: The pod does not have a matching" in text
+    assert "(opa) CPU limit is not set" in text
+
+
+def findings(text: str) -> list[str]:
+    """Return what kube-score says of manifests, as `make check` runs it."""
+    makefile = (MANIFESTS.parent / "Makefile").read_text(encoding="utf-8")
+    [arguments] = re.findall(r"^SCORED := (.*)$", makefile, re.MULTILINE)
+    said = subprocess.run(
+        [ensure_binary("kube-score"), *arguments.split()],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    lines = said.stdout.splitlines()
+    assert lines, said.stderr
+    found = [line for line in lines if not line.startswith(("[OK]", "[SKIPPED]"))]
+    assert said.returncode == bool(found), said.stderr
+    return found
 
 
 def test_the_webhook_has_time_to_answer_what_has_come(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tools.servers.thirdparty import ensure_kinds, third_parties
 from tools.servers.versions import tools
 
 _ABOUT = """\
-The pinned servers that tests, demo and compose run (versions: tools/go.mod).
+The pinned servers and programs that tests, checks, demo and compose run (versions: tools/go.mod).
 Every command is idempotent: it does what is missing, says what it does, and resumes.
 """
 

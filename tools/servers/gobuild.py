@@ -1,4 +1,4 @@
-"""Build a pinned program from `tools/go.mod`: static, stripped, stamped with its version.
+"""Build a pinned program from the go.mod that pins it: static, stripped, stamped with its version.
 
 Knows only Go. A build that takes long says every half minute that it still runs; what an
 interrupted one has compiled is kept by Go's own cache. Standard library only.
@@ -33,7 +33,7 @@ def build(tool: Tool, target: Path) -> None:
     command = ["go", "build", "-trimpath", "-ldflags", f"-s -w {tool.ldflags}".strip()]
     with step(text), tempfile.TemporaryFile() as log:
         started = [*command, "-o", str(target), tool.package]
-        _watch(tool, subprocess.Popen(started, cwd=GO_MODULE, env=environment, stderr=log), log)
+        _watch(tool, subprocess.Popen(started, cwd=tool.module, env=environment, stderr=log), log)
 
 
 def _watch(tool: Tool, process: subprocess.Popen[bytes], log: IO[bytes]) -> None:

@@ -1,5 +1,6 @@
 """The pinned versions, read from `tools/go.mod`: the single place where one is written down.
 
+A program whose modules do not go with those has a go.mod of its own: `tools/kube-score/go.mod`.
 The digests of images of these versions, and of the others that are pulled, are in
 `tools/images.json`.
 
@@ -18,6 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 GO_MODULE = Path(__file__).resolve().parent.parent
+KUBE_SCORE_MODULE = GO_MODULE / "kube-score"
 IMAGES = GO_MODULE / "images.json"
 _REQUIREMENT = re.compile(r"^\s*(?:require\s+)?(\S+)\s+(v\d\S*)", re.MULTILINE)
 _REPLACEMENTS = re.compile(r"^replace\s*\(.*?^\)|^replace [^\n]*$", re.MULTILINE | re.DOTALL)
@@ -33,6 +35,7 @@ class Tool:
     ask_version: tuple[str, ...]
     cold_build: str  # how long the first build takes on two cores
     ldflags: str = ""
+    module: Path = GO_MODULE  # the folder of the go.mod that pins it
     image: str | None = None
     image_path: str = ""
 
@@ -60,9 +63,9 @@ def go_directive(go_mod: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def read_go_mod() -> str:
-    """Return the text of the project's own tools/go.mod."""
-    return (GO_MODULE / "go.mod").read_text(encoding="utf-8")
+def read_go_mod(module: Path = GO_MODULE) -> str:
+    """Return the text of a module's go.mod: of tools/go.mod, where none is named."""
+    return (module / "go.mod").read_text(encoding="utf-8")
 
 
 def pinned_images() -> Mapping[str, dict[str, str | None]]:
@@ -81,6 +84,7 @@ def tools() -> Mapping[str, Tool]:
         _kube_apiserver(versions["k8s.io/kubernetes"]),
         _kubectl(versions["k8s.io/kubernetes"]),
         _kustomize(versions["sigs.k8s.io/kustomize/kustomize/v5"]),
+        _kube_score(required(read_go_mod(KUBE_SCORE_MODULE))["github.com/zegl/kube-score"]),
     )
     return MappingProxyType({tool.name: tool for tool in listed})
 
@@ -141,6 +145,18 @@ def _kustomize(version: str) -> Tool:
         ask_version=("version",),
         cold_build="about a minute",
         ldflags=f"-X sigs.k8s.io/kustomize/api/provenance.version={version}",
+    )
+
+
+def _kube_score(version: str) -> Tool:
+    return Tool(
+        name="kube-score",
+        package="github.com/zegl/kube-score/cmd/kube-score",
+        version=version,
+        ask_version=("version",),
+        cold_build="about a minute",
+        ldflags=f"-X main.version={version.removeprefix('v')}",
+        module=KUBE_SCORE_MODULE,
     )
 
 

@@ -1,8 +1,17 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from tools.servers.versions import Tool, go_directive, read_go_mod, required, tools
+from tools.servers.versions import (
+    KUBE_SCORE_MODULE,
+    Tool,
+    go_directive,
+    read_go_mod,
+    required,
+    tools,
+)
 
 GO_MOD = """\
 module example
@@ -53,6 +62,20 @@ def test_every_pinned_program_has_its_version_from_go_mod() -> None:
         "etcd",
         "kube-apiserver",
     }
+
+
+def test_every_pinned_program_is_built_from_the_go_mod_that_pins_it() -> None:
+    """A package that is no `tool` of its module goes with the next `go mod tidy`."""
+    for found in tools().values():
+        go_mod = read_go_mod(found.module)
+        assert found.package in re.findall(r"^(?:tool\s+|\t)(\S+)$", go_mod, re.MULTILINE)
+        assert found.version in required(go_mod).values()
+    assert tools()["kube-score"].module == KUBE_SCORE_MODULE
+
+
+def test_all_modules_are_built_with_one_release_of_go() -> None:
+    """Only tools/go.mod is asked which Go is needed."""
+    assert go_directive(read_go_mod(KUBE_SCORE_MODULE)) == go_directive(read_go_mod())
 
 
 def test_image_tags_carry_the_version() -> None:
