@@ -6,6 +6,8 @@ SHELL := /bin/bash
 
 # Tests are collected in a third of the time where what Python compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
+# The theme's notice of a successor, at each build of the documentation.
+export NO_MKDOCS_2_WARNING := 1
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -17,7 +19,7 @@ WHOLE := kube_sync/kube/reflector.py,kube_sync/replicator/projection.py,kube_syn
 # Each of these is a world of its own: examples share a package name.
 REGO := rego/system rego/kube_sync $(wildcard rego/examples/*/)
 
-.PHONY: help setup demo demo-policy-sync down up image test test-rest test-all coverage unit check audit sbom fuzz bench soak clean
+.PHONY: help setup demo demo-policy-sync down up image test test-rest test-all coverage unit check audit sbom fuzz bench soak docs clean
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -92,7 +94,7 @@ KUSTOMIZATIONS := manifests/base manifests/labelled manifests/placement-decision
 # As for the oldest Kubernetes that is promised (docs/install.md).
 SCORED := score --kubernetes-version=v1.30 --exit-one-on-warning --output-format=ci -
 
-check: setup ## Check format, lint, layers, types, Rego and manifests; no server needed
+check: setup ## Check format, lint, layers, types, Rego, manifests and pages; no server needed
 	@$(BIN)/ruff format --check --quiet . || { echo "make check: run $(BIN)/ruff format ." >&2; exit 1; }
 	$(BIN)/ruff check --quiet .
 	$(BIN)/lint-imports --no-cache
@@ -111,6 +113,7 @@ check: setup ## Check format, lint, layers, types, Rego and manifests; no server
 	done
 	$(BIN)/python -m tools.observing --check || { echo "make check: run $(BIN)/python -m tools.observing" >&2; exit 1; }
 	$(BIN)/python -m tools.documenting --check || { echo "make check: run $(BIN)/python -m tools.documenting" >&2; exit 1; }
+	site=$$($(BIN)/mkdocs build 2>&1) || { echo "$$site" >&2; exit 1; }
 	if promtool=$$($(BIN)/python -m tools.servers path promtool); then
 		$$promtool check rules manifests/prometheus/rules.yaml >/dev/null
 		$$promtool test rules manifests/prometheus/rules_test.yaml >/dev/null
@@ -120,6 +123,10 @@ check: setup ## Check format, lint, layers, types, Rego and manifests; no server
 	$(BIN)/python -m tools.supply check
 	$(BIN)/python -m tools.supply audit
 	echo "make check: all good"
+
+docs: setup ## Write the documentation as a site to build/site
+	@$(BIN)/mkdocs build --quiet
+	echo "make docs: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site"
 
 audit: setup ## Ask what is known against what is shipped, and against the servers built here
 	@$(BIN)/python -m tools.supply audit

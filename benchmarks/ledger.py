@@ -27,8 +27,8 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.input_reader import InputReader
 from kube_sync.decisions.records import DecisionRecord, Target
 from kube_sync.inspect.plan.snapshot import EPOCH, document
-from kube_sync.inspect.why.past import past
-from kube_sync.inspect.why.past_arguments import Recalled
+from kube_sync.inspect.why.past import Recalled, past
+from kube_sync.kube.naming import reference
 from kube_sync.ledger.entries import Entry, text_of
 from kube_sync.ledger.journal import Journal
 from kube_sync.ledger.reading import reading
@@ -278,11 +278,11 @@ def _asked(file: Path, rows: int, ask: Callable[[Path, str, float], float | None
 
 def _history_at(file: Path, name: str, at: float) -> float | None:
     with reading(file) as ledger:
-        row = ledger.at(ledger.find("replicaset", "shop", name), at).row
+        row = ledger.at(ledger.find(reference(f"replicaset/{name}"), "shop"), at).row
         return None if row is None or not ledger.text(row.entry.new) else row.seconds
 
 
 def _why_at(file: Path, name: str, at: float) -> float | None:
     """Ask what `why --at` does, but for OPA, whose answer does not depend on the rows."""
     with reading(file) as ledger:
-        return past(ledger, Recalled(str(file), "replicaset", name, "shop", at)).since
+        return past(ledger, Recalled(str(file), reference(f"replicaset/{name}"), "shop", at)).since

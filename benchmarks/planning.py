@@ -19,7 +19,7 @@ import msgspec
 from benchmarks.world import medians
 from kube_sync.config import Opa, Settings
 from kube_sync.inspect.plan import command
-from kube_sync.inspect.plan.arguments import Request
+from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.plan.snapshot import document, projected
 from kube_sync.inspect.plan.sources import of_file
 from kube_sync.opa.scratch import ScratchOpa

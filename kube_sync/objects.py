@@ -20,6 +20,12 @@ class GroupVersionResource:
         """`replicasets.v1.apps`, the spelling kubectl accepts."""
         return ".".join(part for part in (self.resource, self.version, self.group) if part)
 
+    @classmethod
+    def of(cls, text: str) -> GroupVersionResource:
+        """Return the collection that is spelt as `replicasets.v1.apps`."""
+        resource, version, group = (*text.split(".", 2), "", "")[:3]
+        return cls(group, version, resource)
+
     @property
     def api_version(self) -> str:
         """The `apiVersion` of its objects: `apps/v1`, or `v1` for the core group."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from kube_sync.observability import logs
 from tests.fakes.browser import browser
 from tests.fakes.decided import MADE_UP, let_decide
 from tools.servers.binaries import ensure_binary
@@ -168,6 +169,12 @@ def pytest_terminal_summary(
         terminalreporter.section("NO CONTAINERS: servers ran as processes", red=True)
         terminalreporter.write_line(reason)
     terminalreporter.write_line(f"containers started: {_containers_started(config)}")
+
+
+@pytest.fixture(autouse=True)
+def _logs_of_the_process_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep a command that a test runs in this process from setting up its logs, for good."""
+    monkeypatch.setattr(logs, "configure_logs", lambda _level: None)
 
 
 @pytest.fixture(scope="session")

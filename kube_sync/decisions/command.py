@@ -7,12 +7,14 @@ reports it.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import aclosing
 
+import msgspec
+import yaml
+
 from kube_sync.config import Settings
-from kube_sync.decisions.arguments import Request
-from kube_sync.decisions.printing import Board
+from kube_sync.decisions.printing import Board, Form, Request
 from kube_sync.decisions.records import (
     BookmarkRecord,
     DecisionRecord,
@@ -22,6 +24,7 @@ from kube_sync.decisions.records import (
 )
 from kube_sync.decisions.streamclient import stream_client
 from kube_sync.errors import NotFound, Retriable
+from kube_sync.kube.naming import spelt
 
 Say = Callable[[str], None]
 
@@ -47,7 +50,9 @@ async def run(request: Request, settings: Settings, say: Say, complain: Say) -> 
         stream_client(settings.decisions, report) as client,
         aclosing(client.records()) as records,
     ):
-        await (_lines if request.json else _table)(request, records, say, complain)
+        await (_table if request.form in ("text", "wide") else _lines)(
+            request, records, say, complain
+        )
 
 
 async def _lines(
@@ -55,7 +60,8 @@ async def _lines(
 ) -> None:
     async for record in records:
         if record is not None and _concerns(request, record):
-            say(encode(record).decode().rstrip("\n"))
+            for line in _printed(request.form, request.namespace is not None, record):
+                say(line)
         if isinstance(record, BookmarkRecord) and not request.watch:
             return
 
@@ -82,15 +88,28 @@ def _print(lines: Iterable[str], say: Say) -> None:
 
 
 def _nothing(request: Request, complain: Say) -> None:
-    what = "any resource" if request.name is None else request.name
+    what = request.names or "any resource"
     where = "" if request.namespace is None else f" in {request.namespace}"
-    if request.name is not None and not request.watch:
+    if request.names is not None and not request.watch:
         msg = f"nothing is decided of {what}{where}"
         raise NotFound(msg)
     complain(f"nothing is decided of {what}{where}")
 
 
+def _printed(form: Form, in_namespace: bool, record: Record) -> Iterator[str]:  # noqa: FBT001 - one caller
+    if form == "name":
+        if isinstance(record, DecisionRecord) and (record.decision or record.failure):
+            target = record.object
+            yield spelt(target.gvr, target.key, in_namespace=in_namespace)
+    elif form == "yaml":
+        yield "---\n" + yaml.safe_dump(msgspec.json.decode(encode(record)), sort_keys=False).rstrip(
+            "\n"
+        )
+    else:
+        yield encode(record).decode().rstrip("\n")
+
+
 def _concerns(request: Request, record: Record) -> bool:
     if isinstance(record, DecisionRecord | DeletedRecord):
-        return request.wants(record.object.key)
+        return request.wants(record.object)
     return True

@@ -7,10 +7,11 @@ without control characters.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 
-from kube_sync.decisions.arguments import Request
 from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.decisions.records import (
     BookmarkRecord,
@@ -22,10 +23,35 @@ from kube_sync.decisions.records import (
 )
 from kube_sync.decisions.subscription import SENDING
 from kube_sync.errors import NO_JSON
+from kube_sync.kube.naming import Reference
+
+Form = Literal["text", "wide", "json", "yaml", "name"]
 
 _SHORT = 6  # characters of a policy digest
 _LONGEST = 60  # characters of an annotation's value
 _TITLES = ("OBJECT", "DECISION", "CAUSE", "POLICY")
+_WIDE = ("TYPE", *_TITLES, "UID", "DATA")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Whose decisions to print, and how."""
+
+    watch: bool = False
+    form: Form = "text"
+    namespace: str | None = None  # None: all
+    of: tuple[Reference, ...] = ()  # none: all
+
+    @property
+    def names(self) -> str | None:
+        """What single objects are asked for, None where no name was given."""
+        return ", ".join(of[0].text for of in self.of if of[0].name is not None) or None
+
+    def wants(self, target: Target) -> bool:
+        """Tell whether an object is asked about."""
+        return self.namespace in (None, target.namespace) and (
+            not self.of or any(one.means(target.gvr, target.key) for of in self.of for one in of)
+        )
 
 
 class Board:
@@ -51,9 +77,9 @@ class Board:
         match record:
             case None:
                 self._unconfirmed = set(self._known)
-            case DecisionRecord() if self._request.wants(record.object.key):
+            case DecisionRecord() if self._request.wants(record.object):
                 yield from self._decided(record)
-            case DeletedRecord() if self._request.wants(record.object.key):
+            case DeletedRecord() if self._request.wants(record.object):
                 yield from self._gone(record.object)
             case StatusRecord():
                 yield from self._said(record)
@@ -111,12 +137,16 @@ class Board:
             yield self._line(f"-- current again: {_text(source)}")
 
     def _table(self) -> Iterator[str]:
-        rows = [_TITLES]
+        wide = self._request.form == "wide"
+        rows: list[tuple[str, ...]] = [_WIDE if wide else _TITLES]
         for target in sorted(self._known, key=_place):
             record = self._known[target]
-            rows.append(
-                (self._name(target), _decision(record), _cause(record), record.policy[:_SHORT])
-            )
+            said = _decision(record), _cause(record)
+            if wide:
+                key, kind = str(target.key), str(target.gvr)
+                rows.append((kind, key, *said, record.policy, record.uid, str(record.data)))
+            else:
+                rows.append((self._name(target), *said, record.policy[:_SHORT]))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))

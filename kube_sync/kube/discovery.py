@@ -31,6 +31,7 @@ class Resource:
     kind: str
     namespaced: bool
     verbs: frozenset[str]
+    names: frozenset[str] = frozenset()  # what people call it, in lower case
 
     @property
     def can_be_followed(self) -> bool:
@@ -43,6 +44,8 @@ class _Info(msgspec.Struct):
     kind: str
     namespaced: bool = False
     verbs: list[str] = []
+    singularName: str = ""  # noqa: N815 - as the API has it
+    shortNames: list[str] = []  # noqa: N815
 
 
 class _ResourceList(msgspec.Struct):
@@ -76,6 +79,15 @@ async def kind_of(client: KubeClient, gvr: GroupVersionResource) -> str:
     if (found := await _find(client, gvr)) is None:
         raise Terminal(_unknown(gvr))
     return found.kind
+
+
+async def names_of(client: KubeClient, gvr: GroupVersionResource) -> frozenset[str]:
+    """Ask discovery what people call a resource; an unknown one nothing. Raises SyncError."""
+    try:
+        found = await _find(client, gvr)
+    except NotFound:
+        return frozenset()
+    return frozenset() if found is None else found.names
 
 
 async def is_namespaced(client: KubeClient, gvr: GroupVersionResource) -> bool:
@@ -146,6 +158,7 @@ async def _resources(client: KubeClient, group: str, version: str) -> list[Resou
             info.kind,
             info.namespaced,
             frozenset(info.verbs),
+            frozenset({info.name, info.kind.lower(), info.singularName, *info.shortNames} - {""}),
         )
         for info in infos
         if "/" not in info.name  # no subresources

@@ -3,30 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from kube_sync.errors import Terminal
-from kube_sync.ledger.arguments import Request
+from kube_sync.kube.naming import Reference
+from kube_sync.ledger.entries import Entry, Row
 from kube_sync.ledger.heads import Compared
 from kube_sync.ledger.printing import document, line, moment, standing
-from kube_sync.ledger.reading import Reading, reading
+from kube_sync.ledger.reading import Object, Reading, is_called, reading
 from kube_sync.ledger.verifying import Verified, verify, verify_ahead
 
 Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What of a ledger to print; times are Unix seconds."""
+
+    file: str
+    of: tuple[Reference, ...] = ()  # none: of all objects
+    namespace: str | None = None
+    since: float = 0.0
+    at: float | None = None
+    limit: int = 1_000
+    json: bool = False
 
 
 def history(request: Request, say: Say, complain: Say) -> None:
     """Print the requested rows by `say`. Raises NotFound, Terminal."""
     with reading(Path(request.file)) as ledger:
         if request.at is not None:
-            _at(ledger, request, request.at, say)
+            for of in request.of:
+                _at(ledger, ledger.find(of, request.namespace), request, request.at, say)
             return
-        of = None
-        if request.kind is not None:
-            of = ledger.find(request.kind, request.namespace, request.name)
-        rows = ledger.history(of, request.since, request.limit)
+        rows = _rows(ledger, request)
         for row in rows:
             shown = _json(document(row, ledger.text)) if request.json else line(row, ledger.text)
             say(shown)
@@ -66,8 +79,25 @@ def _summaries(found: Verified) -> str:
     return f", {found.summaries} summaries ({found.summarised} records are in no row of their own)"
 
 
-def _at(ledger: Reading, request: Request, time: float, say: Say) -> None:
-    of = ledger.find(request.kind or "", request.namespace, request.name)
+def _rows(ledger: Reading, request: Request) -> list[Row]:
+    kinds = [of[0].kind for of in request.of if of[0].name is None]
+    if not request.of or kinds:
+
+        def wanted(entry: Entry) -> bool:
+            return request.namespace in (None, entry.namespace) and (
+                not kinds or any(is_called(entry.collection, kind) for kind in kinds)
+            )
+
+        return ledger.history(None, request.since, request.limit, wanted)
+    rows = {
+        row.seq: row
+        for of in request.of
+        for row in ledger.history(ledger.find(of, request.namespace), request.since, request.limit)
+    }
+    return [rows[number] for number in sorted(rows)[-request.limit :]]
+
+
+def _at(ledger: Reading, of: Object, request: Request, time: float, say: Say) -> None:
     found = ledger.at(of, time)
     row, bounds = found.told(time), ledger.bounds()
     if row is None and bounds is not None and time < bounds[0]:

@@ -7,9 +7,10 @@ a query of a time before the first row, or within a gap, says so.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,8 +18,10 @@ from urllib.parse import quote
 import msgspec
 
 from kube_sync.errors import NotFound, Terminal
+from kube_sync.kube.naming import DEFAULT, Reference, is_built_in, spellings, within
 from kube_sync.ledger.database import BUSY_SECONDS, SCHEMA
-from kube_sync.ledger.entries import ROW, Row, row_of, standing_since
+from kube_sync.ledger.entries import ROW, Entry, Row, row_of, standing_since
+from kube_sync.objects import GroupVersionResource
 
 _OF = "namespace = ? AND name = ? AND collection = ?"
 _DECIDED = "kind IN ('decision', 'gone')"
@@ -34,6 +37,11 @@ class Object:
     collection: str
     namespace: str
     name: str
+
+    def __str__(self) -> str:
+        """As the command line takes it."""
+        where = f"{self.namespace}/" if self.namespace else ""
+        return f"{self.collection}/{where}{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,32 +86,48 @@ class Reading:
         )
         return None if first is None or last is None else (first[0] / 1e6, last[0] / 1e6)
 
-    def find(self, kind: str, namespace: str, name: str) -> Object:
-        """Return the object for `kind` as people spell it. Raises NotFound."""
-        found = [*self._collections(namespace, name)]
-        meant = [one for one in found if _is(kind, one)]
+    def find(self, of: Reference, namespace: str | None) -> Object:
+        """Return the object that is named; `namespace`: of the command line. Raises NotFound."""
+        there: dict[Object, bool] = {}  # whether it is of a kind that was meant
+        for one in within(of, namespace):
+            for key in one.keys(namespace):
+                for collection in self._collections(key.namespace, key.name):
+                    found = Object(collection, key.namespace, key.name)
+                    there[found] = there.get(found, False) or is_called(collection, one.kind)
+        meant = [found for found, fits in there.items() if fits]
         if len(meant) == 1:
-            return Object(meant[0], namespace, name)
-        where = f"{namespace}/{name}" if namespace else name
-        known = f"; of that name there are: {', '.join(found)}" if found else ""
-        msg = f"nothing is recorded of {kind} {where}{known}"
+            return meant[0]
+        several = " or ".join(map(str, meant or there))
+        if meant:
+            msg = f"{of[0].text}: it may be {several}: say which"
+            raise NotFound(msg)
+        likely = of[0] if of[0].kind is not None and is_built_in(of[0].kind) else of[-1]
+        where = likely.namespace or namespace or DEFAULT
+        hint = f"; of that name there is {several}" if there else ""
+        hint = hint or ("" if namespace or likely.namespace else " (-n NAMESPACE?)")
+        msg = f"nothing is recorded of {of[0].text} in namespace {where}{hint}"
         raise NotFound(msg)
 
     def history(
-        self, of: Object | None = None, since: float = 0.0, limit: int = 1_000
+        self,
+        of: Object | None = None,
+        since: float = 0.0,
+        limit: int = 1_000,
+        wanted: Callable[[Entry], bool] = lambda _entry: True,
     ) -> list[Row]:
         """Return the newest rows since then (Unix seconds), of one object or of all, in order.
 
-        The rows of an object include the summaries of its namespace.
+        Among those of an object is what says that changes in its namespace were summarised; of
+        all, those that are `wanted`.
         """
         if of is not None:
             rows = self._newest(of, "time >= ?", (_micros(since),), limit)
             rows += self._summaries(of.namespace, since, limit)
             return sorted(rows, key=lambda row: row.seq)[-limit:]
-        # The time grows with the number.
-        asked = f"SELECT {ROW} FROM records WHERE seq >= ? ORDER BY seq DESC LIMIT ?"  # noqa: S608 - our own names
-        found = self.db.execute(asked, (self._first_since(_micros(since)), limit))
-        return [row_of(one) for one in found][::-1]
+        # Time grows with the number.
+        asked = f"SELECT {ROW} FROM records WHERE seq >= ? ORDER BY seq DESC"  # noqa: S608 - our own names
+        found = map(row_of, self.db.execute(asked, (self._first_since(_micros(since)),)))
+        return [*islice((row for row in found if wanted(row.entry)), limit)][::-1]
 
     def decisions(self, since: float, limit: int) -> list[Row]:
         """Return the newest policy decisions since then (Unix seconds), in order."""
@@ -265,10 +289,9 @@ def reading(path: Path) -> Generator[Reading]:
         raise Terminal(msg) from error
 
 
-def _is(kind: str, collection: str) -> bool:
-    """Return whether `kind` names a collection: by its plural, its singular, or in full."""
-    said, plural = kind.lower(), collection.partition(".")[0]
-    return said in (collection, plural) or plural in (f"{said}s", f"{said}es")
+def is_called(collection: str, kind: str | None) -> bool:
+    """Tell whether people mean a collection by `kind`; None is any."""
+    return kind is None or kind.lower() in spellings(GroupVersionResource.of(collection))
 
 
 def _began(gap: Row) -> float:

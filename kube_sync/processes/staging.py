@@ -42,8 +42,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.opa.sides import side_of, told
 from kube_sync.policies.bundle import digest
 from kube_sync.policies.placementpolicy_status import as_annotation
-from kube_sync.policies.staging.arguments import Request
-from kube_sync.policies.staging.promotion import Record, canary_terms, objections
+from kube_sync.policies.staging.promotion import Record, Request, canary_terms, objections
 from kube_sync.regoversion import NAME
 
 _MANAGER: Final = "kube-sync-stage"

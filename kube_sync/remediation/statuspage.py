@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from kube_sync.errors import NO_JSON
-from kube_sync.remediation.arguments import APPLY, JSON, STATUS
 from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.holds import Wait
 from kube_sync.remediation.policy_limits import LimitSource
@@ -26,7 +25,10 @@ from kube_sync.remediation.reconciler import Reconciler
 from kube_sync.runtime.foreignpages import foreign
 from kube_sync.runtime.tokenfile import TokenFile
 
-BODY_SECONDS = 10.0  # until the body of a request has arrived
+STATUS: Final = "/v1/remediation/status"
+APPLY: Final = "/v1/remediation/apply"
+JSON: Final = "application/json"
+BODY_SECONDS = 10.0  # until the few bytes of a request are there
 
 _RECONCILER = web.AppKey("reconciler", Reconciler)
 _TOKEN = web.AppKey("token", TokenFile)
@@ -38,11 +40,13 @@ class Applying(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str | None = None
     namespace: str | None = None
     all: bool = False
+    resource: str | None = None  # as the status has it
 
     def names(self, key: Key) -> bool:
         """Return whether an object is meant."""
         where = self.namespace is None or self.namespace == key[1].namespace
-        return where and (self.all or key[1].name == self.name)
+        kind = self.resource in (None, str(key[0]))
+        return where and kind and (self.all or key[1].name == self.name)
 
 
 def status_app(reconciler: Reconciler, token: TokenFile) -> web.Application:

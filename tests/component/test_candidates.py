@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from kube_sync.cli.plan import declare, requested
 from kube_sync.config import Kubernetes, Opa, Settings
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.inspect.plan import command
-from kube_sync.inspect.plan.arguments import declare, requested
 from kube_sync.kube.lease import LEASES
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
 from kube_sync.kube.policymaps import STATUS

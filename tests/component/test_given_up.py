@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kube_sync.config import Opa, Settings
 from kube_sync.inspect.survey import command
-from kube_sync.inspect.survey.arguments import Request
+from kube_sync.inspect.survey.command import Request
 from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.opa.analysis.reads import unread
 from kube_sync.opa.scratch import ScratchOpa

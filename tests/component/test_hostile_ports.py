@@ -24,8 +24,7 @@ from kube_sync.observability.server import observability_app
 from kube_sync.policies import bundle_server
 from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.remediation import statuspage
-from kube_sync.remediation.arguments import APPLY, STATUS
-from kube_sync.remediation.statuspage import status_app
+from kube_sync.remediation.statuspage import APPLY, STATUS, status_app
 from kube_sync.runtime import connection
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tls import client_context

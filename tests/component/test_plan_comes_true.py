@@ -17,7 +17,7 @@ import pytest
 
 from kube_sync.config import Guard, Opa, Remediate, Settings
 from kube_sync.inspect.plan import command
-from kube_sync.inspect.plan.arguments import Request
+from kube_sync.inspect.plan.request import Request
 from kube_sync.opa.scratch import ScratchOpa
 from tests.unit.inspect.plan.fleets import PLACEMENT, POLICY, ZONE, policy, replicaset, write, zoned
 from tools.servers.binaries import ensure_binary

@@ -24,7 +24,7 @@ from kube_sync.config import (
 )
 from kube_sync.errors import Broken, Misconfigured, SyncError
 from kube_sync.inspect.plan import command
-from kube_sync.inspect.plan.arguments import Form, Request
+from kube_sync.inspect.plan.request import Form, Request
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
 from kube_sync.objects import ObjectKey
 from kube_sync.policykinds.printing import Answer

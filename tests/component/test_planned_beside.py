@@ -12,7 +12,7 @@ import pytest
 from kube_sync.config import Kubernetes, Labelled, Opa, Policies, Settings
 from kube_sync.errors import Broken
 from kube_sync.inspect.plan import command
-from kube_sync.inspect.plan.arguments import Request
+from kube_sync.inspect.plan.request import Request
 from kube_sync.objects import ObjectKey
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS

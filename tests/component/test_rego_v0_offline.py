@@ -14,13 +14,14 @@ import pytest
 from kube_sync.config import Opa, Policies, Settings
 from kube_sync.errors import Broken
 from kube_sync.inspect.plan import command as planning
-from kube_sync.inspect.plan.arguments import Request
+from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.scenarios import command as scenarios
-from kube_sync.inspect.scenarios.arguments import Request as Scenarios
+from kube_sync.inspect.scenarios.command import Request as Scenarios
 from kube_sync.inspect.survey import command as survey
-from kube_sync.inspect.survey.arguments import Request as Survey
+from kube_sync.inspect.survey.command import Request as Survey
 from kube_sync.inspect.why import command as reasoning
-from kube_sync.inspect.why.arguments import Question
+from kube_sync.inspect.why.command import Question
+from kube_sync.kube.naming import reference
 from kube_sync.regoversion import NAME
 from tests.unit.inspect.plan.fleets import (
     FLEET,
@@ -114,7 +115,7 @@ async def test_why_tells_of_rego_v0_what_speaks_against_a_cluster_and_what_would
     tmp_path: Path,
 ) -> None:
     question = Question(
-        "replicaset/web", "shop", "c3", form="json",
+        reference("replicaset/web"), "shop", "c3", form="json",
         world=Request(exported=exported(tmp_path, OBJECTS["label"])),
     )  # fmt: skip
     found = json.loads((await reasoning.run(question, SETTINGS, print)).text)

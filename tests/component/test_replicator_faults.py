@@ -667,15 +667,14 @@ def test_time_of_day_is_asked_for_nowhere() -> None:
     found = {file.name for file in sources if asks.search(file.read_text(encoding="utf-8"))}
     assert found == {
         "approving.py",
-        "arguments.py",  # of history: which time is meant
         "certificates.py",
         "clock.py",  # once, for what another process reads, or people are told
-        "cli.py",  # tells that what now is
         "command.py",  # of a plan: how long ago objects moved
         "conditionkeeper.py",
         "eventrecorder.py",
         "events.py",
         "heads.py",  # when a ledger was found without the head that was noted
+        "history.py",  # of the command line: which time is meant
         "journal.py",  # when what happened was recorded
         "lease.py",
         "machinery.py",
@@ -687,9 +686,11 @@ def test_time_of_day_is_asked_for_nowhere() -> None:
         "printing.py",  # what people are told
         "provisioning.py",  # certificates
         "quarantine.py",  # when OPA last ended, which another process reads
+        "replay.py",  # of the command line: since when
         "servertls.py",
         "statuses.py",
         "synced.py",  # the same
+        "why.py",  # of the command line: which time is meant
     }
 
 

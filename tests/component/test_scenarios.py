@@ -18,7 +18,7 @@ from kube_sync.inspect.plan.deciding import Sharing, deciding
 from kube_sync.inspect.plan.offline import World
 from kube_sync.inspect.plan.snapshot import Snapshot, projected
 from kube_sync.inspect.scenarios import command, groups
-from kube_sync.inspect.scenarios.arguments import Form, Request
+from kube_sync.inspect.scenarios.command import Form, Request
 from kube_sync.inspect.scenarios.loading import load
 from kube_sync.inspect.scenarios.policies import PolicyReader
 from kube_sync.inspect.scenarios.stored import Collections

@@ -17,7 +17,7 @@ from kube_sync.config import Opa, Settings
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.requested import FIELD_MANAGER
 from kube_sync.inspect.plan import command
-from kube_sync.inspect.plan.arguments import Request
+from kube_sync.inspect.plan.request import Request
 from kube_sync.kube.lease import LEASES
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
 from kube_sync.kube.policymaps import STATUS

@@ -12,10 +12,11 @@ import pytest
 
 from kube_sync.config import Opa, Replicate, Resource, Settings
 from kube_sync.errors import Broken
-from kube_sync.inspect.plan.arguments import Request
+from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.why import command
-from kube_sync.inspect.why.arguments import Question
+from kube_sync.inspect.why.command import Question
 from kube_sync.inspect.why.probes import BUILTINS, EVERYTHING, MODULE, module, probed
+from kube_sync.kube.naming import reference
 from kube_sync.opa.scratch import ScratchOpa
 from tests.component.test_planned import live
 from tests.fakes.apiserver import fake_apiserver
@@ -71,7 +72,9 @@ async def asked(
 ) -> Any:
     edits = {name: more.pop(name, ()) for name in ("files", "fields")}
     request = Request(exported=fleet, **edits)
-    question = Question(f"replicaset/{subject}", "shop", about, form="json", world=request, **more)
+    question = Question(
+        reference(f"replicaset/{subject}"), "shop", about, form="json", world=request, **more
+    )
     answer = await command.run(question, settings, print)
     assert answer.status == 0
     return json.loads(answer.text)
@@ -283,7 +286,7 @@ async def test_documented_answer_is_the_one_that_is_given(
     source = demo.policy_map(demo.POLICY.read_text(encoding="utf-8"))
     world = Request(exported=write(tmp_path / "fleet", source, *objects))
     monkeypatch.setenv("COLUMNS", "110")
-    question = Question("replicaset/web", "shop", "gce-us-east1", world=world)
+    question = Question(reference("replicaset/web"), "shop", "gce-us-east1", world=world)
     assert (await command.run(question, SETTINGS, print)).text == documented
 
 

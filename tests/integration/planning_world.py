@@ -29,13 +29,13 @@ from kube_sync.decisions.streamclient import stream_client
 from kube_sync.errors import Undecided
 from kube_sync.guard import HISTORY
 from kube_sync.inspect.plan import command
-from kube_sync.inspect.plan.arguments import Request
+from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.kube.collection import Event, Item
 from kube_sync.objects import ObjectKey
-from kube_sync.remediation.arguments import STATUS
 from kube_sync.remediation.holds import changes_of
 from kube_sync.remediation.plan import Current, Wanted, Write, plan
+from kube_sync.remediation.statuspage import STATUS
 from kube_sync.remediation.targets import Targets
 from tests.fakes.decided import MADE_UP, let_decide
 from tests.faults.world import until

@@ -17,6 +17,7 @@ import yaml
 
 from kube_sync import cli
 from kube_sync.config import CONFIG_ENV, Opa, fields
+from kube_sync.observability import logs
 from kube_sync.opa.analysis.reads import shown
 from kube_sync.opa.client import opa_client
 from tests.parts import quickly
@@ -44,7 +45,7 @@ def analyze(
         monkeypatch.delenv(field.variable, raising=False)
     monkeypatch.delenv(CONFIG_ENV, raising=False)
     monkeypatch.setenv("KUBE_SYNC_OPA_BINARY", str(ensure_binary("opa")))
-    monkeypatch.setattr(cli, "configure_logs", lambda _level: None)
+    monkeypatch.setattr(logs, "configure_logs", lambda _level: None)
     monkeypatch.chdir(ROOT)
 
     def run(*arguments: str) -> tuple[int, str, str]:

@@ -209,6 +209,6 @@ def test_wrong_configuration_is_one_line_and_status_2(
         check=False,
         env=dict(os.environ),
     )
-    assert answer.returncode == 2
+    assert answer.returncode == 64
     assert complaint in answer.stderr
     assert len(answer.stderr.strip().splitlines()) == 1

@@ -18,8 +18,8 @@ from unittest import mock
 import pytest
 import yaml
 
-from kube_sync import cli
 from kube_sync.config import CONFIG_ENV, fields
+from kube_sync.observability import logs
 from tests.commandline import kube_sync
 from tests.eventually import eventually
 from tests.integration.scheduling_world import GLOBAL_DEFAULT, ROOT, World, cluster_of, running
@@ -242,7 +242,7 @@ class Answers:
         }
         with (
             mock.patch.dict(os.environ, environment, clear=True),
-            mock.patch.object(cli, "configure_logs"),
+            mock.patch.object(logs, "configure_logs"),
         ):
             ended = kube_sync(self.system, "check", "-o", "json", *arguments)
         assert (ended.returncode, ended.stderr) == (1, "")  # some are denied

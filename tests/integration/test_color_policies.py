@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kube_sync.inspect.survey.topology.arguments import Request
-from kube_sync.inspect.survey.topology.command import run
+from kube_sync.inspect.survey.topology.command import Request, run
 from tests.fakes.topologies import color, defaults, gateway, gateway_class, overrides, route, rules
 from tools.servers.errors import ToolError
 from tools.servers.stack import RunningStack

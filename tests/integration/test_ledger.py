@@ -19,8 +19,7 @@ import msgspec
 import pytest
 
 from kube_sync.config import Coordination, Kubernetes, Opa, Policies, Settings
-from kube_sync.inspect.replay.arguments import Request
-from kube_sync.inspect.replay.command import run
+from kube_sync.inspect.replay.command import Request, run
 from kube_sync.kube.client import kube_client
 from kube_sync.kube.collection import Event, Item, KubeCollection
 from kube_sync.kube.eventrecorder import EventRecorder

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kube_sync.cli import _parser
+from kube_sync.cli import parser
 from kube_sync.config import Settings, load_settings
 from kube_sync.config.environment import ENV_PREFIX, fields
 from kube_sync.provisioning.plan import names
@@ -78,7 +78,7 @@ def test_every_variable_is_a_field_and_the_configuration_is_valid(
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_every_command_line_is_understood(overlay: str) -> None:
     for _, _, container in ours(overlay):
-        _parser().parse_args(container["args"])
+        parser().parse_args(container["args"])
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

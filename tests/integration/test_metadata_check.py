@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kube_sync import cli
 from kube_sync.config import CONFIG_ENV, fields
+from kube_sync.observability import logs
 from tests.commandline import kube_sync
 from tests.fakes.judging import Judge, judge
 from tests.integration.test_pair import ROOT
@@ -48,7 +48,7 @@ def check_alone(monkeypatch: pytest.MonkeyPatch) -> Check:
         monkeypatch.delenv(field.variable, raising=False)
     monkeypatch.delenv(CONFIG_ENV, raising=False)
     monkeypatch.setenv("KUBE_SYNC_OPA_BINARY", str(ensure_binary("opa")))
-    monkeypatch.setattr(cli, "configure_logs", lambda _level: None)
+    monkeypatch.setattr(logs, "configure_logs", lambda _level: None)
 
     def run(*arguments: str, objects: Any) -> tuple[int, str, str]:
         asked = ("metadata", "check", "-f", "-", "-n", "shop", *arguments)
@@ -257,7 +257,7 @@ def test_policy_written_as_the_document_writes_kinds_is_an_error(
     file = tmp_path / "p.yaml"
     file.write_text("Kind: MetadataPolicy\nspec: {rules: []}\n")
     status, out, err = check("--policies", str(file), objects=[config_map()])
-    assert (status, out) == (2, "")
+    assert (status, out) == (64, "")
     assert 'p.yaml: it looks like a MetadataPolicy, but is not one: "Kind" has to be' in err
 
 
@@ -272,7 +272,7 @@ def test_quality_of_service_that_is_off_changes_no_pod(
 
 def test_file_that_is_missing_is_neither_answer(check: Check) -> None:
     status, out, err = check("--policies", "none.yaml", objects=[config_map()])
-    assert (status, out) == (2, "")
+    assert (status, out) == (64, "")
     assert "none.yaml: there is no such folder or file" in err
 
 

@@ -21,7 +21,8 @@ from kube_sync.decisions.records import DecisionRecord, Record, StatusRecord
 from kube_sync.decisions.streamclient import stream_client
 from kube_sync.guard import HISTORY
 from kube_sync.inspect.why import command as why
-from kube_sync.inspect.why.arguments import Question
+from kube_sync.inspect.why.command import Question
+from kube_sync.kube.naming import reference
 from tests.eventually import eventually
 from tests.parts import quickly
 from tools.demo.components import Components, start_components
@@ -327,7 +328,7 @@ async def test_change_that_why_not_finds_turns_the_decision_once_it_is_made(pair
         opa=Opa(binary=str(ensure_binary("opa"))),
         kubernetes=Kubernetes(kubeconfig=str(pair.stack.kubeconfigs["admin"])),
     )
-    question = Question(f"replicaset/{name}", "shop", "low", form="json")
+    question = Question(reference(f"replicaset/{name}"), "shop", "low", form="json")
     found = json.loads((await why.run(question, settings, print)).text)
     turn = found["search"]["found"][0]
     assert (turn["of"], turn["path"], turn["after"]) == (

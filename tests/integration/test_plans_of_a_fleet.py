@@ -23,7 +23,7 @@ import pytest
 import yaml
 
 from kube_sync.errors import Broken
-from kube_sync.inspect.plan.arguments import Request
+from kube_sync.inspect.plan.request import Request
 from tests.faults.world import seeded, until
 from tests.integration.planning_edits import (
     LEVEL,

@@ -29,8 +29,8 @@ from kube_sync.guard import HISTORY
 from kube_sync.kube.client import kube_client
 from kube_sync.kube.patch import amend_metadata, apply_metadata
 from kube_sync.objects import ObjectKey
-from kube_sync.remediation.arguments import APPLY, STATUS
 from kube_sync.remediation.plan import Amend, Apply
+from kube_sync.remediation.statuspage import APPLY, STATUS
 from tests.eventually import eventually
 from tests.fakes.clients import REPLICASETS
 from tests.fakes.standin import StandIn, stand_in

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kube_sync import cli
 from kube_sync.config import CONFIG_ENV, fields
+from kube_sync.observability import logs
 from tests.commandline import kube_sync
 from tests.fakes.judging import Judge, judge
 from tests.fakes.manifests import build
@@ -45,7 +45,7 @@ def check_alone(monkeypatch: pytest.MonkeyPatch) -> Check:
         monkeypatch.delenv(field.variable, raising=False)
     monkeypatch.delenv(CONFIG_ENV, raising=False)
     monkeypatch.setenv("KUBE_SYNC_OPA_BINARY", str(ensure_binary("opa")))
-    monkeypatch.setattr(cli, "configure_logs", lambda _level: None)
+    monkeypatch.setattr(logs, "configure_logs", lambda _level: None)
     monkeypatch.chdir(ROOT)
 
     def run(*arguments: str, **spec: Any) -> tuple[int, str, str]:
@@ -136,7 +136,7 @@ def test_account_that_may_use_privileged_may_do_everything(check: Check, tmp_pat
 
 def test_folder_with_other_kinds_is_an_error_that_says_what_to_do(check: Check) -> None:
     status, out, err = check("--policies", "manifests/scheduling")
-    assert (status, out) == (2, "")
+    assert (status, out) == (64, "")
     assert "kustomization.yaml: Kustomization (kustomize.config.k8s.io/v1beta1) is none of" in err
     assert "`kubectl kustomize`" in err
 
@@ -202,7 +202,7 @@ def test_user_counts_only_where_the_configuration_says_so(
 def test_files_without_any_policy_give_no_answer(check: Check, tmp_path: Path) -> None:
     (tmp_path / "none.yaml").write_text("kind: ConfigMap\napiVersion: v1\n")
     status, out, err = check("--policies", str(tmp_path), "--ignore-other-kinds", **TOLERANT)
-    assert (status, out) == (2, "")
+    assert (status, out) == (64, "")
     assert "there is no SchedulingPolicy in it" in err
 
 

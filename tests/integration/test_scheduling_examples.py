@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kube_sync import cli
 from kube_sync.config import CONFIG_ENV, fields
+from kube_sync.observability import logs
 from tests.commandline import kube_sync
 from tests.fakes.judging import Judge, judge
 from tests.integration.test_pair import ROOT
@@ -58,7 +58,7 @@ def check(judging: Judge, monkeypatch: pytest.MonkeyPatch) -> Iterator[Check]:
     for field in fields():
         monkeypatch.delenv(field.variable, raising=False)
     monkeypatch.delenv(CONFIG_ENV, raising=False)
-    monkeypatch.setattr(cli, "configure_logs", lambda _level: None)
+    monkeypatch.setattr(logs, "configure_logs", lambda _level: None)
 
     def run(policies: Path, *specs: Json) -> tuple[int, str, str]:
         asked = ("scheduling", "check", "-f", "-", "--policies", str(policies), "-o", "json")
@@ -105,7 +105,7 @@ def test_example_as_printed_is_an_error_that_says_what_to_write(
     file = tmp_path / "example.yaml"
     file.write_text(example["text"], encoding="utf-8")
     status, out, err = check(file, {})
-    assert (status, out) == (2, "")
+    assert (status, out) == (64, "")
     assert f"{file}: it looks like a SchedulingPolicy, but is not one: " in err
     assert [part for part in example["said"] if part not in err] == []
 
@@ -168,4 +168,4 @@ def test_roles_of_the_document_alone_are_no_policies(check: Check, tmp_path: Pat
         file = tmp_path / "example.yaml"
         file.write_text(text, encoding="utf-8")
         status, _, err = check(file, {})
-        assert (status, "there is no SchedulingPolicy in it" in err) == (2, True)
+        assert (status, "there is no SchedulingPolicy in it" in err) == (64, True)

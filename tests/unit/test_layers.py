@@ -30,7 +30,7 @@ def test_the_environment_is_read_by_the_command_line_alone() -> None:
         for module in MODULES
         if "os.environ" in (source := module.read_text()) or "getenv" in source
     ]
-    assert reading == ["cli.py"]
+    assert reading == ["cli/runner.py"]
 
 
 def test_no_wait_can_swallow_a_cancellation() -> None:

@@ -13,6 +13,10 @@ PAGES = [
     *(ROOT / "docs").rglob("*.md"),
     *(ROOT / "rego").rglob("*.md"),
 ]
+DOCS = ROOT / "docs"
+OWN = sorted(page.name for page in DOCS.glob("*.md") if page.name != "index.md")
+# A line of text, then an item or a row; what is indented belongs to an item.
+_GLUED = re.compile(r"^(?!- |\||#|\d+\. | |$).*\n(?=- |\| |\d+\. )", re.MULTILINE)
 _FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -52,7 +56,33 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
     assert broken(page) == ["b.md#three", "c.md"]
 
 
-def test_every_page_of_the_documentation_is_reached_from_the_readme() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    pages = [page.name for page in (ROOT / "docs").glob("*.md")]
-    assert [name for name in pages if f"(docs/{name})" not in readme] == []
+def test_every_page_is_in_one_place_of_the_navigation() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:\n")[1]
+    named = re.findall(r"^ +- (?:.+: )?(\S+\.md)$", text, re.MULTILINE)
+    assert sorted(named) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+
+
+def test_the_readme_leads_to_the_index_and_the_index_to_every_page() -> None:
+    assert "(docs/index.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    assert [name for name in OWN if f"({name})" not in index] == []
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_the_first_sentence_says_what_the_page_is_for(name: str) -> None:
+    _, _, text = (DOCS / name).read_text(encoding="utf-8").partition("\n")
+    assert text.lstrip().startswith(("This page ", "This tutorial "))
+
+
+def test_the_glossary_has_at_most_forty_terms_in_their_order() -> None:
+    text = (DOCS / "glossary.md").read_text(encoding="utf-8")
+    terms = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| ")][1:]
+    assert terms == sorted(terms, key=str.lower)
+    assert len(terms) <= 40
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.name)
+def test_lists_and_tables_begin_after_an_empty_line(page: Path) -> None:
+    """GitHub does without it, the site shows one paragraph."""
+    text = _FENCE.sub("```", page.read_text(encoding="utf-8"))
+    assert _GLUED.findall(text) == []

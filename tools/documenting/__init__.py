@@ -1,1 +1,1 @@
-"""The page of every configuration key, made of the settings."""
+"""The pages of the reference: the configuration, the command line and the custom resources."""

@@ -1,31 +1,44 @@
-"""Write the page of every configuration key, or with `--check` say whether it is out of date."""
+"""Write the pages of the reference, or with `--check` say which are out of date."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from tools.documenting.configuration import rendered
+from tools.documenting import commands, configuration, definitions
 from tools.documenting.readers import ROOT, readers
-
-PAGE = ROOT / "docs/configure.md"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the page, or only compare it; the exit status is 1 where it is out of date."""
+    """Write the pages, or only compare them; the exit status is 1 where one is out of date."""
     parser = argparse.ArgumentParser("tools.documenting", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
     check: bool = parser.parse_args(arguments).check
-    text = rendered(readers())
-    if not check:
-        PAGE.write_text(text, encoding="utf-8")
-    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
-        print(
-            f"{PAGE.relative_to(ROOT)} is out of date: python -m tools.documenting", file=sys.stderr
-        )
-        return 1
-    return 0
+    stale = {path: text for path, text in pages().items() if _read(path) != text}
+    for path, text in stale.items():
+        if check:
+            print(
+                f"{path.relative_to(ROOT)} is out of date: python -m tools.documenting",
+                file=sys.stderr,
+            )
+        else:
+            path.write_text(text, encoding="utf-8")
+    return int(check and bool(stale))
+
+
+def pages() -> Mapping[Path, str]:
+    """Return the text of every page that is made here, by its file."""
+    return {
+        ROOT / "docs/configure.md": configuration.rendered(readers()),
+        ROOT / "docs/cli.md": commands.rendered(),
+        ROOT / "docs/crds.md": definitions.rendered(ROOT / "manifests/crds"),
+    }
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
 
 
 if __name__ == "__main__":

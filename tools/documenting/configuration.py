@@ -24,51 +24,51 @@ remediate:
 """
 _HEAD = f"""\
 # Configure
-Written by `python -m tools.documenting` from `kube_sync/config/`; do not edit.
+This page explains the configuration file and lists every key of it. It is written by
+`python -m tools.documenting` from `kube_sync/config/`; do not edit.
 
 Every command reads the same YAML file: the one that `--config` names, else the one that the
-variable `KUBE_SYNC_CONFIG` names, else none. What it leaves out, or gives as `null`, has its
-default, so that an empty file will do. For example:
+variable `KUBE_SYNC_CONFIG` names, else none. A key that is absent or `null` has its default, so an
+empty file is valid. For example:
 
 ```yaml
 {EXAMPLE}```
 
-## The environment
-Each key, but those within the items of a list, has a variable: `KUBE_SYNC_` and the key in
-capitals, `_` in place of each dot. A variable wins over the file. Where a key is text the variable
-is taken as it is (`null` or nothing at all: null, where the key may be null); all else is read as
-YAML:
+## Environment variables
+Each key has a variable, except keys within the items of a list: `KUBE_SYNC_` and the key in
+capitals, with `_` in place of each dot. A variable overrides the file. The value of a text key is
+used as it is (`null` or an empty value means null, where the key may be null); any other value is
+parsed as YAML:
 
 ```sh
 export KUBE_SYNC_OPA_URL=https://localhost:8181
 export KUBE_SYNC_PLACEMENT_RESOURCES='[replicasets, deployments]'
 ```
 
-## To look, and what mistakes look like
+## Show and check the configuration
 ```sh
-kube-sync config                            # all that is in force, secrets masked
+kube-sync config                            # the effective configuration, secrets masked
 kube-sync config --variables                # the variable of each key
-kube-sync config --explain remediate.guard  # what this page says, of a section or of one key
+kube-sync config --explain remediate.guard  # the text of this page about a section or a key
 ```
 
-YAML's only booleans are here `true` and `false`, so `off` is a word. A mistake ends a command with
-status 2 and one line, which begins with the key; of a value that is of the wrong kind it names the
-file or the variable. A key that does not exist is a mistake, too:
+Only `true` and `false` are booleans, so `off` is a string. An error ends the command with exit
+status 64 and one line, which begins with the key; for a value of the wrong type, it also names
+the file or the variable. An unknown key is an error:
 
 ```text
 kube-sync: remediate.mode: invalid enum value 'of'; known: off, dry-run, manual, enforce (in FILE)
 ```
 
-## While it runs
-`replicate` and `run` look at their file again every second; keys that are *live* are put in force
-at once. Any other key that changes asks for a restart, by name, on the page `/readyz` (line
-`configuration`) and in the log; a file that is wrong or gone changes nothing, and
-`kube_sync_config_valid` is 0. All other commands read their file once, at the start, and nobody
-reads the environment again. Files that keys name (tokens, certificates, kubeconfigs) are read again
-when they change.
+## Reload
+`replicate` and `run` check their file every second and apply changes of *live* keys at once. When
+any other key changes, `/readyz` (line `configuration`) and the log name it and ask for a restart. A
+file that is invalid or missing changes nothing, and `kube_sync_config_valid` is 0. All other
+commands read the file once, at the start. Environment variables are read only at the start. Files
+that keys name (tokens, certificates, kubeconfigs) are read again when they change.
 
 ## All keys
-Under *read by* are the commands that may look at the key, as found in the code.
+The column *read by* lists the commands that can read the key, as derived from the code.
 """
 
 
@@ -112,7 +112,7 @@ def _above(key: Key) -> str:
 
 def _row(key: Key, readers: Sequence[str]) -> str:
     name = f"`{key.path}`" + (f"<br>`{key.variable}`" if key.variable else "")
-    default = "has to be said" if key.default is None else f"`{key.default}`"
+    default = "required" if key.default is None else f"`{key.default}`"
     read = ", ".join(readers) + ("; live" if key.live else "")
     cells = (name, key.words, default, key.text, read)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -42,7 +42,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "remediate": (
         "processes.commands.run_remediate",
         "processes.approving.run_approve",
-        "remediation.arguments",
+        "cli.remediate._request",
     ),
     "admit": ("processes.commands.run_admit",),
     "run": ("processes.commands.run_all",),
@@ -56,7 +56,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
         "processes.approving.run_approve_removals",
     ),
     "provision": ("processes.provisioning.run_provision",),
-    "healthcheck": ("cli._pages",),
+    "healthcheck": ("cli.operate._pages",),
 }
 _CACHE = ROOT / ".mypy_cache/readers"
 _PACKAGE = "kube_sync."

@@ -26,9 +26,8 @@ from kube_sync.admission.route import Route, placement_route, ruling, system_way
 from kube_sync.admission.verdict import parse_ruling
 from kube_sync.config import SYSTEMS, Admission, Labelled, Source, effective
 from kube_sync.decisions import streamclient
-from kube_sync.decisions.arguments import Request
 from kube_sync.decisions.evaluator import Evaluator
-from kube_sync.decisions.printing import Board
+from kube_sync.decisions.printing import Board, Request
 from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import NO_JSON, Misconfigured, Undecided
 from kube_sync.guard.limits import Limits, parse_tightening

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tools.observing import metricslist
+from tools.observing import alerts, metricslist
 from tools.observing.admission import ADMISSION
 from tools.observing.decisions import DECISIONS
 from tools.observing.grafana import rendered
@@ -53,6 +53,7 @@ def files() -> Mapping[str, str]:
         **dashboards,
         "manifests/prometheus/prometheusrule.yaml": prometheus_rule(),
         "docs/metrics.md": metricslist.rendered(),
+        "docs/alerts.md": alerts.rendered(RULES.read_text(encoding="utf-8")),
     }
 
 

@@ -10,11 +10,12 @@ from kube_sync.observability import metrics
 
 _HEAD = """\
 # Metrics
-Written by `python -m tools.observing` from `kube_sync/observability/metrics.py`; do not edit.
+This page lists every metric of kube-sync and explains how Prometheus and Grafana get them. It is
+written by `python -m tools.observing` from `kube_sync/observability/metrics.py`; do not edit.
 
-Every command serves them on its page `/metrics` (`observe.listen`), with those of the Python
-process (`process_*`, `python_*`). No label ever holds the name of an object, a namespace or a
-policy. Counters of faults begin at 0. What a process has no part in it tells as 0 or not at all.
+Every service serves its metrics at `/metrics` (`observe.listen`), with those of the Python process
+(`process_*`, `python_*`). No label holds the name of an object, a namespace or a policy. Error
+counters start at 0. A process exposes metrics of work that it does not do as 0, or not at all.
 
 ## Prometheus and Grafana
 - With the Prometheus operator: the component `prometheus-rules`; the dashboards as a ConfigMap for
@@ -28,14 +29,14 @@ policy. Counters of faults begin at 0. What a process has no part in it tells as
   `docker-compose --project-name kube-sync --profile grafana up -d grafana`, at
   http://127.0.0.1:13000.
 
-Jobs are to begin with `kube-sync`, the one of OPA too (a PodMonitor's namespace may come before).
-OPA shows its own metrics to the token of the role `metrics` only, and tells of its bundles where
-its configuration has `status: {prometheus: true}`; `tools/compose/prometheus.yaml` is an example.
-Each alert has a page in `docs/runbooks/` and a test in `manifests/prometheus/rules_test.yaml`.
+Names of scrape jobs have to begin with `kube-sync`, also that of OPA (the namespace of a PodMonitor
+may precede it). OPA serves its own metrics only to the token of the role `metrics`, and those of
+its bundles only where its configuration has `status: {prometheus: true}`;
+`tools/compose/prometheus.yaml` is an example. All alerts are on the page [Alerts](alerts.md).
 
-## All of them
+## All metrics
 
-| metric | type | labels | tells |
+| metric | type | labels | meaning |
 |---|---|---|---|
 """
 

@@ -20,9 +20,9 @@ PAGE = Path("docs/licences.md")
 _HEAD = """\
 # Licences
 
-What the image holds beside Python, the C libraries that Python loads, and kube-sync itself
-(Apache-2.0), and under which licence it comes, as SPDX expressions. Written by
-`python -m tools.supply licences`, checked by `make check`.
+This page lists the licence of each part of the image as an SPDX expression, without Python, the C
+libraries that Python loads, and kube-sync itself (Apache-2.0). It is written by
+`python -m tools.supply licences` and checked by `make check`; do not edit.
 
 | part | version | licence |
 |---|---|---|

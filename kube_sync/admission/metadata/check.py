@@ -14,10 +14,9 @@ from typing import Any, Final
 
 import msgspec
 
-from kube_sync.admission.metadata.arguments import Request
 from kube_sync.admission.metadata.effects import Decision, Rule, changes, disagreements, in_force
 from kube_sync.admission.metadata.evidence import Policies, of_cluster, of_files
-from kube_sync.admission.metadata.objects import Candidate, candidates, namespaces
+from kube_sync.admission.metadata.objects import Candidate, Request, candidates, namespaces
 from kube_sync.admission.metadata.verdicts import Verdict, answer
 from kube_sync.config import Settings
 from kube_sync.errors import Undecided

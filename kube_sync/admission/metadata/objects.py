@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from kube_sync.admission.metadata.arguments import Operation, Request
 from kube_sync.admission.metadata.products import as_filled_in, products
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.manifests import Document
@@ -62,6 +61,20 @@ _OF_THE_CLUSTER: Final[frozenset[Kind]] = frozenset(
         ("storagemigration.k8s.io", "StorageVersionMigration"),
     }
 )
+Operation = Literal["CREATE", "UPDATE"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Which objects to judge, by what, and how to print it."""
+
+    files: tuple[str, ...]  # "-" for standard input
+    namespace: str | None = None
+    policies: tuple[str, ...] = ()  # files and folders; none: the configured cluster
+    ignore_other_kinds: bool = False  # in these files
+    operation: Operation = "CREATE"
+    old: tuple[str, ...] = ()  # of an update: files of the objects as they are stored
+    json: bool = False
 
 
 def of_the_cluster(documents: Iterable[Document]) -> frozenset[Kind]:

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import msgspec
 
-from kube_sync.admission.scheduling.arguments import Request
 from kube_sync.admission.scheduling.controllers import filled_in, global_default
 from kube_sync.admission.scheduling.evidence import (
     Evidence,
@@ -23,6 +22,7 @@ from kube_sync.admission.scheduling.evidence import (
 )
 from kube_sync.admission.scheduling.pods import (
     Candidate,
+    Request,
     candidates,
     daemonsets,
     namespaces,

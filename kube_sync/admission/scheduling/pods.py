@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from kube_sync.admission.scheduling.arguments import Account, Request
 from kube_sync.admission.scheduling.controllers import (
     is_daemonset,
     on_a_node,
@@ -26,6 +25,32 @@ _DEFAULT: Final = "default"
 _POD: Final = {"group": "", "version": "v1", "kind": "Pod"}
 _DAEMONSET: Final = {"group": "apps", "version": "v1", "kind": "DaemonSet"}
 Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A service account."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        """Its name as a user (Kubernetes, "Authenticating": service account tokens)."""
+        return f"system:serviceaccount:{self.namespace}:{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Which pods to judge, as whom, by what, and how to print it."""
+
+    files: tuple[str, ...]  # "-" for standard input
+    account: Account | None = None  # None: the one that each pod names
+    user: str | None = None  # who creates it, where that is no service account
+    groups: tuple[str, ...] = ()  # of that user
+    namespace: str | None = None
+    policies: tuple[str, ...] = ()  # files and folders; none: the configured cluster
+    ignore_other_kinds: bool = False  # in these files
+    json: bool = False
 
 
 @dataclass(frozen=True, slots=True)

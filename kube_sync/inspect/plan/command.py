@@ -22,7 +22,6 @@ from kube_sync.errors import Broken, Undecided
 from kube_sync.guard import Change, Fleet, Inventory, Placements, limits_of, read_history
 from kube_sync.guard.history import History
 from kube_sync.inspect.plan import sources
-from kube_sync.inspect.plan.arguments import Request
 from kube_sync.inspect.plan.causes import causes
 from kube_sync.inspect.plan.comparison import worlds
 from kube_sync.inspect.plan.deciding import Decided, Sharing, deciding
@@ -33,6 +32,7 @@ from kube_sync.inspect.plan.forecast import Forecast, Workload, forecast, tighte
 from kube_sync.inspect.plan.offline import World, both
 from kube_sync.inspect.plan.outcome import Plan, identity
 from kube_sync.inspect.plan.report import as_json, as_markdown, as_table
+from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.plan.snapshot import Objects, Snapshot, currents
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.kube.client import kube_client

@@ -7,8 +7,10 @@ OPAs that it starts itself are queried. Wired here and not in `processes`, as pl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -18,7 +20,6 @@ from kube_sync.errors import NotFound
 from kube_sync.inspect.plan.candidatefiles import read_candidates
 from kube_sync.inspect.plan.candidates import Candidates
 from kube_sync.inspect.plan.offline import OfflineOpa, analysis, inputs_module, reader
-from kube_sync.inspect.replay.arguments import Request
 from kube_sync.inspect.replay.deciders import Deciders
 from kube_sync.inspect.replay.recorded import Case, Recorded, Unknown, lacking, places
 from kube_sync.inspect.replay.replayed import Difference, Replayed, as_json, as_text, is_same
@@ -32,6 +33,22 @@ from kube_sync.policykinds.printing import Answer
 _SLICE = 100  # inputs in one query
 
 _Set = tuple[str, str, str]  # the digest of the policies, "" if all are replaced; root; path
+Form = Literal["text", "json"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to replay; `since` is Unix seconds, without `policies` those of then decide.
+
+    `instead`: of all of then.
+    """
+
+    file: str
+    since: float = 0.0
+    policies: tuple[str, ...] = ()  # candidates: ConfigMaps, PlacementPolicies, Rego, folders
+    instead: bool = False
+    limit: int = 10_000
+    form: Form = "text"
 
 
 async def run(request: Request, settings: Settings, complain: Callable[[str], None]) -> Answer:

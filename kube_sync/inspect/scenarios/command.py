@@ -11,12 +11,13 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from kube_sync.config import Settings
 from kube_sync.errors import Broken, Terminal
 from kube_sync.inspect.plan.candidatefiles import SCENARIOS
-from kube_sync.inspect.scenarios.arguments import Request
 from kube_sync.inspect.scenarios.checking import Invalid
 from kube_sync.inspect.scenarios.groups import Asked, GroupRunner
 from kube_sync.inspect.scenarios.junit import as_junit
@@ -30,6 +31,21 @@ from kube_sync.kube.manifests import files_of
 from kube_sync.policykinds.printing import Answer
 
 _NOTHING = f"no scenario (*{SCENARIOS[0]}) lies here"
+Form = Literal["text", "json"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Which cases to run, against which policies, and how to tell of them."""
+
+    paths: tuple[str, ...]
+    policies: tuple[str, ...] = ()  # in place of those that the files say
+    run: str | None = None  # a regular expression, found in `FILE: NAME`
+    cluster_scoped: frozenset[str] = frozenset()
+    fail_fast: bool = False
+    verbose: bool = False
+    form: Form = "text"
+    junit: str | None = None  # a file
 
 
 async def run(

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 from kube_sync.config import Settings, masked
 from kube_sync.errors import Misconfigured, Terminal
-from kube_sync.inspect.survey.arguments import Request
 from kube_sync.inspect.survey.clusterobjects import objects_of
 from kube_sync.inspect.survey.exported import Exported, Found, read_objects
 from kube_sync.inspect.survey.findings import Finding, Savings, find, tallies
@@ -31,6 +30,19 @@ from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policykinds.printing import Answer
 
 Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to analyse, what to compare it with, and how to print it."""
+
+    paths: tuple[str, ...]  # folders and files; none: the policies of the configured OPA
+    decision: str | None = None  # None: the configured one
+    json: bool = False
+    max_whole: int | None = None
+    cluster: bool = False
+    objects: str | None = None  # a file, "-" for standard input
+    cluster_scoped: frozenset[str] = frozenset()  # resources by their name in OPA
 
 
 @dataclass(slots=True)

@@ -7,44 +7,63 @@ answer is printed. Wired here and not in `processes`, as `plan` is.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final, Literal
 
 from kube_sync.config import CLUSTERS, Settings
 from kube_sync.inspect.plan import sources
 from kube_sync.inspect.plan.comparison import worlds
 from kube_sync.inspect.plan.extra_documents import in_effect
 from kube_sync.inspect.plan.offline import authored, both, inputs_module
+from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.plan.snapshot import Snapshot
 from kube_sync.inspect.survey.progress import Progress
-from kube_sync.inspect.why.arguments import Question
 from kube_sync.inspect.why.case import opened_case
 from kube_sync.inspect.why.explanation import WhyReport, told
 from kube_sync.inspect.why.objections import weighed
-from kube_sync.inspect.why.past import past
-from kube_sync.inspect.why.past_arguments import Recalled
+from kube_sync.inspect.why.past import Recalled, past
 from kube_sync.inspect.why.pastreport import past_as_json, past_as_text
 from kube_sync.inspect.why.pastrules import derived
 from kube_sync.inspect.why.report import as_json, as_text
 from kube_sync.inspect.why.search import search
-from kube_sync.inspect.why.subject import cluster, subject
+from kube_sync.inspect.why.subject import Subject, cluster, subject
+from kube_sync.kube.naming import Reference
 from kube_sync.ledger.reading import reading
 from kube_sync.opa.paths import object_path
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policykinds.printing import Answer
 
 Say = Callable[[str], None]
+TRIES: Final = 300
+Form = Literal["text", "json"]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What to ask about which object, in which world, and how to print the answer."""
+
+    subject: Reference
+    namespace: str | None = None
+    cluster: str | None = None  # None: all of them, without a search
+    tries: int = TRIES
+    form: Form = "text"
+    world: Request = field(default_factory=Request)
+    others: tuple[Reference, ...] = ()  # to ask the same about
+    kinds: Mapping[str, frozenset[str]] = field(default_factory=dict)  # what discovery calls them
 
 
 async def run(question: Question, settings: Settings, say: Say) -> Answer:
     """Answer a question, and return the output. Raises SyncError: there is no answer."""
     progress = Progress(say)
     snapshot = await sources.snapshot_of(question.world, settings, progress)
-    found = await answered(question, settings, snapshot, progress)
-    if question.form == "json":
-        return Answer(as_json(found), 0)
-    return Answer(as_text(found, shutil.get_terminal_size((100, 40)).columns), 0)
+    columns = shutil.get_terminal_size((100, 40)).columns
+    texts = []
+    for one in (question.subject, *question.others):
+        found = await answered(replace(question, subject=one), settings, snapshot, progress)
+        texts.append(as_json(found) if question.form == "json" else as_text(found, columns))
+    return Answer("\n\n".join(texts), 0)
 
 
 async def run_past(asked: Recalled, settings: Settings) -> Answer:
@@ -63,13 +82,11 @@ async def answered(
     """Return the answer over a snapshot. Raises SyncError."""
     scratch = ScratchOpa.of(settings)
     # A misspelt name is reported at once, before anything is compiled.
-    meant = subject(question.subject, question.namespace, settings.targets(), snapshot.objects)
+    meant = _subject(question, settings, snapshot)
     on = await in_effect(snapshot.configmaps, settings.policies)
     on = on if on is not None and on.side.has(meant.key) else None
     sides = await worlds(question.world, settings, snapshot, scratch, progress, on)
-    asked = subject(
-        question.subject, question.namespace, settings.targets(), sides.snapshot.objects
-    )
+    asked = _subject(question, settings, sides.snapshot)
     about, more = None, {}
     if question.cluster is not None:
         about = cluster(question.cluster, sides.snapshot.fleet()[1])
@@ -86,3 +103,8 @@ async def answered(
             return replace(found, standings=(standing,))
         turning = await search(case, about, trees, question.tries, progress)
         return await weighed(case, replace(found, search=turning), trees, scratch, about)
+
+
+def _subject(question: Question, settings: Settings, snapshot: Snapshot) -> Subject:
+    targets, objects = settings.targets(), snapshot.objects
+    return subject(question.subject, question.namespace, targets, objects, question.kinds)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.errors import NO_JSON, NotFound, Terminal
-from kube_sync.inspect.why.past_arguments import Recalled
 from kube_sync.inspect.why.pastdata import Ground, ground
+from kube_sync.kube.naming import Reference
 from kube_sync.ledger.entries import GapNote, Row, standing_since
 from kube_sync.ledger.printing import moment
 from kube_sync.ledger.reading import DecisionAt, Object, Reading
@@ -23,7 +23,19 @@ from kube_sync.ledger.reading import DecisionAt, Object, Reading
 UNKNOWN: Final = "unknown"
 WRITES: Final = 20  # reported writes of one decision, the newest
 
+Form = Literal["text", "json"]
 Values = Mapping[str, str | None]  # of annotations and labels; None: the key is absent
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """Of which object to tell what stood at which time, from which ledger."""
+
+    file: str
+    of: Reference
+    namespace: str | None  # None: `default`, or none at all
+    at: float  # Unix seconds
+    form: Form = "text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,30 +84,13 @@ def past(ledger: Reading, asked: Recalled) -> Past:
     if (bounds := ledger.bounds()) is None:
         msg = f"{asked.file}: nothing is recorded yet"
         raise NotFound(msg)
-    of = _found(ledger, asked)
+    of = ledger.find(asked.of, asked.namespace)
     found = ledger.at(of, asked.at)
     told = _standing(ledger, of, asked.at, found, bounds[0])
     writes = _writes(ledger, ledger.writes(of, found.row, asked.at, 2 * WRITES), asked.at)
     held = writes[-1] if writes and writes[-1].held and told.status != "gone" else None
     notes = (*told.notes, *_notes(found, asked.at, bounds[1]))
     return replace(told, writes=tuple(writes[-WRITES:]), held=held, notes=notes)
-
-
-def _found(ledger: Reading, asked: Recalled) -> Object:
-    """Return the object of the question; without a namespace it may be cluster-scoped."""
-    places = [asked.namespace] if asked.namespace is not None else ["default", ""]
-    for place in places[:-1]:
-        try:
-            return ledger.find(asked.kind, place, asked.name)
-        except NotFound:
-            pass
-    try:
-        return ledger.find(asked.kind, places[-1], asked.name)
-    except NotFound as error:
-        if len(places) == 1:
-            raise
-        msg = f"nothing is recorded of {asked.kind} {places[0]}/{asked.name} (-n NAMESPACE?)"
-        raise NotFound(msg) from error
 
 
 def _standing(ledger: Reading, of: Object, time: float, found: DecisionAt, begin: float) -> Past:

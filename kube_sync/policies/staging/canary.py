@@ -27,10 +27,9 @@ from kube_sync.opa.scratch import Cause
 from kube_sync.opa.sides import Side, side_of
 from kube_sync.policies.bundle import digest
 from kube_sync.policies.placementpolicy_status import Policy, said_before, unreadable
-from kube_sync.policies.staging.arguments import Limits
 from kube_sync.policies.staging.lane_builder import Failures, stage_cause
 from kube_sync.policies.staging.lanes import Counted
-from kube_sync.policies.staging.promotion import passed
+from kube_sync.policies.staging.promotion import Limits, passed
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

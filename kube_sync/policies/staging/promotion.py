@@ -7,15 +7,39 @@ its limit. The record written before a promotion restores exactly the former con
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import msgspec
 
 from kube_sync.errors import NO_JSON
 from kube_sync.kube.staging import CANARY, MAX_BREAKS, MAX_MOVES, NAMESPACES, SHADOW, SHARE
-from kube_sync.policies.staging.arguments import Limits, Request
 
 _BREAKS = ("failed", "refused", "undecided", "nowhere")
+Kind = Literal["configmap", "placementpolicy"]
+Step = Literal["candidate", "shadow", "canary", "active", "revert"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many objects may break when a policy is promoted, and which share of all may move."""
+
+    breaks: int = 0  # of each effect that breaks
+    moves: float = 0.1  # a share of all objects, from 0 to 1
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to do with which policy; no namespace: the first one of policies."""
+
+    name: str
+    step: Step
+    namespace: str | None = None
+    limits: Limits = Limits()
+    force: bool = False
+    kind: Kind = "configmap"
+    share: str | None = None  # of all objects, that a canary decides on; None: as it says already
+    namespaces: str | None = None  # all of whose objects it decides on, with commas between
 
 
 class Record(msgspec.Struct, frozen=True):

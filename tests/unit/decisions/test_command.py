@@ -9,15 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from kube_sync.cli.decisions import declare, pointed, requested
 from kube_sync.config import Decisions, Settings
 from kube_sync.decisions import command
-from kube_sync.decisions.arguments import Request, declare, pointed, requested
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.printing import Request
 from kube_sync.decisions.records import BookmarkRecord, DecisionRecord, Target, decode
 from kube_sync.decisions.stream import PATH, stream_app
 from kube_sync.errors import Misconfigured, NotFound, Retriable, SyncError
+from kube_sync.kube.naming import reference
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tokenfile import TokenFile
 from tests.unit.async_tools import PATIENCE, running, until
@@ -35,7 +37,7 @@ class Terminal:
     out: list[str] = field(default_factory=list)
     err: list[str] = field(default_factory=list)
 
-    async def run(self, url: str, **asked: bool | str) -> None:
+    async def run(self, url: str, **asked: object) -> None:
         request, settings = Request(**asked), Settings(decisions=Decisions(url=url))  # type: ignore[arg-type]
         async with asyncio.timeout(PATIENCE):
             await command.run(request, settings, self.out.append, self.err.append)
@@ -68,10 +70,22 @@ async def test_what_is_decided_now_is_printed_and_that_is_all(hub: DecisionHub) 
     assert terminal.err == []
 
 
+async def test_names_and_yaml_are_printed_for_other_programs(hub: DecisionHub) -> None:
+    for asked, first in (
+        ({"form": "name"}, "replicasets.apps/shop/app"),
+        ({"form": "name", "namespace": "shop"}, "replicasets.apps/app"),
+        ({"form": "yaml"}, "---\ntype: status"),
+    ):
+        terminal = Terminal()
+        async with _served(hub) as url:
+            await terminal.run(url, **asked)
+        assert any(line.startswith(first) for line in terminal.out)
+
+
 async def test_json_is_the_records_of_what_was_asked_for(hub: DecisionHub) -> None:
     terminal = Terminal()
     async with _served(hub) as url:
-        await terminal.run(url, json=True, name="web")
+        await terminal.run(url, form="json", of=(reference("web"),))
     records = [decode(f"{line}\n".encode()) for line in terminal.out]
     assert [r.object.name for r in records if isinstance(r, DecisionRecord)] == ["web"]
     assert records[-1] == BookmarkRecord(2, "me")
@@ -80,7 +94,7 @@ async def test_json_is_the_records_of_what_was_asked_for(hub: DecisionHub) -> No
 async def test_nothing_decided_of_a_name_is_not_found(hub: DecisionHub) -> None:
     async with _served(hub) as url:
         with pytest.raises(NotFound, match="nothing is decided of gone in shop"):
-            await Terminal().run(url, name="gone", namespace="shop")
+            await Terminal().run(url, of=(reference("gone"),), namespace="shop")
 
 
 async def test_nothing_decided_at_all_is_said_beside_the_empty_output() -> None:
@@ -128,7 +142,7 @@ async def test_a_watch_goes_on_with_one_line_a_change(hub: DecisionHub) -> None:
 
 async def test_a_watch_of_a_name_waits_for_it(hub: DecisionHub) -> None:
     terminal = Terminal()
-    async with _served(hub) as url, running(terminal.run(url, watch=True, name="new")):
+    async with _served(hub) as url, running(terminal.run(url, watch=True, of=(reference("new"),))):
         await _until(lambda: terminal.err)
         _update(hub, "new", "1")
         await _until(lambda: terminal.out)
@@ -138,7 +152,7 @@ async def test_a_watch_of_a_name_waits_for_it(hub: DecisionHub) -> None:
 
 async def test_a_watch_of_records_goes_on_after_the_bookmark(hub: DecisionHub) -> None:
     terminal = Terminal()
-    async with _served(hub) as url, running(terminal.run(url, watch=True, json=True)):
+    async with _served(hub) as url, running(terminal.run(url, watch=True, form="json")):
         await _until(lambda: any("bookmark" in line for line in terminal.out))
         _update(hub, "web", "3")
         await _until(lambda: any('"place":"3"' in line for line in terminal.out))
@@ -171,10 +185,10 @@ def _parsed(*words: str) -> argparse.Namespace:
 
 
 def test_the_command_line_says_whose_decisions() -> None:
-    assert requested(_parsed()) == Request()
+    assert requested(_parsed(), Settings()) == Request()
     words = ["-w", "-o", "json", "-n", "shop", "web"]
-    assert requested(_parsed(*words)) == Request(
-        watch=True, json=True, namespace="shop", name="web"
+    assert requested(_parsed(*words), Settings()) == Request(
+        watch=True, form="json", namespace="shop", of=(reference("web"),)
     )
 
 

@@ -4,9 +4,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from kube_sync.decisions.arguments import Request
 from kube_sync.decisions.decision import PLACEMENT, Decision
-from kube_sync.decisions.printing import Board
+from kube_sync.decisions.printing import Board, Request
 from kube_sync.decisions.records import (
     BookmarkRecord,
     DecisionRecord,
@@ -18,6 +17,7 @@ from kube_sync.decisions.records import (
     Target,
 )
 from kube_sync.decisions.subscription import SENDING
+from kube_sync.kube.naming import reference
 
 BOOKMARK = BookmarkRecord(1, "me")
 FREE = StatusRecord((), "me")
@@ -177,10 +177,10 @@ def test_a_stream_that_begins_afresh_tells_only_what_differs() -> None:
 @pytest.mark.parametrize(
     ("request_", "names"),
     [
-        (Request(name="a"), ["a"]),
+        (Request(of=(reference("a"),)), ["a"]),
         (Request(namespace="shop"), ["a", "b"]),
         (Request(namespace="other"), []),
-        (Request(namespace="other", name="a"), []),
+        (Request(namespace="other", of=(reference("a"),)), []),
     ],
 )
 def test_only_what_was_asked_for_is_shown(request_: Request, names: Iterable[str]) -> None:
@@ -223,3 +223,10 @@ def test_what_is_not_current_is_told_when_it_begins_and_ends() -> None:
         "12:03:04 -- not current: nodes: 503\N{REPLACEMENT CHARACTER}",
         "12:03:04 -- current again: clusters",
     ]
+
+
+def test_wide_table_has_all_that_identifies_an_object() -> None:
+    board = _board(Request(form="wide"))
+    lines = [line for record in (_record("a", _on("c1")), BOOKMARK) for line in board.take(record)]
+    assert lines[0].split() == ["TYPE", "OBJECT", "DECISION", "CAUSE", "POLICY", "UID", "DATA"]
+    assert lines[1].split() == ["replicasets.v1.apps", "shop/a", "c1", "data", "ab12cd34", "u", "0"]

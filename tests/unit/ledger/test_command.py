@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kube_sync.ledger.arguments import moment
+from kube_sync.cli.history import moment
 from kube_sync.ledger.entries import Entry, Text, text_of
 from kube_sync.ledger.store import Store
 from tests.fakes.ledgers import START, WEB, decided, filled, gone, verified
@@ -184,21 +184,25 @@ def test_verify_says_that_no_api_server_could_be_asked_and_is_no_failure(
 @pytest.mark.parametrize(
     ("arguments", "status", "complaint"),
     [
-        (["history"], 2, "ledger.path: needed, or --file"),
-        (["verify"], 2, "ledger.path: needed, or --file"),
+        (["history"], 64, "ledger.path: needed, or --file"),
+        (["verify"], 64, "ledger.path: needed, or --file"),
         (["history", "--file", "/nowhere"], 1, "/nowhere: there is no ledger"),
         (["verify", "--file", "/nowhere"], 1, "/nowhere: there is no ledger"),
-        (["history", "web", "--file", "/a"], 2, "web: expected KIND/NAME, as in replicaset/web"),
-        (["history", "--at", "2h", "--file", "/a"], 2, "--at: name an object, as replicaset/web"),
+        (
+            ["history", "a//b", "--file", "/a"],
+            64,
+            "a//b: expected TYPE/NAME, NAMESPACE/NAME or NAME, as in replicaset/web",
+        ),
+        (["history", "--at", "2h", "--file", "/a"], 64, "--at: name an object, as replicaset/web"),
         (
             ["history", "--since", "today", "--file", "/a"],
-            2,
+            64,
             'TIME: "today" is none, as 2026-11-17T10:00:00Z or 2h is',
         ),
-        (["history", "--limit", "0", "--file", "/a"], 2, "--limit: 0 is less than 1"),
+        (["history", "--limit", "0", "--file", "/a"], 64, "--limit: 0 is less than 1"),
         (
             ["verify", "--head", "4", "--file", "/a"],
-            2,
+            64,
             '--head: "4" is not ROW:HASH as `kube-sync verify` prints it',
         ),
     ],

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
+from kube_sync.kube.naming import reference
 from kube_sync.ledger.entries import Entry, GapNote, Text
 from kube_sync.ledger.journal import Journal
 from kube_sync.ledger.reading import reading
@@ -97,7 +98,7 @@ async def test_a_start_puts_rows_back_into_the_index_of_objects(path: Path, file
     assert [entry.kind for entry in added] == (["gap"] if filed else [])
     assert verified(path).faults == []
     with reading(path) as ledger:
-        of = ledger.find("replicaset", "shop", "web")
+        of = ledger.find(reference("replicaset/web"), "shop")
         assert 3 in [row.seq for row in ledger.history(of)]
 
 

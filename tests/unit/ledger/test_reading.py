@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from kube_sync.errors import NotFound, Terminal
+from kube_sync.kube.naming import reference
 from kube_sync.ledger.entries import Entry, text_of
 from kube_sync.ledger.reading import reading
 from kube_sync.ledger.store import Store
@@ -71,16 +72,16 @@ def test_the_last_write_before_a_time_is_told_beside_the_decision(path: Path) ->
 def test_a_kind_is_known_however_people_spell_it(path: Path, kind: str) -> None:
     filled(path, 1)
     with reading(path) as ledger:
-        assert ledger.find(kind, "shop", "web") == WEB
+        assert ledger.find(reference(f"{kind}/web"), "shop") == WEB
 
 
 def test_an_object_that_was_never_decided_on_is_not_found(path: Path) -> None:
     filled(path, 1)
     with reading(path) as ledger:
-        with pytest.raises(NotFound, match="deployment shop/web; of that name there are: rep"):
-            ledger.find("deployment", "shop", "web")
-        with pytest.raises(NotFound, match="nothing is recorded of replicaset shop/nobody"):
-            ledger.find("replicaset", "shop", "nobody")
+        with pytest.raises(NotFound, match=r"deployment/web in .*; of that name there is rep"):
+            ledger.find(reference("deployment/web"), "shop")
+        with pytest.raises(NotFound, match="nothing is recorded of replicaset/nobody in"):
+            ledger.find(reference("replicaset/nobody"), "shop")
 
 
 def test_history_is_the_newest_rows_in_their_order(path: Path) -> None:
@@ -126,7 +127,7 @@ def test_answers_are_the_same_whatever_is_in_the_index_yet(
     with reading(path) as ledger:
         rows = [row for row in ledger.history() if row.entry.name == "web"]
         decisions = [row for row in rows if row.entry.kind == "decision"]
-        of = ledger.find("replicaset", "shop", "web")
+        of = ledger.find(reference("replicaset/web"), "shop")
         assert ledger.history(of) == rows
         assert ledger.history(of, limit=7) == rows[-7:]
         assert ledger.history(of, since=START + 20) == [r for r in rows if r.seconds >= START + 20]
@@ -153,3 +154,10 @@ def test_rows_come_into_the_index_when_there_are_many_and_at_the_end(path: Path)
         assert ledger.db.execute(asked).fetchone() == (3_001,)
         plan = ledger.db.execute(f"EXPLAIN QUERY PLAN {_ASKED}", ("shop", "web")).fetchall()
         assert "by_object" in str(plan)
+
+
+def test_history_of_some_kinds_or_a_namespace_leaves_others_out(path: Path) -> None:
+    filled(path, 3)
+    with reading(path) as ledger:
+        assert len(ledger.history(wanted=lambda entry: entry.namespace == "shop")) == 3
+        assert ledger.history(wanted=lambda entry: entry.namespace == "ml") == []

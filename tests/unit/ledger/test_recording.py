@@ -13,6 +13,7 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.input_reader import Basis, RecordedInput
 from kube_sync.decisions.records import DecisionRecord, Source, Target, decode
 from kube_sync.decisions.stream import PATH, stream_app
+from kube_sync.kube.naming import reference
 from kube_sync.ledger.bases import collection_of, state_of
 from kube_sync.ledger.entries import Entry
 from kube_sync.ledger.journal import Journal
@@ -206,7 +207,7 @@ async def test_nothing_is_told_to_readers_before_it_is_in_the_ledger(
             record = decode(await response.content.readline())
             if isinstance(record, DecisionRecord):
                 with reading(path) as ledger:
-                    assert ledger.find("replicaset", "shop", record.object.name)
+                    assert ledger.find(reference(record.object.name), "shop")
 
 
 async def test_readers_are_told_though_the_ledger_cannot_be_written(tmp_path: Path) -> None:

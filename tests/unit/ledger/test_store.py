@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kube_sync.kube.naming import reference
 from kube_sync.ledger.database import Torn
 from kube_sync.ledger.entries import Entry, Text, text_of
 from kube_sync.ledger.reading import Object, reading
@@ -129,7 +130,7 @@ def test_what_stands_since_before_the_pruned_rows_is_said_again(path: Path) -> N
     while store.prune(START + 70, 20, 1 << 40):
         pass
     with reading(path) as ledger:
-        (row,) = ledger.history(ledger.find("replicasets", "shop", "old"))
+        (row,) = ledger.history(ledger.find(reference("replicasets/old"), "shop"))
         assert row.entry.cause == f"standing since {START:.6f}"
         assert ledger.text(row.entry.new) == text_of({"annotations": {"clusters": "c0"}}).body
     assert verified(path).faults == []

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from kube_sync.cli import main
+from kube_sync.cli.stage import named
 from kube_sync.config import Kubernetes, Policies, Settings
 from kube_sync.errors import SyncError, Terminal
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
 from kube_sync.kube.policymaps import STATUS
 from kube_sync.policies.bundle import digest
-from kube_sync.policies.staging.arguments import Request, Step, _named
+from kube_sync.policies.staging.promotion import Request, Step
 from kube_sync.processes.staging import run_stage
 from kube_sync.regoversion import with_versions
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, patches
@@ -62,7 +63,7 @@ class World:
         )
 
     async def do(self, name: str, step: Step, *, force: bool = False) -> str:
-        kind, name = _named(name)
+        kind, _, name = named([name], None)
         return await run_stage(self.settings, Request(name, step, force=force, kind=kind))
 
     def object(self, name: str) -> Any:
@@ -291,7 +292,7 @@ def _whole(found: Any) -> Any:
 def test_name_that_means_no_policy_is_refused(wrong: str) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["stage", wrong, "active"])
-    assert ended.value.code == 2
+    assert ended.value.code == 64
 
 
 async def test_configmap_that_is_not_there_is_said(world: World) -> None:
@@ -305,7 +306,7 @@ async def test_configmap_that_is_not_there_is_said(world: World) -> None:
 def test_limits_that_mean_nothing_are_refused(wrong: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["stage", "p", "active", *wrong])
-    assert ended.value.code == 2
+    assert ended.value.code == 64
 
 
 LABEL = "kube-sync.io/rego-version"

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from kube_sync.cli.stage import declare, requested
 from kube_sync.config import Kubernetes, Policies, Settings
 from kube_sync.errors import Terminal
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
 from kube_sync.kube.policymaps import STATUS
 from kube_sync.policies.bundle import digest
-from kube_sync.policies.staging.arguments import Limits, Request, Step, declare, requested
+from kube_sync.policies.staging.promotion import Limits, Request, Step
 from kube_sync.processes.staging import run_stage
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CONFIGMAPS, key

@@ -10,11 +10,11 @@ from typing import Any
 import aiohttp
 import pytest
 
+from kube_sync.cli.remediate import declare, table
 from kube_sync.config import Remediate, Settings
 from kube_sync.decisions.records import Budget, StatusRecord
 from kube_sync.errors import Refused, Retriable, SyncError, Terminal
-from kube_sync.remediation.arguments import APPLY, STATUS, declare, table
-from kube_sync.remediation.statuspage import status_app
+from kube_sync.remediation.statuspage import APPLY, STATUS, status_app
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tokenfile import TokenFile
 from tests.unit.remediation.test_reconciler import ApiServer, World, _decision
@@ -65,13 +65,10 @@ class Page:
     async def ask(self, *words: str) -> str:
         """Do as the command line does."""
         parser = argparse.ArgumentParser()
-        declare(parser, lambda _arguments: 0)
+        declare(parser)
         arguments = parser.parse_args(words)
 
-        async def approve(_settings: Settings, names: list[str]) -> str:
-            return f"approved {names}"
-
-        said: str = await asyncio.to_thread(arguments.ask, arguments, self.settings, approve)
+        said: str = await asyncio.to_thread(arguments.ask, arguments, self.settings)
         return said
 
 
@@ -176,8 +173,11 @@ async def test_program_on_this_machine_may_apply_without_a_token(
     assert world.waits() == {}
 
 
-async def test_one_that_is_named_is_let_through(page: Page, world: World) -> None:
-    assert await page.ask("apply", "a", "-n", "ns") == "ns/a: let through"
+@pytest.mark.parametrize(
+    "named", ["a -n ns", "ns/a", "rs a -n ns", "rs/ns/a", "replicasets.apps/a"]
+)
+async def test_one_that_is_named_is_let_through(page: Page, world: World, named: str) -> None:
+    assert await page.ask("apply", *named.split()) == "ns/a: let through"
     await world.idle()
     assert (world.server.patched, world.waits()) == (["a"], {"b": "manual"})
 
@@ -194,6 +194,8 @@ async def test_a_remediator_that_may_not_write_lets_nothing_through(
     page: Page, world: World
 ) -> None:
     world.left = 0.0
+    with pytest.raises(Terminal, match="another remediator is active"):
+        await page.ask("apply", "ns/a")
     with pytest.raises(Refused, match="409 another remediator is active"):
         await page.ask("apply", "--all")
     assert "nothing is written: another remediator is active" in await page.ask("status")
@@ -215,10 +217,6 @@ async def test_a_refused_token_is_told(page: Page, tmp_path: Path) -> None:
     page.settings = Settings(remediate=Remediate(listen=page.url.removeprefix("http://")))
     with pytest.raises(SyncError, match=r"401 a bearer token is needed \(is remediate\.token_file"):
         await page.ask("status")
-
-
-async def test_approvals_are_written_by_whoever_asks(page: Page) -> None:
-    assert await page.ask("approve", "moves-1", "fleet-2") == "approved ['moves-1', 'fleet-2']"
 
 
 def test_a_table_has_a_row_for_each_change_and_cuts_what_is_long() -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from kube_sync.config import PolicyTopology
 from kube_sync.errors import Misconfigured, Terminal
-from kube_sync.inspect.survey.topology.arguments import Request
 from kube_sync.inspect.survey.topology.kinds import PolicyKinds, declares_policies, policy_kinds
 from kube_sync.kube.manifests import Document, is_manifest, read_files
 from kube_sync.policykinds.printing import Answer
@@ -29,6 +29,21 @@ from kube_sync.topology.table import effective_table, table
 
 Say = Callable[[str], None]
 _NO_OBJECTS: Final = ("kustomization.yaml", "kustomization.yml")
+Output = Literal["table", "json", "dot", "svg"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to read, and what to print of it."""
+
+    files: tuple[str, ...]  # folders and files, "-" for standard input
+    output: Output = "table"
+    effective: str | None = None  # a kind of policies
+    start: str | None = None  # locators
+    end: str | None = None
+    plain: bool = False
+    strict: bool = False
+    namespace: str = "default"  # of objects that do not say theirs
 
 
 def run(request: Request, say: Say, settings: PolicyTopology | None = None) -> Answer:

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from kube_sync.admission.metadata.arguments import Request
-from kube_sync.admission.metadata.objects import Candidate, candidates, namespaces
+from kube_sync.admission.metadata.objects import Candidate, Request, candidates, namespaces
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.manifests import Document
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from kube_sync.admission.metadata.arguments import Request
 from kube_sync.admission.metadata.check import judged
 from kube_sync.admission.metadata.effects import (
     Change,
@@ -19,7 +18,7 @@ from kube_sync.admission.metadata.effects import (
     disagreements,
     in_force,
 )
-from kube_sync.admission.metadata.objects import Candidate, candidates
+from kube_sync.admission.metadata.objects import Candidate, Request, candidates
 from kube_sync.admission.metadata.verdicts import Verdict, answer
 from kube_sync.config import Metadata, Settings
 from kube_sync.errors import Undecided

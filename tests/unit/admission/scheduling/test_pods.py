@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from kube_sync.admission.scheduling.arguments import Account, Request
-from kube_sync.admission.scheduling.pods import candidates, namespaces
+from kube_sync.admission.scheduling.pods import Account, Request, candidates, namespaces
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.manifests import Document
 

@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from kube_sync.admission.scheduling.arguments import Account, Request
 from kube_sync.admission.scheduling.check import judged
 from kube_sync.admission.scheduling.evidence import Evidence
-from kube_sync.admission.scheduling.pods import Candidate, candidates
+from kube_sync.admission.scheduling.pods import Account, Candidate, Request, candidates
 from kube_sync.admission.scheduling.verdicts import Decision, Verdict, answer
 from kube_sync.config import Coordination, Scheduling, Settings
 from kube_sync.errors import Undecided

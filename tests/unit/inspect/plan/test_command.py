@@ -37,7 +37,7 @@ def _no_configuration(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_plan_that_was_asked_for_wrongly_is_none(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
 ) -> None:
-    assert status(*arguments) == 3
+    assert status(*arguments) == 64
     said = capsys.readouterr()
     assert (said.out, bool(said.err)) == ("", True)
 
@@ -86,7 +86,7 @@ def test_export_that_fails_prints_nothing(
     monkeypatch.setattr(command, "export", export)
     assert status("export") == 1
     assert capsys.readouterr() == ("", "kube-sync: the API server does not answer\n")
-    assert status("export", "--config", "/gone") == 2
+    assert status("export", "--config", "/gone") == 64
 
 
 def test_help_teaches_with_examples_and_says_what_each_status_means(

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kube_sync import cli
 from kube_sync.config import CONFIG_ENV
 from kube_sync.errors import Broken
 from kube_sync.inspect.scenarios import command
+from kube_sync.observability import logs
 from kube_sync.policykinds.printing import Answer
 from tests.unit.commandline import status
 
@@ -17,7 +17,7 @@ from tests.unit.commandline import status
 @pytest.fixture(autouse=True)
 def _no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(CONFIG_ENV, raising=False)
-    monkeypatch.setattr(cli, "configure_logs", lambda _: None)  # of the process, for good
+    monkeypatch.setattr(logs, "configure_logs", lambda _: None)  # of the process, for good
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def _no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_run_that_was_asked_for_wrongly_is_none(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
 ) -> None:
-    assert status(*arguments) == 3
+    assert status(*arguments) == 64
     said = capsys.readouterr()
     assert (said.out, bool(said.err)) == ("", True)
 

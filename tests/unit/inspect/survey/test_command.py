@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from kube_sync.cli.analyze import declare, requested
 from kube_sync.config import Kubernetes, Opa, Replicate, Resource, Settings
 from kube_sync.errors import Misconfigured, Refused
 from kube_sync.inspect.survey import command, progress
-from kube_sync.inspect.survey.arguments import Request, declare, requested
+from kube_sync.inspect.survey.command import Request
 from kube_sync.inspect.survey.policysets import PolicySet
 from kube_sync.opa.analysis.analyzer import PolicyModule
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from kube_sync.cli.names import kinds_of
 from kube_sync.config import CONFIG_ENV, Settings
 from kube_sync.errors import Broken
 from kube_sync.inspect.plan import command as planning
-from kube_sync.inspect.plan.arguments import Request
+from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.why import command
-from kube_sync.inspect.why.arguments import Question
+from kube_sync.inspect.why.command import Question
+from kube_sync.kube.naming import reference
 from kube_sync.policykinds.printing import Answer
 from tests.unit.commandline import status
 
 WHY = ("why", "replicaset/web", "-n", "shop")
-WHY_NOT = ("why-not", "replicaset/web", "--cluster", "c2")
+WHY_NOT = ("why-not", "replicaset/web", "c2")
+
+WEB, KINDS = reference("replicaset/web"), kinds_of(Settings())
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +33,8 @@ def _no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
         ("why-not", "replicaset/web"),
         (*WHY, "--bogus"),
         (*WHY, "--cluster", "c2"),
+        ("why", "rs"),
+        ("why", "pods", "web"),
         (*WHY, "-o", "poem"),
         (*WHY, "--config", "/gone"),
         (*WHY, "--from", "/gone"),
@@ -42,7 +48,7 @@ def _no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_question_that_cannot_be_answered_prints_nothing_but_why(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
 ) -> None:
-    assert status(*arguments) == 3
+    assert status(*arguments) == 64
     said = capsys.readouterr()
     assert (said.out, bool(said.err)) == ("", True)
 
@@ -59,8 +65,8 @@ def test_each_question_is_asked_as_it_was_put(
     monkeypatch.setattr(command, "run", run)
     assert (status(*WHY, "-f", "a.rego"), status(*WHY_NOT, "--tries", "9", "-o", "json")) == (0, 0)
     assert asked == [
-        Question("replicaset/web", "shop", world=Request(files=("a.rego",))),
-        Question("replicaset/web", cluster="c2", tries=9, form="json"),
+        Question(WEB[:1], "shop", world=Request(files=("a.rego",)), kinds=KINDS),
+        Question(WEB, cluster="c2", tries=9, form="json", kinds=KINDS),
     ]
     assert capsys.readouterr().out == "because\n" * 2
 

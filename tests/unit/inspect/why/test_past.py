@@ -10,9 +10,9 @@ import pytest
 
 from kube_sync.decisions.input_reader import Basis
 from kube_sync.errors import NotFound, Terminal
-from kube_sync.inspect.why.past import UNKNOWN, Past, Written, past
-from kube_sync.inspect.why.past_arguments import Recalled
+from kube_sync.inspect.why.past import UNKNOWN, Past, Recalled, Written, past
 from kube_sync.inspect.why.pastdata import Ground
+from kube_sync.kube.naming import reference
 from kube_sync.ledger.bases import text_of_basis
 from kube_sync.ledger.entries import Entry, Kind, Text, text, text_of
 from kube_sync.ledger.reading import reading
@@ -39,7 +39,9 @@ def path(tmp_path: Path) -> Path:
 
 def asked(path: Path, seconds: float, name: str = "web", namespace: str | None = "shop") -> Past:
     with reading(path) as ledger:
-        return past(ledger, Recalled(str(path), "replicaset", name, namespace, START + seconds))
+        return past(
+            ledger, Recalled(str(path), reference(f"replicaset/{name}"), namespace, START + seconds)
+        )
 
 
 def write(kind: Kind, ref: str, status: str = "", **said: str) -> Said:
@@ -142,9 +144,9 @@ def test_object_of_which_nothing_was_recorded_yet_is_unknown_until_it_was(path: 
 
 def test_object_that_was_never_seen_is_an_error_that_names_others(path: Path) -> None:
     filled(path, 1)
-    with pytest.raises(NotFound, match="nothing is recorded of replicaset shop/nobody"):
+    with pytest.raises(NotFound, match="nothing is recorded of replicaset/nobody in"):
         asked(path, 1, "nobody")
-    with pytest.raises(NotFound, match=r"replicaset default/web \(-n NAMESPACE\?\)"):
+    with pytest.raises(NotFound, match=r"replicaset/web in namespace default \(-n NAMESPACE\?\)"):
         asked(path, 1, namespace=None)
 
 

@@ -16,9 +16,9 @@ from kube_sync.kube.policynames import policy_key
 from kube_sync.kube.staging import MAX_BREAKS, MAX_MOVES, NAMESPACES, SHARE
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.sides import Side
-from kube_sync.policies.staging.arguments import Limits
 from kube_sync.policies.staging.canary import CanaryKeeper, Terms, terms_of
 from kube_sync.policies.staging.lanes import Counted
+from kube_sync.policies.staging.promotion import Limits
 from kube_sync.replicator.differences import KINDS
 
 PLACE = ObjectKey("p", "place")

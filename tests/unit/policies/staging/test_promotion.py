@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from kube_sync.policies.staging.arguments import Limits
-from kube_sync.policies.staging.promotion import objections
+from kube_sync.policies.staging.promotion import Limits, objections
 from kube_sync.replicator.differences import KINDS
 
 COUNTED: dict[str, Any] = {"status": "ok", "stage": "shadow", "modules": "d", "objects": 100}

@@ -27,7 +27,7 @@ def test_every_key_has_a_row_with_its_text_default_and_variable() -> None:
     assert list(ROWS) == sorted(ROWS, key=[key.path for key in _by_section()].index)
     for key in LEAVES:
         assert key.text in ROWS[key.path].replace("\\|", "|")
-        assert f"| {'has to be said' if key.default is None else f'`{key.default}`'} |" in (
+        assert f"| {'required' if key.default is None else f'`{key.default}`'} |" in (
             ROWS[key.path].replace("\\|", "|")
         )
     for field in fields():

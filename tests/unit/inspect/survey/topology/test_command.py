@@ -13,8 +13,7 @@ import yaml
 
 from kube_sync import cli
 from kube_sync.errors import Misconfigured, Terminal
-from kube_sync.inspect.survey.topology.arguments import Request
-from kube_sync.inspect.survey.topology.command import run
+from kube_sync.inspect.survey.topology.command import Request, run
 from kube_sync.policykinds.printing import Answer
 from kube_sync.topology.hints import COLOR_POLICY
 from tests.fakes.topologies import (
@@ -557,11 +556,11 @@ def test_what_cannot_be_read_exits_with_1_in_one_line(
         (("-f", "x", "--effective", "A", "--to", "a"), "--effective: not together with --from"),
     ],
 )
-def test_what_cannot_be_asked_for_exits_with_2(
+def test_what_cannot_be_asked_for_exits_with_64(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
 ) -> None:
     ran = Run(capsys, *arguments)
-    assert (ran.status, ran.out) == (2, "")
+    assert (ran.status, ran.out) == (64, "")
     assert said in ran.err
 
 

@@ -1,0 +1,180 @@
+"""The command line. Each command has its arguments and its handler in a module here."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from kube_sync import __version__
+from kube_sync.cli import (
+    analyze,
+    completion,
+    decisions,
+    history,
+    metadata,
+    operate,
+    plan,
+    remediate,
+    replay,
+    scenarios,
+    scheduling,
+    services,
+    stage,
+    topology,
+    why,
+)
+from kube_sync.cli.options import sentence
+from kube_sync.cli.runner import MISCONFIGURED, Handler, complain, show
+from kube_sync.config import CONFIG_ENV
+from kube_sync.errors import Misconfigured, first_of
+
+_ABOUT = "Makes Open Policy Agent (OPA) the placement brain of a Kubernetes fleet."
+
+_EPILOG = f"""\
+Configuration comes from one YAML file (--config, or the variable {CONFIG_ENV}); every field
+can be overridden by an environment variable (`kube-sync config --variables` lists them).
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one command and exit with its status."""
+    arguments = _parsed(sys.argv[1:] if argv is None else argv)
+    try:
+        status = arguments.command(arguments)
+    except* Misconfigured as group:
+        # Also from within a running service: a file that was there at the start and is not now.
+        complain(str(first_of(group)))
+        status = MISCONFIGURED
+    sys.exit(status)
+
+
+def _parsed(argv: Sequence[str]) -> argparse.Namespace:
+    try:
+        return _all_of(parser(), argv)
+    except SystemExit as error:
+        if error.code:  # argparse has 2, by which `plan` says that something moves
+            sys.exit(MISCONFIGURED)
+        raise
+
+
+def _all_of(whole: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
+    """Parse a command line whose names may go on after an option, as kubectl has it."""
+    arguments, rest = whole.parse_known_args(argv)
+    if rest and (any(word.startswith("-") for word in rest) or "objects" not in arguments):
+        whole.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        arguments.objects = [*arguments.objects, *rest]
+    return arguments
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the parser of the whole command line."""
+    whole = argparse.ArgumentParser(
+        "kube-sync",
+        usage="kube-sync [--version] COMMAND ...",
+        description="\n\n".join([_ABOUT, *_listed()]),
+        epilog="`kube-sync COMMAND --help` tells more of a command.\n" + _EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    whole.add_argument("--version", action="version", version=f"kube-sync {__version__}")
+    whole.set_defaults(command=partial(_help, whole))
+    # Listed above, in groups.
+    commands = whole.add_subparsers(prog="kube-sync", metavar="COMMAND", help=argparse.SUPPRESS)
+    for group in COMMANDS.values():
+        for name, command in group.items():
+            _add(commands, name, command)
+    return whole
+
+
+def _listed() -> Iterator[str]:
+    """Yield each group of commands, a line a command."""
+    for title, group in COMMANDS.items():
+        lines = (f"  {name:12} {command.what}" for name, command in group.items())
+        yield "\n".join([f"{title}:", *lines])
+
+
+def _help(whole: argparse.ArgumentParser, _arguments: argparse.Namespace) -> int:
+    show(whole.format_help().rstrip())
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: what it is for, what carries it out, and its arguments."""
+
+    what: str
+    function: Handler
+    declare: Callable[[argparse.ArgumentParser], None] = lambda _command: None
+    service: bool = False  # runs until it is stopped
+
+
+def _add(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, command: Command
+) -> None:
+    description = sentence(command.what)
+    own = commands.add_parser(name, help=command.what, description=description, epilog=_EPILOG)
+    own.add_argument(
+        "--config", metavar="FILE", help=f"the configuration file (default: ${CONFIG_ENV})"
+    )
+    own.set_defaults(command=command.function)
+    if command.service:
+        own.set_defaults(service=name)
+        services.declare(own)
+    command.declare(own)
+
+
+COMMANDS: Final[Mapping[str, Mapping[str, Command]]] = {  # as `--help` lists them
+    "Servers": {
+        "replicate": Command(
+            "mirror Kubernetes into OPA and serve the decision stream", services.run, service=True
+        ),
+        "remediate": Command(
+            "patch the resources whose decision changed",
+            services.run,
+            remediate.declare,
+            service=True,
+        ),
+        "admit": Command(
+            "serve the webhook that asks OPA before an object is stored", services.run, service=True
+        ),
+        "run": Command(
+            "the three of them in one process, for a laptop", services.run, service=True
+        ),
+        "policy-sync": Command(
+            "bring the policies of a hub to its spokes, and statuses back",
+            services.run,
+            services.declare_policy_sync,
+            service=True,
+        ),
+    },
+    "Look": {
+        "decisions": Command(decisions.WHAT, decisions.run, decisions.declare),
+        "why": Command(why.WHY, why.run, why.declare_why),
+        "why-not": Command(why.WHY_NOT, why.run, why.declare_why_not),
+        "history": Command(history.HISTORY, history.run, history.declare),
+        "replay": Command(replay.WHAT, replay.run, replay.declare),
+        "topology": Command(topology.WHAT, topology.run, topology.declare, service=True),
+    },
+    "Write a policy": {
+        "test": Command(scenarios.WHAT, scenarios.run, scenarios.declare),
+        "analyze": Command(analyze.WHAT, analyze.run, analyze.declare),
+        "plan": Command(plan.WHAT, plan.run, plan.declare),
+        "what-if": Command(plan.WHAT_IF, plan.run, plan.declare_what_if),
+        "stage": Command(stage.WHAT, stage.run, stage.declare),
+        "scheduling": Command(scheduling.WHAT, scheduling.run, scheduling.declare),
+        "metadata": Command(metadata.WHAT, metadata.run, metadata.declare),
+        "export": Command(plan.EXPORT, plan.export, plan.declare_export),
+    },
+    "Operate": {
+        "config": Command(operate.CONFIG, operate.config, operate.declare_config),
+        "provision": Command(operate.PROVISION, operate.provision, operate.declare_provision),
+        "completion": Command(completion.WHAT, completion.handler(parser), completion.declare),
+        "certs": Command(operate.CERTS, operate.certs, operate.declare_certs),
+        "verify": Command(history.VERIFY, history.check, history.declare_verify),
+        "healthcheck": Command(operate.HEALTH, operate.health, operate.declare_health),
+    },
+}

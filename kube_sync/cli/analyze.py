@@ -1,0 +1,122 @@
+"""`kube-sync analyze`: its arguments, and which of them cannot go together."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+from typing import TYPE_CHECKING
+
+from kube_sync.cli.options import add_output, explain
+from kube_sync.cli.runner import complain, printed, runner, settings_of
+from kube_sync.errors import Misconfigured
+
+if TYPE_CHECKING:  # slow
+    from kube_sync.inspect.survey.command import Request
+
+WHAT = "print which fields policies read, and what replicating these saves"
+
+_DESCRIPTION = """\
+Prints which fields the placement decision can read: of its input, and of each replicated
+resource. What is read whole, and so has to be replicated whole, is named with the file, row
+and rule that reads it. Test files (*_test.rego) are left out. Policies that do not compile
+together, but folder by folder, are analysed folder by folder.
+"""
+
+_EXAMPLES = """\
+examples:
+  kube-sync analyze rego/examples/eu_pci --max-whole 3
+      what this policy reads, for a check in CI: exit status 1 as soon as more than three
+      fields are read whole, 0 otherwise
+  kube-sync analyze --live --cluster --config kube-sync.yaml -o json
+      what the policies of the configured OPA read, how many bytes the objects of the
+      configured cluster would have in OPA, and how many decisions differ; nothing is written
+
+exit status: 0; 1 if --max-whole is exceeded, or a policy does not compile, or a server does not
+answer; 64 if the command line or the configuration is wrong.
+"""
+
+_PATH = re.compile(r"[^/\s]+(/[^/\s]+)*")  # as settings.Placement
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Teach a parser the arguments of the command."""
+    explain(parser, _DESCRIPTION, _EXAMPLES)
+    parser.add_argument("paths", nargs="*", metavar="FOLDER", help="folders or files of Rego")
+    parser.add_argument(
+        "--live", action="store_true", help="analyse the policies of the configured OPA instead"
+    )
+    parser.add_argument(
+        "--decision",
+        metavar="PATH",
+        help="as io/k8s/federation/admission (default: placement.path)",
+    )
+    add_output(parser, "tree", "json")
+    parser.add_argument(
+        "--max-whole",
+        type=int,
+        metavar="N",
+        help="exit with 1 if more fields than that are read whole",
+    )
+    parser.add_argument(
+        "--cluster", action="store_true", help="measure the objects of the configured cluster"
+    )
+    parser.add_argument(
+        "--objects",
+        metavar="FILE",
+        help="measure exported objects: a Kubernetes List, a JSON list, or one object a line"
+        " (`kubectl get replicasets -A -o json`); - for standard input",
+    )
+    parser.add_argument(
+        "--cluster-scoped",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a resource, by its name in OPA, whose objects lie in no namespace (repeatable; known"
+        " by itself with --cluster, and of the kinds that Kubernetes brings)",
+    )
+
+
+@runner()
+def run(arguments: argparse.Namespace) -> int:
+    """Analyse policies, and print what they read."""
+    request = requested(arguments)
+    settings = settings_of(arguments)
+    from kube_sync.inspect.survey import command  # noqa: PLC0415 - slow
+
+    answer = asyncio.run(command.run(request, settings, complain))
+    return printed(answer.text, complaints=answer.complaints)
+
+
+def requested(arguments: argparse.Namespace) -> Request:
+    """Return what is asked for. Raises Misconfigured."""
+    _check(arguments)
+    from kube_sync.inspect.survey import command  # noqa: PLC0415 - slow
+
+    return command.Request(
+        paths=tuple(arguments.paths),
+        decision=arguments.decision,
+        json=arguments.output == "json",
+        max_whole=arguments.max_whole,
+        cluster=arguments.cluster,
+        objects=arguments.objects,
+        cluster_scoped=frozenset(arguments.cluster_scoped),
+    )
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    if bool(arguments.paths) == arguments.live:
+        msg = "analyze: say what, either a FOLDER of policies or --live"
+        raise Misconfigured(msg)
+    if arguments.cluster and arguments.objects:
+        msg = "--objects: not together with --cluster"
+        raise Misconfigured(msg)
+    if arguments.cluster and arguments.cluster_scoped:
+        msg = "--cluster-scoped: not together with --cluster, which asks the API server"
+        raise Misconfigured(msg)
+    if (arguments.max_whole or 0) < 0:
+        msg = f"--max-whole: {arguments.max_whole} is less than none"
+        raise Misconfigured(msg)
+    if arguments.decision is not None and not _PATH.fullmatch(arguments.decision):
+        msg = f'--decision: "{arguments.decision}" is no path such as io/k8s/federation/admission'
+        raise Misconfigured(msg)

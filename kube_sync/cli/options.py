@@ -1,0 +1,57 @@
+"""What several commands have on their command lines, declared in one way.
+
+It imports nothing that is slow, since every command pays for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+
+from kube_sync.errors import Misconfigured
+
+
+def explain(parser: argparse.ArgumentParser, description: str, examples: str = "") -> None:
+    """Give a parser its description, and examples before what all commands end with."""
+    parser.description = description
+    parser.epilog = f"{examples}\n{parser.epilog or ''}" if examples else parser.epilog
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+
+
+def sentence(what: str) -> str:
+    """Return a line of the list of commands as a sentence."""
+    return what[:1].upper() + what[1:] + "."
+
+
+def add_output(parser: argparse.ArgumentParser, *forms: str) -> None:
+    """Declare `-o`, in one of these forms, by default the first."""
+    what = "default: %(default)s"
+    parser.add_argument("-o", "--output", choices=forms, default=forms[0], help=what)
+
+
+def add_several(
+    parser: argparse.ArgumentParser,
+    *names: str,
+    metavar: str,
+    help: str,  # noqa: A002 - as argparse has it
+    required: bool = False,
+) -> None:
+    """Declare an option that may be given several times, and says so."""
+    what = f"{help} (repeatable)"
+    parser.add_argument(
+        *names, action="append", default=[], metavar=metavar, help=what, required=required
+    )
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """Declare `--config` again, after the word of a command below another."""
+    # Suppressed, or what was said before the word would be forgotten.
+    what = "the configuration file"
+    parser.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help=what)
+
+
+def check_standard_input(files: Iterable[str | None]) -> None:
+    """Check that "-" is there once at most. Raises Misconfigured."""
+    if list(files).count("-") > 1:
+        msg = "-: standard input can be read once only; write one of them into a file"
+        raise Misconfigured(msg)

@@ -1,0 +1,194 @@
+"""`kube-sync remediate status`, `apply` and `approve`: arguments, requests, answers.
+
+`status` shows what is held, `apply` lets through what waits for a person, both by asking the
+process itself; `approve` writes an annotation on a policy ConfigMap with the rights of whoever
+types it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from http import HTTPStatus
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError
+
+import msgspec
+
+from kube_sync.cli.names import add_namespace, add_objects, kinds_of, references
+from kube_sync.cli.options import add_config, sentence
+from kube_sync.cli.runner import printed, runner, settings_of
+from kube_sync.config import Settings, parse_listen
+from kube_sync.errors import Misconfigured, Refused, Retriable, Terminal
+from kube_sync.kube.naming import Reference
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.runtime.tokenfile import TokenFile
+
+_SECONDS = 10.0
+_ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - an address to ask at, not to listen on
+_COLUMNS = ("OBJECT", "HELD BY", "WHY", "RELEASED BY", "IS", "WANTED")
+_WIDEST = 60  # characters of one value
+
+
+def declare(command: argparse.ArgumentParser) -> None:
+    """Add the three commands below the one that runs the service."""
+    asks = command.add_subparsers(title="of a remediator that runs", metavar="ASK")
+    status = _ask(asks, "status", "show what is held, and why", _status)
+    status.add_argument("--json", action="store_true", help="as JSON, whole")
+    apply = _ask(asks, "apply", "let through what waits in mode manual", _apply)
+    add_objects(apply)
+    apply.add_argument("--all", action="store_true", help="everything that waits for a person")
+    add_namespace(apply, "only in this namespace")
+    what = "let through what `status` gives a name to approve for"
+    approve = _ask(asks, "approve", what, _approve)
+    approve.add_argument("names", nargs="+", metavar="NAME", help="as in moves-0123456789abcdef")
+
+
+def _ask(
+    asks: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    what: str,
+    ask: Callable[[argparse.Namespace, Settings], str],
+) -> argparse.ArgumentParser:
+    parser = asks.add_parser(name, help=what, description=sentence(what))
+    add_config(parser)
+    if name != "approve":
+        parser.add_argument("--url", help="of the remediator (default: at remediate.listen)")
+    parser.set_defaults(command=run, ask=ask)
+    return parser
+
+
+@runner()
+def run(arguments: argparse.Namespace) -> int:
+    """Ask, and print the answer."""
+    return printed(arguments.ask(arguments, settings_of(arguments)))
+
+
+def _status(arguments: argparse.Namespace, settings: Settings) -> str:
+    from kube_sync.remediation.statuspage import STATUS  # noqa: PLC0415 - slow
+
+    body = _request(settings, arguments.url, STATUS)
+    return body.decode() if arguments.json else table(msgspec.json.decode(body))
+
+
+def _apply(arguments: argparse.Namespace, settings: Settings) -> str:
+    namespace, words = arguments.namespace, arguments.objects
+    if bool(words) == arguments.all:
+        msg = "apply: say what, either objects, as in replicaset/web, or --all"
+        raise Misconfigured(msg)
+    found = references(words, kinds_of(settings), namespace, listing=True)
+    asked = [{"all": True}] if arguments.all else list(_waiting(arguments, settings, found))
+    from kube_sync.remediation.statuspage import APPLY  # noqa: PLC0415 - slow
+
+    applied: list[str] = []
+    for one in asked:
+        body = msgspec.json.encode({"namespace": namespace, **one})
+        applied += msgspec.json.decode(_request(settings, arguments.url, APPLY, body))["applied"]
+    if not applied:
+        msg = "nothing of that name waits for a person"
+        raise Terminal(msg)
+    return "\n".join(f"{name}: let through" for name in applied)
+
+
+def _waiting(
+    arguments: argparse.Namespace, settings: Settings, found: Iterable[Reference]
+) -> Iterator[dict[str, Any]]:
+    """Yield what to ask for, to let through of what waits that which is named."""
+    from kube_sync.remediation.statuspage import STATUS  # noqa: PLC0415 - slow
+
+    status = msgspec.json.decode(_request(settings, arguments.url, STATUS))
+    if not status["active"]:
+        raise Terminal("; ".join(status["held"]))
+    waiting = [
+        (ObjectKey(one["namespace"], one["name"]), one["resource"]) for one in status["waiting"]
+    ]
+    keys = Counter(key for key, _ in waiting)
+    readings = [one for reference in found for one in reference]
+    for key, resource in waiting:
+        fits = arguments.namespace in (None, key.namespace)
+        gvr = GroupVersionResource.of(resource)
+        if fits and any(reading.means(gvr, key) for reading in readings):
+            # What is older than this field knows one of a name only.
+            kind = {"resource": resource} if keys[key] > 1 else {}
+            yield {"namespace": key.namespace, "name": key.name, **kind}
+
+
+def _approve(arguments: argparse.Namespace, settings: Settings) -> str:
+    from kube_sync.processes.approving import run_approve  # noqa: PLC0415 - slow
+
+    return asyncio.run(run_approve(settings, arguments.names))
+
+
+def table(status: Mapping[str, Any]) -> str:
+    """Format a status as a table."""
+    lines = [f"nothing is written: {reason}" for reason in status["held"]]
+    lines += _limits(status.get("limits", {}))
+    if not status["waiting"]:
+        return "\n".join([*lines, "nothing waits"])
+    rows = [_COLUMNS, *(row for one in status["waiting"] for row in _rows(one))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    pairs = (zip(row, widths, strict=True) for row in rows)
+    return "\n".join([*lines, *("  ".join(c.ljust(w) for c, w in p).rstrip() for p in pairs)])
+
+
+def _limits(limits: Mapping[str, Any]) -> Iterable[str]:
+    """Yield the limits that policies tighten, and what is wrong with them."""
+    said = [f"{name} {value:g}" for name, value in limits.get("tightened", {}).items()]
+    if objects := len(limits.get("not_before", {})):
+        said.append(f"not_before of {objects} object{'s' if objects > 1 else ''}")
+    if said:
+        yield f"policies tighten: {', '.join(said)}"
+    if (trouble := limits.get("trouble")) is not None:
+        stands = "the last good limits stand" if limits["known"] else "nothing moves"
+        yield f"limits of policies are not in force as they are ({stands}): {_plain(trouble)}"
+
+
+def _rows(one: Mapping[str, Any]) -> Iterable[tuple[str, ...]]:
+    name = f"{one['namespace']}/{one['name']}" if one["namespace"] else one["name"]
+    first = (name, one["kind"], _cut(one["reason"]), one["release"])
+    for key, change in sorted(one["changes"].items()) or [("", {})]:
+        is_, wanted = change.get("is"), change.get("wanted")
+        shown = (f"{key}={_cut(is_ or '')}" if is_ is not None else "", _cut(wanted or ""))
+        yield (*first, *shown)
+        first = ("", "", "", "")
+
+
+def _cut(text: str) -> str:
+    plain = _plain(text)
+    return plain if len(plain) <= _WIDEST else plain[: _WIDEST - 1] + "…"
+
+
+def _plain(text: str) -> str:
+    # On one line, without characters that move a terminal's cursor.
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def _request(settings: Settings, url: str | None, path: str, body: bytes | None = None) -> bytes:
+    host, port = parse_listen("remediate.listen", settings.remediate.listen)
+    host = "127.0.0.1" if host in _ANYWHERE else host
+    whole = (url or f"http://{f'[{host}]' if ':' in host else host}:{port}").rstrip("/") + path
+    headers = {
+        "Content-Type": "application/json",
+        **TokenFile(settings.remediate.token_file).headers(),
+    }
+    try:
+        asked = urllib.request.Request(whole, data=body, headers=headers)  # noqa: S310 - a person's
+        # No proxy from the environment: the remediator is local.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(asked, timeout=_SECONDS) as response:
+            found: bytes = response.read()
+            return found
+    except HTTPError as error:
+        with error:
+            said = error.read().decode("utf-8", "replace").strip()
+        msg = f"{whole}: {error.code} {said}"
+        if error.code == HTTPStatus.UNAUTHORIZED:
+            msg += " (is remediate.token_file the right one?)"
+        raise Refused(msg) from error
+    except (OSError, HTTPException, ValueError) as error:
+        msg = f"{whole}: {error}"
+        raise Retriable(msg) from error

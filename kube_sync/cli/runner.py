@@ -1,0 +1,116 @@
+"""Runs a command: errors become exit statuses, answers go to standard output.
+
+Everything that a command reads of the environment and prints to a terminal passes here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from kube_sync.config import Settings, load_settings
+from kube_sync.errors import Misconfigured, SyncError
+from kube_sync.observability import logs
+from kube_sync.observability.terminal import harmless
+
+if TYPE_CHECKING:  # slow: see docs/architecture.md
+    from kube_sync.policykinds.printing import Answer
+
+ENVIRONMENT: Final = os.environ
+FAILED: Final = 1
+MISCONFIGURED: Final = 64  # EX_USAGE of sysexits.h: no command answers by it
+NO_ANSWER: Final = 3
+INTERRUPTED: Final = 130  # as of a program that SIGINT ends
+
+_T = TypeVar("_T")
+Handler = Callable[[argparse.Namespace], int]
+
+
+def runner(*, failed: int = FAILED, by_line: bool = False) -> Callable[[Handler], Handler]:
+    """Turn the errors of a handler into a message and an exit status.
+
+    Of several errors each has a line; `by_line`: each line begins with the name of the program.
+    """
+
+    def of(handler: Handler) -> Handler:
+        @wraps(handler)
+        def run(arguments: argparse.Namespace) -> int:
+            try:
+                return handler(arguments)
+            except SyncError as error:
+                for line in str(error).splitlines() if by_line else [str(error)]:
+                    complain(line)
+                return MISCONFIGURED if isinstance(error, Misconfigured) else failed
+            except KeyboardInterrupt:  # of a person who does not want to wait: nothing to explain
+                return INTERRUPTED
+
+        return run
+
+    return of
+
+
+answering: Final = runner(failed=NO_ANSWER, by_line=True)
+
+
+def settings_of(arguments: argparse.Namespace, log_level: str = "warning") -> Settings:
+    """Load the settings of a command that asks something, and set up its logs."""
+    settings = load_settings(arguments.config, ENVIRONMENT)
+    logs.configure_logs(log_level)
+    return settings
+
+
+def answered(run: Coroutine[Any, Any, Answer], *, painted: bool = False) -> int:
+    """Print what a command answers, and return the exit status that it gives."""
+    answer = asyncio.run(run)
+    show(answer.text, painted=painted)
+    return answer.status
+
+
+def printed(text: str, *, complaints: Sequence[str] = ()) -> int:
+    """Print a text and what there is against it, and return the exit status."""
+    show(text)
+    for complaint in complaints:
+        complain(complaint)
+    return FAILED if complaints else 0
+
+
+async def awaited(awaitable: Awaitable[_T]) -> _T:
+    """Await, since asyncio.run takes coroutines only."""
+    return await awaitable
+
+
+def show(text: str, *, painted: bool = False) -> None:
+    """Print a text whose reader need not read all of it: the exit status is what it was."""
+    with while_read():
+        say(text, painted=painted)
+
+
+def say(line: str, *, end: str = "\n", painted: bool = False) -> None:
+    """Print a line of the answer; what could move the cursor of a terminal is left out."""
+    shown = harmless(line, painted=painted)
+    print(shown, end=end, flush=True)  # noqa: T201 - the command's output, which may go to a pipe
+
+
+@contextmanager
+def while_read() -> Iterator[None]:
+    """Go on after this where whoever reads the output, as `| head`, has seen enough."""
+    try:
+        yield
+    except BrokenPipeError:
+        _stop_printing()
+
+
+def _stop_printing() -> None:
+    """Make the interpreter's last flush succeed too."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def complain(line: str) -> None:
+    """Print an error."""
+    print(f"kube-sync: {harmless(line)}", file=sys.stderr)  # noqa: T201 - for the person who typed

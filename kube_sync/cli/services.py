@@ -1,0 +1,81 @@
+"""`kube-sync replicate`, `remediate`, `admit`, `run`, `policy-sync`, and `topology --live`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from kube_sync import __version__
+from kube_sync.cli.options import add_config, sentence
+from kube_sync.cli.runner import ENVIRONMENT, awaited, printed, runner, settings_of
+from kube_sync.config import source_of
+from kube_sync.observability import logs
+
+Run = Callable[..., Awaitable[None]]
+
+
+def declare(command: argparse.ArgumentParser) -> None:
+    """Teach a parser what every service takes."""
+    command.add_argument(
+        "--wait",
+        action="store_true",
+        help="wait for files that are missing or wrong at the start, and say so on the readiness "
+        "page, instead of ending with status 64",
+    )
+    command.add_argument(
+        "--log-level",
+        choices=["debug", "info", "warning", "error"],
+        default="info",
+        help="how much a service logs to standard error (default: %(default)s)",
+    )
+
+
+def declare_policy_sync(command: argparse.ArgumentParser) -> None:
+    """Teach a parser `policy-sync approve`."""
+    asks = command.add_subparsers(title="of one that runs", metavar="ASK")
+    what = "let through removals that wait, by the name that the readiness page gives"
+    approve = asks.add_parser("approve", help=what, description=sentence(what))
+    add_config(approve)
+    approve.add_argument("names", nargs="+", metavar="NAME", help="as in moves-0123456789abcdef")
+    approve.set_defaults(command=_approve)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run a service until it is stopped. Raises Misconfigured, in groups too."""
+    source = source_of(arguments.config, ENVIRONMENT)
+    content = source.read()
+    settings = source.load(content)
+    logs.configure_logs(arguments.log_level)
+    # Imported here: what talks to servers costs half a second that `config` need not pay.
+    from kube_sync.observability import metrics  # noqa: PLC0415
+    from kube_sync.processes import commands  # noqa: PLC0415
+
+    services: dict[str, Run] = {
+        "replicate": partial(commands.run_replicate, source=source),
+        "remediate": commands.run_remediate,
+        "admit": commands.run_admit,
+        "run": partial(commands.run_all, source=source),
+        "topology": commands.run_topology,
+        "policy-sync": commands.run_policy_sync,
+    }
+    metrics.build_info.labels(__version__, arguments.service).set(1)
+    service = services[arguments.service]
+    if arguments.wait:
+        # Until services run nothing else ends a process with id 1, for which there are no defaults.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        # Another configuration is for another process.
+        service = partial(service, patience=lambda: source.read() == content)
+    asyncio.run(awaited(service(settings)))
+    return 0
+
+
+@runner()
+def _approve(arguments: argparse.Namespace) -> int:
+    settings = settings_of(arguments)
+    from kube_sync.processes.approving import run_approve_removals  # noqa: PLC0415 - slow, as above
+
+    return printed(asyncio.run(run_approve_removals(settings, arguments.names)))
