@@ -17,7 +17,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-_READING = ("kubectl get ", "kube-sync decisions", "kube-sync remediate status")
+_READING = (
+    "kubectl get ",
+    "kube-sync decisions",
+    "kube-sync remediate status",
+    "kube-sync history",
+)
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NAMED = re.compile(r"`([\w./-]+)`:\n+\Z")
 _REFUSED = "Error from server"

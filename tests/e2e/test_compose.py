@@ -27,9 +27,19 @@ _PORTS = (
     *("DECISIONS", "REMEDIATION"),
 )
 # What a shell is to reach after `make up`, which changes nothing of a stack that is up.
-_ASKING = (
-    "kubectl get replicaset nginx-eu -n shop && kube-sync decisions && kube-sync remediate status"
-)
+_ASKING = """
+kubectl get replicaset nginx-eu -n shop
+kube-sync decisions
+kube-sync remediate status
+kube-sync history replicaset/nginx-eu -n shop
+kube-sync why replicaset/nginx-eu -n shop --at 0s
+kube-sync verify --require-head
+# What the page says of the remediator, asked as the page asks.
+token=$(cat "$HOST/decisions.token")
+held=$(curl --silent --fail --cacert "$HOST/ca.crt" --header "Authorization: Bearer $token" \\
+  "https://127.0.0.1:$PORT/v1/board/held")
+echo "held: $held"
+"""
 
 
 def left_behind(client: docker.DockerClient) -> list[str]:
@@ -57,7 +67,7 @@ def test_compose_reads_it_with_grafana_too(launcher: Launcher) -> None:
     assert {"grafana", "prometheus", *OWN_SERVICES} <= set(read.stdout.split())
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(590)
 @pytest.mark.usefixtures("project_image")
 def test_story_on_compose_is_told_as_expected_and_removed_whole(
     launcher: Launcher, tmp_path: Path
@@ -85,7 +95,12 @@ def test_story_on_compose_is_told_as_expected_and_removed_whole(
         moved = instant(prometheus, 'sum(kube_sync_remediations_total{outcome="applied"}) > 0')
         kept = run("tools.demo", "start", "--stack", "compose")
         asked = subprocess.run(
-            ["/bin/bash", "-euc", f". {tmp_path}/host/env; {_ASKING}"],
+            ["/bin/bash", "-euc", f". {tmp_path}/host/env\n{_ASKING}"],
+            env={
+                **environment,
+                "HOST": str(tmp_path / "host"),
+                "PORT": ports["KUBE_SYNC_DECISIONS_PORT"],
+            },
             capture_output=True,
             text=True,
             check=False,
@@ -100,6 +115,9 @@ def test_story_on_compose_is_told_as_expected_and_removed_whole(
     assert asked.returncode == 0, asked.stderr
     assert "shop/nginx-eu" in asked.stdout
     assert "nothing waits" in asked.stdout
+    assert "rules that made it" in asked.stdout
+    assert "each is what was written" in asked.stdout
+    assert '"failure":null' in asked.stdout.partition("held: ")[2]
     assert down.returncode == 0, down.stderr
     with engine() as client:
         assert left_behind(client) == []

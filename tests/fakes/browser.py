@@ -1,7 +1,8 @@
 """A real Chromium without a window, driven by its own protocol (CDP) over one WebSocket a page.
 
 No driver program and no library between: what a test does, a person's keyboard does, since keys
-go in as the browser's own input events. Everything that a page complains of is kept (`troubles`).
+go in as the browser's own input events. Everything that a page complains of is kept (`troubles`),
+and beside it which requests failed (`failed`), since some tests bring that about.
 """
 
 from __future__ import annotations
@@ -93,6 +94,7 @@ class Page:
         self._ids = itertools.count(1)
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self.troubles: list[str] = []
+        self.failed: list[str] = []  # what the console says of requests
         self.requests: list[str] = []  # addresses that the page asked for
 
     async def listen(self) -> None:
@@ -113,6 +115,10 @@ class Page:
                 self.troubles.append(str(details.get("exception", details)))
             case "Log.entryAdded" if told["entry"]["source"] in ("security", "javascript"):
                 self.troubles.append(told["entry"]["text"])
+            case "Log.entryAdded" if told["entry"]["source"] == "network":
+                self.failed.append(f"{told['entry']['text']} {told['entry'].get('url', '')}")
+            case "Runtime.consoleAPICalled" if told["type"] in ("error", "warning", "assert"):
+                self.troubles.append(str([one.get("value", one) for one in told["args"]]))
             case "Network.requestWillBeSent":
                 self.requests.append(told["request"]["url"])
 

@@ -111,7 +111,8 @@ def hand_out_services(state: State) -> None:
             write_pair(home, "tls", state.pairs[name])
     for name in ("replicator", "remediator"):
         write_private(VOLUMES / name / "decisions.token", state.decisions_token)
-    write_private(VOLUMES / "remediator" / "remediation.token", state.remediation_token)
+        # The replicator's page shows what the remediator holds.
+        write_private(VOLUMES / name / "remediation.token", state.remediation_token)
 
 
 def hand_out_prometheus(state: State) -> None:

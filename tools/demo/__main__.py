@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from tools.demo.components import REMEDIATION_TOKEN, TOLD, TRIED, start_components
+from tools.demo.components import TOLD, TRIED, start_components
 from tools.demo.narrator import Differs, Narrator
 from tools.demo.shell import write_shell
 from tools.demo.story import tell
@@ -28,7 +28,6 @@ from tools.servers.console import say, step
 from tools.servers.engine import stop_idle_engine
 from tools.servers.errors import ToolError
 from tools.servers.processes import ProcessLauncher
-from tools.servers.running import free_port
 from tools.servers.stack import RunningStack, start_stack, stop_recorded
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,43 +67,23 @@ def main() -> int:
 
 def _up(form: str) -> int:
     started = time.monotonic()
-    stack = _compose() if form == "compose" else _processes()
+    if form == "compose":
+        compose.down()
+    stack, shell = _compose() if form == "compose" else _processes(TOLD)
     try:
         return _told(started, lambda narrator: tell(World(stack), narrator))
     finally:
-        _where_to_look(stack)
+        _where_to_look(stack, shell)
 
 
 def _start(form: str) -> None:
-    shell = _started_compose() if form == "compose" else _started_processes()
+    _, shell = _compose() if form == "compose" else _processes(TRIED)
     say(f"\n{_page(shell)}")
-    say(
-        f"\nThe stack goes on running; `make down` removes it.\n"
-        f"For kubectl, opa and kube-sync on it, in your shell:\n  . {_seen_from_here(shell)}"
-    )
+    say(f"\nThe stack goes on running; `make down` removes it.\n{_for_a_shell(shell)}")
 
 
-def _started_processes() -> Path:
-    remediate = {"listen": f"127.0.0.1:{free_port()}", **TRIED}
-    stack = _processes(remediate)
-    return write_shell(
-        FOLDER,
-        stack.kubeconfigs["admin"],
-        {
-            "opa": stack.opa_settings(),
-            "decisions": stack.endpoint.client(),
-            "remediate": {
-                "listen": remediate["listen"],
-                "token_file": str(FOLDER / "components" / REMEDIATION_TOKEN),
-            },
-        },
-    )
-
-
-def _started_compose() -> Path:
-    stack = compose.up()
-    register_webhook(stack, _COMPOSE_WEBHOOK, (compose.HOST / "ca.crt").read_bytes())
-    return write_shell(compose.HOST, stack.kubeconfigs["admin"], compose.client_settings())
+def _for_a_shell(shell: Path) -> str:
+    return f"For kubectl, opa and kube-sync on it, in your shell:\n  . {_seen_from_here(shell)}"
 
 
 def _page(shell: Path) -> str:
@@ -154,7 +133,8 @@ def _sync() -> int:
         say(f"  logs and configuration: {SYNC_FOLDER}")
 
 
-def _processes(remediate: Mapping[str, object] = TOLD) -> RunningStack:
+def _processes(remediate: Mapping[str, object]) -> tuple[RunningStack, Path]:
+    """Start the stack as processes; returns it, and what a shell sources to work with it."""
     _end_earlier(FOLDER)
     with step("starting etcd, kube-apiserver and OPA (seconds, once they are built)"):
         stack = start_stack(ProcessLauncher(), FOLDER / "stack")
@@ -163,14 +143,17 @@ def _processes(remediate: Mapping[str, object] = TOLD) -> RunningStack:
     with step("starting replicator, remediator and webhook (seconds)"):
         components = start_components(stack, FOLDER / "components", remediate)
         register_webhook(stack, components.webhook_url, components.webhook_ca)
-    return stack
+    servers = {"opa": stack.opa_settings(), "decisions": stack.endpoint.client()}
+    admin = stack.kubeconfigs["admin"]
+    return stack, write_shell(FOLDER, admin, {**servers, **components.client})
 
 
-def _compose() -> RunningStack:
-    compose.down()
+def _compose() -> tuple[RunningStack, Path]:
+    """Start the stack in containers, likewise; one that is up stays as it is."""
     stack = compose.up()
     register_webhook(stack, _COMPOSE_WEBHOOK, (compose.HOST / "ca.crt").read_bytes())
-    return stack
+    settings, beside = compose.client_settings(), compose.inside("replicator")
+    return stack, write_shell(compose.HOST, stack.kubeconfigs["admin"], settings, beside)
 
 
 def _down() -> None:
@@ -185,9 +168,10 @@ def _end_earlier(folder: Path) -> None:
         say(f"ended {ended} processes of an earlier stack")
 
 
-def _where_to_look(stack: RunningStack) -> None:
+def _where_to_look(stack: RunningStack, shell: Path) -> None:
+    say(f"\n{_page(shell)}")
     say(
-        f"\nThe stack goes on running; `make down` removes it.\n"
+        f"\nThe stack goes on running; `make down` removes it.\n{_for_a_shell(shell)}\n"
         f"  kubectl --kubeconfig {stack.kubeconfigs['admin']} get replicasets -n shop -o yaml\n"
         f'  curl --cacert {stack.opa_ca_file} -H "Authorization: Bearer $(cat '
         f'{stack.opa_token_files["replicator"]})" {stack.opa_url}/v1/data/kubernetes/clusters\n'

@@ -37,8 +37,7 @@ UNBRAKED: Mapping[str, object] = {"guard": dict(GUARD_OFF)}
 TOLD: Mapping[str, object] = {"guard": {**GUARD_OFF, "shrink_share": 0.3}}
 # For whoever tries things by hand, the same, with placements that can be read with their reasons.
 TRIED: Mapping[str, object] = {**TOLD, "sinks": {"placement_decisions": {"enabled": True}}}
-REMEDIATION_TOKEN = "remediation.token"  # noqa: S105 - its file, in the folder of the components
-_PROGRAM = Path(sys.executable).with_name("kube-sync")
+_PROGRAM = str(Path(sys.executable).with_name("kube-sync"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +47,7 @@ class Components:
     services: Mapping[str, RunningServer]  # by command
     webhook_url: str
     webhook_ca: bytes
+    client: Mapping[str, object]  # sections of a person's configuration: remediator and ledger
 
     def stop(self) -> None:
         """End all three."""
@@ -60,22 +60,30 @@ def start_components(
 ) -> Components:
     """Start replicator, remediator and webhook on a stack that has our kinds and roles.
 
-    `remediate` is that section of the remediator's configuration.
+    `remediate` is that section of the remediator's configuration. The replicator knows the
+    remediator's port, whose holds its page shows, and keeps a ledger.
     """
     authority = make_authority("kube-sync demo webhook")
     shared = folder / "shared"
     write_pair(shared, "tls", issue(authority, "kube-sync", LOOPBACK))
-    token_file = write_private(folder / REMEDIATION_TOKEN, secrets.token_urlsafe(24))
+    token_file = write_private(folder / "remediation.token", secrets.token_urlsafe(24))
     webhook = free_port()
+    client: dict[str, dict[str, object]] = {
+        "remediate": {"listen": f"127.0.0.1:{free_port()}", "token_file": str(token_file)},
+        "ledger": {"path": str(folder / "replicate/ledger.db")},
+    }
     tls = {"cert_file": str(shared / "tls.crt"), "key_file": str(shared / "tls.key")}
     opa, tokens = stack.opa_settings(), stack.opa_token_files
     configurations: dict[str, tuple[str, dict[str, object]]] = {
-        "replicate": ("replicator", {"opa": opa, "decisions": stack.endpoint.server()}),
+        "replicate": (
+            "replicator",
+            {"opa": opa, "decisions": stack.endpoint.server(), **client},
+        ),
         "remediate": (
             "remediator",
             {
                 "decisions": stack.endpoint.client(),
-                "remediate": {"token_file": str(token_file), **remediate},
+                "remediate": {**remediate, **client["remediate"]},
             },
         ),
         "admit": (
@@ -97,7 +105,7 @@ def start_components(
         configuration["kubernetes"] = {"kubeconfig": str(stack.kubeconfigs[role])}
         services[command] = start_service(command, folder / command, configuration)
     url = f"https://127.0.0.1:{webhook}/admit/placement"
-    return Components(services, url, authority.cert_pem)
+    return Components(services, url, authority.cert_pem, client)
 
 
 def start_replicator(
@@ -120,25 +128,29 @@ def start_service(
     *options: str,
     ready: str = "/readyz",
     patience: float = 60.0,
+    code: Path | None = None,
 ) -> RunningServer:
     """Start one of our commands, as `topology --live`, and wait until the path `ready` says so.
 
-    Raises StartFailed when it does not within `patience` seconds.
+    `code` is a folder with another `kube_sync` than the one that is installed. Raises StartFailed
+    when it is not ready within `patience` seconds.
     """
-    port, program = free_port(), command.partition(" ")[0]
+    port, name = free_port(), command.partition(" ")[0]
     configuration["observe"] = {"listen": f"127.0.0.1:{port}"}
-    if program == "remediate":
+    if name == "remediate":
         # Several may run on one machine, where the default port belongs to one of them.
         section: Any = configuration.get("remediate", {})
         configuration["remediate"] = {"listen": f"127.0.0.1:{free_port()}", **section}
+    program, *module = [_PROGRAM] if code is None else [sys.executable, "-m", "kube_sync"]
     text = yaml.safe_dump(configuration, sort_keys=False)
     file = write_file(folder / "config.yaml", text.encode())
     return ProcessLauncher().launch(
         ServerSpec(
-            name=f"kube-sync-{program}",
-            program=str(_PROGRAM),
-            arguments=(*command.split(), *options, "--config", str(file)),
+            name=f"kube-sync-{name}",
+            program=program,
+            arguments=(*module, *command.split(), *options, "--config", str(file)),
             folder=folder,
+            environment={} if code is None else {"PYTHONPATH": str(code)},
             url=f"http://127.0.0.1:{port}",
             ready_paths=(ready,),
             patience=patience,

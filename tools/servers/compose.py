@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 
 from tools.servers.apiserver import accounts
-from tools.servers.compose_cli import compose
+from tools.servers.compose_cli import PROJECT, compose, compose_command
 from tools.servers.compose_services import (
     ComposeServer,
     anything_left,
@@ -112,6 +112,12 @@ def client_settings() -> dict[str, object]:
             "token_file": str(HOST / "remediation.token"),
         },
     }
+
+
+def inside(service: str) -> tuple[str, ...]:
+    """Return the command that runs another one in the container of a service."""
+    project = ("--file", str(ROOT / "docker-compose.yml"), "--project-name", PROJECT)
+    return (*compose_command(), *project, "exec", "-T", service)
 
 
 def prometheus() -> ComposeServer:

@@ -165,7 +165,34 @@ def test_remediator_is_handed_a_token_of_its_own_also_where_an_earlier_version_m
     token = (tmp_path / "remediator/remediation.token").read_text(encoding="utf-8")
     assert token == state.remediation_token
     assert token not in ("", state.decisions_token)
-    assert not (tmp_path / "replicator/remediation.token").exists()
+    replicator = SERVICES["replicator"]["environment"]
+    assert replicator["KUBE_SYNC_REMEDIATE_TOKEN_FILE"] == at, "its page shows what is held"
+    assert (tmp_path / "replicator/remediation.token").read_text(encoding="utf-8") == token
+    assert not (tmp_path / "admission/remediation.token").exists()
+
+
+def test_replicators_page_asks_the_remediator_where_it_listens() -> None:
+    asked, listens = (
+        SERVICES[name]["environment"]["KUBE_SYNC_REMEDIATE_LISTEN"]
+        for name in ("replicator", "remediator")
+    )
+    assert asked == f"remediator:{listens.rpartition(':')[2]}"
+
+
+def test_ledger_is_in_a_volume_that_the_replicator_alone_may_write() -> None:
+    settings = load_settings(
+        str(ROOT / "tools/compose/config.yaml"), SERVICES["replicator"]["environment"]
+    )
+    folder = Path(settings.ledger.path or "").parent
+    mounted = {
+        name: service["volumes"]
+        for name, service in SERVICES.items()
+        if any(str(volume).startswith("ledger:") for volume in service.get("volumes", ()))
+    }
+    assert mounted.keys() == {"init", "replicator"}
+    assert f"ledger:{folder}" in mounted["replicator"]
+    assert "ledger:/volumes/ledger" in mounted["init"]
+    assert "ledger" in COMPOSE["volumes"]
 
 
 def test_services_are_handed_one_key_of_notes_that_stays_also_where_a_record_had_none(
