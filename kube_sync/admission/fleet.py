@@ -89,4 +89,5 @@ def _warnings(
         elif (why := inventory.nowhere(clusters)) is not None:
             yield f"the policy places this on no cluster: {why}"
         elif unknown := inventory.unknown(clusters):
-            yield f"the policy places this on clusters that do not exist: {inventory.told(unknown)}"
+            text = inventory.description(unknown)
+            yield f"the policy places this on clusters that do not exist: {text}"

@@ -68,7 +68,7 @@ async def remediate(context: Context) -> list[Service]:
         parts.lease.run,
         partial(tell_lease, parts.lease, LEASE, readiness, f"Lease {LEASE}"),
         reports.run,
-        reconciler.look,
+        reconciler.resync,
         *[reconciler.run] * _WORKERS,
         parts.recorder.run,
         partial(parts.telling.run, reconciler.waiting),
@@ -78,7 +78,7 @@ async def remediate(context: Context) -> list[Service]:
             context, reconciler.decisions, parts.modes.of, parts.fenced
         )
         services += beside
-    services.append(partial(follow, stream, parts.telling.take, reconciler.take))
+    services.append(partial(follow, stream, parts.telling.apply_record, reconciler.apply_record))
     services += parts.followed()
     readiness.met("start")
     return services
@@ -113,7 +113,7 @@ class _Parts:
             brakes,
             rehearsal,
             self._clock,
-            told=self.telling.tell,
+            notify=self.telling.enqueue,
             held=memory.held,
             warned=self.telling.warn,
             seals=self._seals,

@@ -195,7 +195,7 @@ def stream(lines: bytes) -> None:
 async def _follow(lines: bytes, board: Board, decided: DecisionCache) -> None:
     content = _Content(lines)
     async for record in streamclient._records(content):  # type: ignore[arg-type] # noqa: SLF001
-        decided.take(record)
+        decided.apply_record(record)
         "".join(board.take(record)).encode()
     for key in decided.known():
         plan(decided.get(key), None)
