@@ -70,7 +70,7 @@ def _weighed(
     wanted = {key: (_change(placements, before, after), ()) for key, before, after in moves}
     guard.consider(wanted, fleet, {"shop": len(moves)}, (), _NOW)
     for key, (change, history) in wanted.items():
-        guard.take(key, change, history, _NOW)
+        guard.admit(key, change, history, _NOW)
         guard.moved(key)
     return (time.process_time() - begun) / len(moves)
 

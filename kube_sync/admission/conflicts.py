@@ -24,7 +24,7 @@ _PLACE = re.compile(r" at (?P<file>\S+):(?P<row>[0-9]{1,9})$", re.MULTILINE)
 _HEAD = re.compile(r"(?:default\s+)?(?P<name>[A-Za-z_]\w*)")
 
 
-def told(error: OpaError, modules: Mapping[str, str]) -> str:
+def describe(error: OpaError, modules: Mapping[str, str]) -> str:
     """Describe in one line which policies failed and in which objects; `modules`: all known."""
     for cause in error.errors:
         if isinstance(cause, dict) and cause.get("code") == _CONFLICT:
@@ -35,8 +35,8 @@ def told(error: OpaError, modules: Mapping[str, str]) -> str:
 def _conflict(cause: Mapping[str, object], modules: Mapping[str, str]) -> str:
     message = str(cause.get("message", ""))
     rule = _RULE.search(message)
-    said = [(found["file"], int(found["row"])) for found in _PLACE.finditer(message)]
-    places = [(_id_of(file, modules), row) for file, row in said or _located(cause)]
+    stated = [(found["file"], int(found["row"])) for found in _PLACE.finditer(message)]
+    places = [(_id_of(file, modules), row) for file, row in stated or _located(cause)]
     if len(places) == 1:
         places += [(other, 0) for other in _others(*places[0], modules)]
     about = f"the {rule['rule']}" if rule else "one rule"

@@ -18,7 +18,7 @@ import msgspec
 from prometheus_client import Gauge
 
 from kube_sync.admission.breaker import Breaker
-from kube_sync.admission.conflicts import told
+from kube_sync.admission.conflicts import describe
 from kube_sync.admission.engine_formats import Answer
 from kube_sync.admission.failures import Evaluation, Failed, Passing, Why
 from kube_sync.admission.review import Review
@@ -173,7 +173,7 @@ class DecisionClient:
             asked = DecisionReference(answer.decision_id or review.uid, answer.policies)
             return self._read(answer, asked)
         except Evaluation as error:
-            return _undecidable(told(error.error, self._gate.modules()), error.why, asked)
+            return _undecidable(describe(error.error, self._gate.modules()), error.why, asked)
         except (Failed, Passing) as error:
             return _undecidable(str(error), error.why, asked)
 

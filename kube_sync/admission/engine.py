@@ -28,7 +28,7 @@ from kube_sync.runtime.tokenfile import TokenFile
 _KEEP_SECONDS = 30.0  # an unused connection; OPA itself keeps it longer
 _BUSY = (429, 502, 503, 504)
 _NEVER = (501, 505)  # (RFC 9110, section 15.6: what the server cannot do at all)
-_TOLD = 200  # characters of an answer that is no JSON
+_MAX_TEXT = 200  # characters of an answer that is no JSON
 
 
 class EngineClient:
@@ -173,8 +173,8 @@ def _account(body: bytes) -> OpaError:
     try:
         return msgspec.json.decode(body, type=OpaError)
     except NO_JSON:
-        told = " ".join(body[: 4 * _TOLD].decode("utf-8", "replace").split())
-        return OpaError(message=told[:_TOLD])
+        text = " ".join(body[: 4 * _MAX_TEXT].decode("utf-8", "replace").split())
+        return OpaError(message=text[:_MAX_TEXT])
 
 
 def _seconds(text: str) -> float | None:

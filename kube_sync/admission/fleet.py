@@ -34,15 +34,15 @@ class Decider(Protocol):
 class FleetDecider:
     """Decides with another decider, and compares the placement with the fleet."""
 
-    def __init__(self, judge: Decider, placements: Placements, fleet: Fleet) -> None:
+    def __init__(self, decider: Decider, placements: Placements, fleet: Fleet) -> None:
         """`fleet` returns the inventory of clusters, None if it is not known."""
-        self._judge = judge
+        self._decider = decider
         self._placements = placements
         self._fleet = fleet
 
     async def verdict(self, review: Review, seconds: float) -> Verdict:
         """Decide within so many seconds; never raises."""
-        verdict = await self._judge.verdict(review, seconds)
+        verdict = await self._decider.verdict(review, seconds)
         if not isinstance(verdict, Admitted) or verdict.ruled or review.subresource:
             return verdict
         if (inventory := self._fleet()) is None:
@@ -59,12 +59,12 @@ def compared(
     changed = _changed(placements, old, decision.annotations)
     keeps = review.operation == "UPDATE" and not decision.evict
     kept = {k: why for k, c in changed.items() if keeps and (why := inventory.nowhere(c))}
-    said = (*_warnings(changed, kept, inventory),)
-    if not said:
+    warned = (*_warnings(changed, kept, inventory),)
+    if not warned:
         return decision
     annotations = {k: v for k, v in decision.annotations.items() if k not in kept}
     annotations |= {key: old[key] for key in kept if key in old}
-    warnings = (*said, *decision.warnings)
+    warnings = (*warned, *decision.warnings)
     return msgspec.structs.replace(decision, annotations=annotations, warnings=warnings)
 
 
@@ -89,4 +89,5 @@ def _warnings(
         elif (why := inventory.nowhere(clusters)) is not None:
             yield f"the policy places this on no cluster: {why}"
         elif unknown := inventory.unknown(clusters):
-            yield f"the policy places this on clusters that do not exist: {inventory.told(unknown)}"
+            text = inventory.description(unknown)
+            yield f"the policy places this on clusters that do not exist: {text}"

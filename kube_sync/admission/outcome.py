@@ -26,7 +26,7 @@ class Outcome:
     name: str
     body: bytes
     refusal: str | None = None  # the message of a denial
-    told: Mapping[str, str] = field(default_factory=dict)  # in the log, beside the name
+    log_fields: Mapping[str, str] = field(default_factory=dict)  # in the log, beside the name
 
 
 Read = Callable[[Review, Verdict], Outcome]
@@ -77,7 +77,7 @@ def _status(review: Review, settings: Admission) -> Outcome:
     notices = [f"annotation {key}: no status write changes it, it is kept" for key in found]
     if not found or settings.owned == "restore":
         body = admit(review, patch(review.annotations, found), notices)
-        return Outcome("admitted", body, told={"restored": ", ".join(found)} if found else {})
+        return Outcome("admitted", body, log_fields={"restored": ", ".join(found)} if found else {})
     return _refused(review, "; ".join(notices))
 
 
@@ -101,6 +101,6 @@ def _refused(review: Review, reason: str) -> Outcome:
 
 
 def _undecided(review: Review, verdict: Undecidable, what: str) -> Outcome:
-    told = {"reason": verdict.reason, "why": verdict.why}
+    log_fields = {"reason": verdict.reason, "why": verdict.why}
     reason = f"{what}: {verdict.reason}"
-    return Outcome("undecidable", deny(review, reason, 503), reason, told)
+    return Outcome("undecidable", deny(review, reason, 503), reason, log_fields)

@@ -65,23 +65,23 @@ class ByNamespace:
     """Asks another decider if a policy may exist, and `anyway` about some objects elsewhere."""
 
     def __init__(
-        self, judge: SystemDecider, places: Places, anyway: Callable[[Review], bool] = nothing
+        self, decider: SystemDecider, places: Places, anyway: Callable[[Review], bool] = nothing
     ) -> None:
-        self._judge = judge
+        self._decider = decider
         self._places = places
         self._anyway = anyway
 
     async def verdict(self, review: Review, seconds: float, *, always: bool = False) -> Verdict:
         """Decide within `seconds`, `always` or only if a policy may exist; never raises."""
         if always or self._places.may_have(review.namespace):
-            return await self._judge.verdict(review, seconds, always=True)
+            return await self._decider.verdict(review, seconds, always=True)
         if self._anyway(review):
             return await self._willing(review, min(seconds, _PATIENCE))
         return Admitted(Decision(), DecisionReference(review.uid))
 
     async def _willing(self, review: Review, seconds: float) -> Verdict:
         """Decide, but admit unchanged what cannot be decided."""
-        verdict = await self._judge.verdict(review, seconds, always=True)
+        verdict = await self._decider.verdict(review, seconds, always=True)
         if not isinstance(verdict, Undecidable):
             return verdict
         log.warning("admitted_undecided", uid=review.uid, why=verdict.why, reason=verdict.reason)

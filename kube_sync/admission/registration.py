@@ -78,7 +78,7 @@ class Registration:
         lease: LeaseStatus,
         exists: Callable[[], bool | None],
         note: Callable[[str], None],
-        news: asyncio.Event,
+        changed: asyncio.Event,
         *,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -86,9 +86,9 @@ class Registration:
     ) -> None:
         """Reconcile the registration for placement, or the one that is `kept`.
 
-        `exists` returns whether there is a policy, None if unknown; `note` gets the state. `news`
-        is set when something may have changed. Raises Misconfigured if the file of certificates is
-        invalid at the start.
+        `exists` returns whether there is a policy, None if unknown; `note` gets the state.
+        `changed` is set when something may have changed. Raises Misconfigured if the file of
+        certificates is invalid at the start.
         """
         self._client = client
         self._kept = kept or kept_for_placement(settings)[0]
@@ -100,11 +100,11 @@ class Registration:
         self._clock = clock
         self._ca_file = CaFile(settings.admission.registration.ca_file)
         self._ca_bundle = self._ca_file.current()
-        self._news = news
-        self.store = Registered(news.set)
+        self._changed = changed
+        self.store = Registered(changed.set)
         self._unseen: str | None = None  # why the store is not current
         self._unwritten: str | None = None  # why the last write failed
-        self._said: str | None = None
+        self._reported: str | None = None
         self._unsure_since: float | None = None
         self._tried: FailurePolicy | None = None  # the failurePolicy of the last write
         self._outdated: str | None = None  # the resourceVersion that a write has replaced
@@ -113,42 +113,42 @@ class Registration:
     def seen(self, reason: str | None) -> None:
         """Set why the store is not current, None when it is."""
         self._unseen = reason
-        self._news.set()
+        self._changed.set()
 
     async def run(self) -> NoReturn:
         """Reconcile until cancelled."""
         while True:
-            self._news.clear()
+            self._changed.clear()
             seconds = await self.reconcile()
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await self._news.wait()
+                    await self._changed.wait()
 
     async def reconcile(self) -> float:
         """Compare once and write if it is due; return the seconds until the next comparison."""
-        wish, trouble = self._wish()
+        wanted, trouble = self._wanted()
         found = self.store.found
         self._measure(found)
         if not self.store.listed and self._unseen is None:
             self._note("not listed yet")
             return _LOOK_SECONDS
-        seconds = await self._compare(found, wish)
-        self._tell(self._missing(found) or trouble or self._unwritten)
+        seconds = await self._compare(found, wanted)
+        self._report(self._missing(found) or trouble or self._unwritten)
         return seconds
 
-    async def _compare(self, found: Json | None, wish: Wish) -> float:
-        right = made_right(found, wish) if found else None
+    async def _compare(self, found: Json | None, wanted: Wish) -> float:
+        right = made_right(found, wanted) if found else None
         # A version that our write replaced: the watch will deliver the new one.
         written = found is not None and version(found) == self._outdated
         if right is None or right == found or written or not self._lease.held:
             self._unwritten = None
             return _LOOK_SECONDS
-        closing = wish.failure_policy == "Fail" and self._tried != "Fail"
+        closing = wanted.failure_policy == "Fail" and self._tried != "Fail"
         if closing or self._clock() >= self._not_before:
-            self._unwritten = await self._write(right, wish.failure_policy)
+            self._unwritten = await self._write(right, wanted.failure_policy)
         return min(_LOOK_SECONDS, max(0.0, self._not_before - self._clock()))
 
-    def _wish(self) -> tuple[Wish, str | None]:
+    def _wanted(self) -> tuple[Wish, str | None]:
         """Return the wanted state, and what is wrong with the file of certificates, if anything."""
         trouble = None
         try:
@@ -157,8 +157,8 @@ class Registration:
             trouble = f"the last good certificates are kept, since {error}"
         policy = self._failure_policy()
         kept = self._kept
-        wish = Wish(kept.path, policy, self._ca_bundle, kept.namespaces, kept.conditions)
-        return wish, trouble
+        wanted = Wish(kept.path, policy, self._ca_bundle, kept.namespaces, kept.conditions)
+        return wanted, trouble
 
     def _failure_policy(self) -> FailurePolicy | None:
         exists, now = self._exists(), self._clock()
@@ -206,14 +206,14 @@ class Registration:
         self._not_before = self._clock() + max(self._backoff.next_delay(), retry_after)
         return trouble
 
-    def _tell(self, trouble: str | None) -> None:
+    def _report(self, trouble: str | None) -> None:
         """Report the state: always on the readiness page, in the log when it changes."""
         self._note(trouble or "ok")
-        if trouble is not None and trouble != self._said:
+        if trouble is not None and trouble != self._reported:
             log.warning("registration_not_kept", name=self._kept.name, reason=trouble)
-        elif trouble is None and self._said is not None:
+        elif trouble is None and self._reported is not None:
             log.info("registration_kept", name=self._kept.name)
-        self._said = trouble
+        self._reported = trouble
 
     def _needed(self, reason: str) -> str:
         refused = reason.startswith(("401 ", "403 "))  # as `failure` in kube/client words it

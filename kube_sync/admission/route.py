@@ -70,28 +70,28 @@ class Route:
     """One path of the webhook."""
 
     path: str
-    judge: Decider
+    decider: Decider
     read: Read
     passes: Callable[[Review], bool]  # what is admitted unchanged, without a decision
     seconds: Mapping[str, Histogram]  # by outcome: looked up once, since labels cost
     denied: OnRefusal = nobody
-    told: Mapping[str, str] = field(default_factory=dict)  # in the log, with every review
+    log_fields: Mapping[str, str] = field(default_factory=dict)  # in the log, with every review
     # Preprocesses the review for all that follows; raises Malformed.
-    taken: Callable[[Review], Review] = _as_sent
+    preprocess: Callable[[Review], Review] = _as_sent
 
 
 def placement_route(
-    judge: Decider, settings: Admission, denied: OnRefusal = nobody, seals: Seals | None = None
+    decider: Decider, settings: Admission, denied: OnRefusal = nobody, seals: Seals | None = None
 ) -> Route:
     """Return the mutating route of placement, also for status writes that change metadata."""
     seals = seals or Seals()
     read = partial(placed, settings=settings, seals=seals)
     seconds = {outcome: metrics.admission_seconds.labels(outcome) for outcome in _OUTCOMES}
-    return _placement(PLACEMENT, judge, read, seconds, denied, seals)
+    return _placement(PLACEMENT, decider, read, seconds, denied, seals)
 
 
 def placement_check(
-    judge: Decider,
+    decider: Decider,
     may_exist: Callable[[], bool],
     settings: Admission,
     denied: OnRefusal = nobody,
@@ -99,10 +99,10 @@ def placement_check(
 ) -> Route:
     """Return the validating route of placement.
 
-    It asks `judge` about objects whose placement has no valid seal, if a policy `may_exist`.
+    It asks `decider` about objects whose placement has no valid seal, if a policy `may_exist`.
     """
     seals = seals or Seals()
-    checking = _Sealed(judge, may_exist, seals)
+    checking = _Sealed(decider, may_exist, seals)
     read = partial(still_placed, settings=settings, seals=seals)
     seconds = {o: metrics.admission_system_seconds.labels("placement", o) for o in _OUTCOMES}
     return _placement(PLACED, checking, read, seconds, denied, seals)
@@ -110,7 +110,7 @@ def placement_check(
 
 def _placement(
     path: str,
-    judge: Decider,
+    decider: Decider,
     read: Read,
     seconds: Mapping[str, Histogram],
     denied: OnRefusal,
@@ -118,18 +118,18 @@ def _placement(
 ) -> Route:
     return Route(
         path,
-        _AsUpdate(judge, seals),
+        _AsUpdate(decider, seals),
         read,
         lambda review: review.operation in _NOTHING or review.subresource not in ("", STATUS),
         seconds,
         denied,
-        taken=lambda review: review if review.subresource else proven(review, seals),
+        preprocess=lambda review: review if review.subresource else proven(review, seals),
     )
 
 
-def system_ways(
+def system_routes(
     system: System,
-    judge: SystemDecider,
+    decider: SystemDecider,
     denied: OnRefusal = nobody,
     checking: SystemDecider | None = None,
 ) -> tuple[Route, Route]:
@@ -138,12 +138,12 @@ def system_ways(
     `checking` decides on the validating one, if its decision is another one.
     """
     seconds = {o: metrics.admission_system_seconds.labels(system.name, o) for o in _OUTCOMES}
-    changer, checker = _judges(system, judge, checking or judge)
+    changer, checker = _deciders(system, decider, checking or decider)
 
-    def way(path: str, judge: Decider, *, patches: bool) -> Route:
+    def route(path: str, decider: Decider, *, patches: bool) -> Route:
         return Route(
             path,
-            judge,
+            decider,
             partial(ruled, kind=system.kind, patches=patches),
             partial(_passes, system),
             seconds,
@@ -153,18 +153,18 @@ def system_ways(
         )
 
     return (
-        way(admit_path(system), changer, patches=True),
-        way(validate_path(system), checker, patches=False),
+        route(admit_path(system), changer, patches=True),
+        route(validate_path(system), checker, patches=False),
     )
 
 
-def _judges(
-    system: System, judge: SystemDecider, checking: SystemDecider
+def _deciders(
+    system: System, decider: SystemDecider, checking: SystemDecider
 ) -> tuple[Decider, Decider]:
     if not system.by_spec:  # a verdict on one spec does not hold for the next
-        return _OwnPoliciesAlways(judge, system), _OwnPoliciesAlways(checking, system)
-    memo, asked = Memo(), InFlight(_OwnPoliciesAlways(judge, system))
-    return _Changing(asked, memo), _Checking(asked, memo)
+        return _OwnPoliciesAlways(decider, system), _OwnPoliciesAlways(checking, system)
+    memo, shared = Memo(), InFlight(_OwnPoliciesAlways(decider, system))
+    return _Changing(shared, memo), _Checking(shared, memo)
 
 
 def _passes(system: System, review: Review) -> bool:
@@ -200,8 +200,8 @@ class _AsUpdate:
     object from decisions, and so keep it where it is for ever.
     """
 
-    def __init__(self, judge: Decider, seals: Seals) -> None:
-        self._judge = judge
+    def __init__(self, decider: Decider, seals: Seals) -> None:
+        self._decider = decider
         self._seals = seals
 
     async def verdict(self, review: Review, seconds: float) -> Verdict:
@@ -210,14 +210,14 @@ class _AsUpdate:
                 review = proven(as_update(restored(review)), self._seals)
         except Malformed as error:
             return Undecidable(str(error), "malformed", DecisionReference(review.uid))
-        return await self._judge.verdict(review, seconds)
+        return await self._decider.verdict(review, seconds)
 
 
 class _Sealed:
     """Asks only about objects without a valid seal of their stored state."""
 
-    def __init__(self, judge: Decider, may_exist: Callable[[], bool], seals: Seals) -> None:
-        self._judge = judge
+    def __init__(self, decider: Decider, may_exist: Callable[[], bool], seals: Seals) -> None:
+        self._decider = decider
         self._may_exist = may_exist
         self._seals = seals
 
@@ -225,18 +225,18 @@ class _Sealed:
         sealed = self._seals.sealing and self._seals.proves(review.annotations or {}, review.place)
         if sealed or not self._may_exist():
             return Admitted(Decision(), DecisionReference(review.uid), ruled=True)
-        return await self._judge.verdict(review, seconds)
+        return await self._decider.verdict(review, seconds)
 
 
 class _Changing:
     """Remembers the objects that it admits, as they will be."""
 
-    def __init__(self, judge: Decider, memo: Memo) -> None:
-        self._judge = judge
+    def __init__(self, decider: Decider, memo: Memo) -> None:
+        self._decider = decider
         self._memo = memo
 
     async def verdict(self, review: Review, seconds: float) -> Verdict:
-        verdict = await self._judge.verdict(review, seconds)
+        verdict = await self._decider.verdict(review, seconds)
         if isinstance(verdict, Admitted) and verdict.ruled:
             self._memo.note(review, verdict.patch)
         return verdict
@@ -245,23 +245,23 @@ class _Changing:
 class _Checking:
     """Asks only about objects that differ from what was admitted a moment ago."""
 
-    def __init__(self, judge: Decider, memo: Memo) -> None:
-        self._judge = judge
+    def __init__(self, decider: Decider, memo: Memo) -> None:
+        self._decider = decider
         self._memo = memo
 
     async def verdict(self, review: Review, seconds: float) -> Verdict:
-        if self._memo.knows(review):
+        if self._memo.contains(review):
             return Admitted(Decision(), DecisionReference(review.uid), ruled=True)
-        return await self._judge.verdict(review, seconds)
+        return await self._decider.verdict(review, seconds)
 
 
 class _OwnPoliciesAlways:
     """Always decides on the system's own policies, so that the first one is checked too."""
 
-    def __init__(self, judge: SystemDecider, system: System) -> None:
-        self._judge = judge
+    def __init__(self, decider: SystemDecider, system: System) -> None:
+        self._decider = decider
         self._policies = (system.policies.group, system.policies.resource)
 
     async def verdict(self, review: Review, seconds: float) -> Verdict:
         own = (review.resource.group, review.resource.resource) == self._policies
-        return await self._judge.verdict(review, seconds, always=own)
+        return await self._decider.verdict(review, seconds, always=own)

@@ -27,33 +27,33 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 PATH = PLACEMENT
 
-_MOST_TOLD = 300  # characters of the error of a review
+_MAX_ERROR = 300  # characters of the error of a review
 _JSON = {"Content-Type": "application/json"}
 
 
 def webhook_app(
-    judge: Decider,
+    decider: Decider,
     settings: Admission | None = None,
     drain: Drain | None = None,
     denied: OnRefusal = nobody,
-    ways: Sequence[Route] = (),
+    routes: Sequence[Route] = (),
     seals: Seals | None = None,
 ) -> web.Application:
-    """Build the application that decides with `judge`; a `drain` ends its connections.
+    """Build the application that decides with `decider`; a `drain` ends its connections.
 
-    It calls `denied`, which may not wait, with each denial, and serves further `ways` too. `seals`
-    verify the records of requested values.
+    It calls `denied`, which may not wait, with each denial, and serves further `routes` too.
+    `seals` verify the records of requested values.
     """
     settings = settings or Admission()
     app = web.Application(client_max_size=settings.max_body_bytes)
-    for way in (placement_route(judge, settings, denied, seals), *ways):
-        app.router.add_post(way.path, _Webhook(way, settings, drain or undrained()).answer)
+    for route in (placement_route(decider, settings, denied, seals), *routes):
+        app.router.add_post(route.path, _Webhook(route, settings, drain or undrained()).answer)
     return app
 
 
 class _Webhook:
-    def __init__(self, way: Route, settings: Admission, drain: Drain) -> None:
-        self._way = way
+    def __init__(self, route: Route, settings: Admission, drain: Drain) -> None:
+        self._route = route
         self._settings = settings
         self._names = frozenset(settings.client_names)
         self._drain = drain
@@ -81,22 +81,22 @@ class _Webhook:
         self._check_caller(request)
         seconds = seconds_to_answer(request.rel_url.raw_query_string)
         body = await read_body(request, self._settings.max_body_bytes, seconds)
-        way = self._way
+        route = self._route
         try:
-            review = way.taken(parse_review(body))
+            review = route.preprocess(parse_review(body))
         except Malformed as error:
             # It may quote what was sent.
-            raise web.HTTPBadRequest(text=f"{str(error)[:_MOST_TOLD]}\n") from error
-        if way.passes(review):
+            raise web.HTTPBadRequest(text=f"{str(error)[:_MAX_ERROR]}\n") from error
+        if route.passes(review):
             return _json(admit(review))
         waited = time.perf_counter() - started
-        verdict = await way.judge.verdict(review, max(seconds - waited, 0.0))
-        outcome = way.read(review, verdict)
+        verdict = await route.decider.verdict(review, max(seconds - waited, 0.0))
+        outcome = route.read(review, verdict)
         if outcome.refusal is not None:
-            way.denied(review, outcome.name, outcome.refusal)
+            route.denied(review, outcome.name, outcome.refusal)
         seconds_taken = time.perf_counter() - started
-        way.seconds[outcome.name].observe(seconds_taken)
-        _record(review, verdict, outcome, seconds_taken, way)
+        route.seconds[outcome.name].observe(seconds_taken)
+        _record(review, verdict, outcome, seconds_taken, route)
         return _json(outcome.body)
 
     def _check_caller(self, request: web.Request) -> None:
@@ -109,9 +109,11 @@ class _Webhook:
             raise web.HTTPForbidden(text=msg)
 
 
-def _record(review: Review, verdict: Verdict, outcome: Outcome, seconds: float, way: Route) -> None:
-    tell = log.warning if outcome.name == "undecidable" else log.info
-    tell(
+def _record(
+    review: Review, verdict: Verdict, outcome: Outcome, seconds: float, route: Route
+) -> None:
+    write_log = log.warning if outcome.name == "undecidable" else log.info
+    write_log(
         "admission",
         uid=review.uid,
         operation=review.operation,
@@ -122,8 +124,8 @@ def _record(review: Review, verdict: Verdict, outcome: Outcome, seconds: float, 
         decision_id=verdict.asked.decision_id,
         policies=verdict.asked.policies,
         seconds=round(seconds, 6),
-        **way.told,
-        **outcome.told,
+        **route.log_fields,
+        **outcome.log_fields,
     )
     if isinstance(verdict, Admitted) and verdict.reasons:  # for operators; not for authors
         log.debug("admission_reasons", uid=review.uid, reasons=verdict.reasons)

@@ -36,21 +36,21 @@ class Decides(Protocol):
 class InFlight:
     """The reviews that are being decided."""
 
-    def __init__(self, judge: Decides) -> None:
-        """Share the verdicts of `judge`."""
-        self._judge = judge
+    def __init__(self, decider: Decides) -> None:
+        """Share the verdicts of `decider`."""
+        self._decider = decider
         self._open: dict[bytes, asyncio.Task[Verdict]] = {}
 
     async def verdict(self, review: Review, seconds: float) -> Verdict:
         """Decide within `seconds`; never raises."""
-        asked = question(review)
-        if asked is None:
-            return await self._judge.verdict(review, seconds)
-        if (task := self._open.get(asked)) is not None:
+        digest = question(review)
+        if digest is None:
+            return await self._decider.verdict(review, seconds)
+        if (task := self._open.get(digest)) is not None:
             return await self._joined(task, review, seconds)
-        task = asyncio.create_task(self._judge.verdict(review, seconds))
-        self._open[asked] = task
-        task.add_done_callback(lambda _: self._open.pop(asked, None))
+        task = asyncio.create_task(self._decider.verdict(review, seconds))
+        self._open[digest] = task
+        task.add_done_callback(lambda _: self._open.pop(digest, None))
         # Others may wait for it, also if this caller goes away.
         return await asyncio.shield(task)
 
@@ -64,7 +64,7 @@ class InFlight:
             reason = f"no decision within {seconds:.1f} s"
             return Undecidable(reason, "timeout", DecisionReference(review.uid))
         if isinstance(verdict, Undecidable):
-            return await self._judge.verdict(review, max(end - loop.time(), 0.0))
+            return await self._decider.verdict(review, max(end - loop.time(), 0.0))
         return verdict
 
 
@@ -87,7 +87,7 @@ class Memo:
             if len(self._until) > _MOST:
                 self._until.popitem(last=False)
 
-    def knows(self, review: Review) -> bool:
+    def contains(self, review: Review) -> bool:
         """Return whether this object was admitted a moment ago."""
         digest = question(review, resolved=False)
         return digest is not None and self._until.get(digest, 0.0) > self._clock()

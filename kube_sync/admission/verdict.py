@@ -43,8 +43,8 @@ def parse_ruling(body: bytes, *, explains: bool = False) -> Ruling:
         msg = f"the decision is malformed: {error}"
         raise Undecided(msg) from error
     if ruling.allowed == bool(ruling.reasons) and not (explains and ruling.allowed):
-        told = "admits with reasons" if ruling.allowed else "denies without a reason"
-        msg = f"the decision is malformed: it {told}"
+        problem = "admits with reasons" if ruling.allowed else "denies without a reason"
+        msg = f"the decision is malformed: it {problem}"
         raise Undecided(msg)
     if (wrong := next(filter(_is_wrong, ruling.patch), None)) is not None:
         msg = f"the decision is malformed: its patch has no valid {wrong.op} at {wrong.path!r}"

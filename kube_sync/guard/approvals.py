@@ -36,8 +36,8 @@ class Approvals(Generic[K]):
 
     def __init__(self) -> None:
         self._offers: dict[str, frozenset[tuple[K, Step]]] = {}  # newest last
-        self._standing: dict[Hashable, str] = {}  # name of the set asked for last, by its owner
-        self._asked_now: set[str] = set()  # since the last `weigh`
+        self._current: dict[Hashable, str] = {}  # name of the set asked for last, by its owner
+        self._requested_now: set[str] = set()  # since the last `weigh`
         self._approved: dict[K, tuple[Step, str]] = {}
         self._moved: dict[str, dict[K, Step]] = {}
         self._on_fewer: set[K] = set()  # approved with the present, smaller number of clusters
@@ -60,62 +60,62 @@ class Approvals(Generic[K]):
 
     def weigh(
         self,
-        asked: Mapping[K, Step],
+        requested: Mapping[K, Step],
         given: Collection[str],
         clusters: int,
         parts: Sequence[Mapping[K, Step]] = (),
     ) -> list[K]:
         """Apply the approvals in `given` and return the moves that none of them covers.
 
-        `clusters`: their present number; `parts`: subsets of `asked` that may have an approval.
+        `clusters`: their present number; `parts`: subsets of `requested` that may have an approval.
         """
-        self._standing = {of: n for of, n in self._standing.items() if n in self._asked_now}
-        self._asked_now.clear()
+        self._current = {of: n for of, n in self._current.items() if n in self._requested_now}
+        self._requested_now.clear()
         self._approved = {
             key: known
             for key, known in self._approved.items()
-            if key in asked and asked[key] == known[0] and known[1] in given
+            if key in requested and requested[key] == known[0] and known[1] in given
         }
         self._moved = {name: steps for name, steps in self._moved.items() if name in given}
         self._on_fewer = set()
         for name in sorted(given):
-            covered = self._covered(name, (asked, *parts), clusters)
+            covered = self._covered(name, (requested, *parts), clusters)
             if name.startswith(_FLEET):
                 self._on_fewer.update(covered)
             for key in covered:
-                self._approved.setdefault(key, (asked[key], name))
-        return [key for key in asked if key not in self._approved]
+                self._approved.setdefault(key, (requested[key], name))
+        return [key for key in requested if key not in self._approved]
 
-    def accepts(self, asked: Collection[K], few: float) -> bool:
+    def accepts(self, requested: Collection[K], few: float) -> bool:
         """Return whether all but a few of these moves were approved on a fleet of this size."""
-        others = sum(key not in self._on_fewer for key in asked)
-        return bool(asked) and _are_few(others, len(asked), few)
+        others = sum(key not in self._on_fewer for key in requested)
+        return bool(requested) and _are_few(others, len(requested), few)
 
     def offer(
         self,
         waiting: Collection[K],
-        asked: Mapping[K, Step],
+        requested: Mapping[K, Step],
         few: float,
         of: Hashable = None,
     ) -> str:
         """Return the name of the approval that `waiting` need; each `of` has one current set."""
-        name = self._standing.get(of, "")
+        name = self._current.get(of, "")
         known = self._offers.get(name, frozenset())
-        new = sum((key, asked[key]) not in known for key in waiting)
+        new = sum((key, requested[key]) not in known for key in waiting)
         if not known or not _are_few(new, len(waiting), few):
-            steps = {key: asked[key] for key in waiting}
+            steps = {key: requested[key] for key in waiting}
             name = _name(steps)
             self._offers.pop(name, None)
             self._offers[name] = frozenset(steps.items())
-            self._standing[of] = name
+            self._current[of] = name
             self._prune()
-        self._asked_now.add(name)
+        self._requested_now.add(name)
         return name
 
     def _prune(self) -> None:
         number = sum(map(len, self._offers.values()))
-        standing = set(self._standing.values())
-        for name in [name for name in self._offers if name not in standing]:
+        current = set(self._current.values())
+        for name in [name for name in self._offers if name not in current]:
             if len(self._offers) <= _OFFERS and number <= _OFFERED:
                 return
             number -= len(self._offers.pop(name))

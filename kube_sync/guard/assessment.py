@@ -47,7 +47,7 @@ class Assessment:
     nowhere: frozenset[object] = frozenset()
 
 
-def judge_fleet(fleet: Fleet, limits: Limits, offer: str = "") -> Withheld | None:
+def assess_fleet(fleet: Fleet, limits: Limits, offer: str = "") -> Withheld | None:
     """Return why moves must not be decided on this fleet, or None if they may.
 
     `offer`: the name of the approval for a fleet that shrank, empty if no move needs one.

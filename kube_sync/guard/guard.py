@@ -4,8 +4,8 @@ Use by a reconciler that handles one key at a time:
 1. `recall` once, when all objects are known and before anything is written.
 2. `consider` whenever the wanted changes, the fleet, the approvals or the time differ (once a
    second is enough). It needs all changes, since it holds those that are too many at once.
-3. `take` for each, one at a time. Allowed: write it with the history in one PATCH; then `moved`, or
-   `refund` if it surely was not written, or nothing if that is not known. Withheld: retry at
+3. `admit` for each, one at a time. Allowed: write it with the history in one PATCH; then `moved`,
+   or `refund` if it surely was not written, or nothing if that is not known. Withheld: retry at
    `until` or, without one, after the next `consider` with other holds.
 
 Every change of a placement goes through the guard, since first placements and additions are part of
@@ -25,10 +25,10 @@ from kube_sync.guard.assessment import (
     Fleet,
     Numbers,
     allowed,
+    assess_fleet,
     current_inventory,
     has_shrunk,
     is_mass_of_several,
-    judge_fleet,
     mass,
     namespaces_over,
 )
@@ -53,7 +53,7 @@ from kube_sync.guard.verdicts import Allowed, Kind, PendingChange, Withheld
 
 K = TypeVar("K", bound=Hashable)
 
-_LOOKS_SECONDS = 1.0
+_RECHECK_SECONDS = 1.0
 _WATCH_LAGS_SECONDS = 10.0
 _MOST_REPLAYED = 10_000  # clusters left, in the histories of all objects
 _FLEET = ("fleet",)  # owner of approvals on fewer clusters; the others are namespaces (strings)
@@ -81,7 +81,7 @@ class Guard(Generic[K]):
         self._not_before: Mapping[K, float] = {}
         self._unknown: Withheld | None = None
         self._budget = Budget(limits)
-        self._turns = TokenQueue()
+        self._tokens = TokenQueue()
         self._approvals: Approvals[K] = Approvals()
         self._approved: frozenset[str] = frozenset()
         self._wanted: dict[K, tuple[str, str, bool]] = {}
@@ -125,7 +125,7 @@ class Guard(Generic[K]):
     def recall(self, histories: Mapping[K, tuple[str, History]], now: float) -> None:
         """Start from the histories of all objects: namespace and history of each, by its key."""
         self._budget = self._replayed(histories, now)
-        self._turns = TokenQueue()
+        self._tokens = TokenQueue()
         self._approvals = Approvals()
         self._approvals.recall((key, history) for key, (_, history) in histories.items())
         self._wanted, self._written, self._flights, self._held = {}, {}, {}, {}
@@ -155,20 +155,20 @@ class Guard(Generic[K]):
         inventory = current_inventory(fleet, self._limits)
         changes = ((key, change) for key, (change, _) in wanted.items())
         nowhere = self._nowhere.compare(inventory, changes, now)
-        asked = self._asked(wanted, nowhere, now)
+        requested = self._requested(wanted, nowhere, now)
         spaces = {key: change.namespace for key, (change, _) in wanted.items() if not change.idle}
-        parts = _by_namespace(asked, spaces)
-        every = {key: step for key, step in asked.items() if key in spaces}
-        sets = (*([every] if len(every) < len(asked) else []), *parts.values())
-        waiting = self._approvals.weigh(asked, self._approved, fleet.clusters, sets)
+        parts = _by_namespace(requested, spaces)
+        every = {key: step for key, step in requested.items() if key in spaces}
+        sets = (*([every] if len(every) < len(requested) else []), *parts.values())
+        waiting = self._approvals.weigh(requested, self._approved, fleet.clusters, sets)
         number = sum(workloads.values())
-        accepted = self._judge_fleet(fleet, asked, allowed(number, self._limits))
-        still = _by_namespace({key: asked[key] for key in waiting}, spaces)
-        self._masses = self._judged(still, asked, workloads)
+        accepted = self._assess_fleet(fleet, requested, allowed(number, self._limits))
+        still = _by_namespace({key: requested[key] for key in waiting}, spaces)
+        self._masses = self._assessed(still, requested, workloads)
         holds = (*([self._fleet] if self._fleet else []), *self._masses.values())
-        return Assessment(holds, len(asked), number, accepted, nowhere)
+        return Assessment(holds, len(requested), number, accepted, nowhere)
 
-    def take(self, key: K, change: Change, history: History, now: float) -> Allowed | Withheld:
+    def admit(self, key: K, change: Change, history: History, now: float) -> Allowed | Withheld:
         """Allow one change and charge its tokens, or return why it is held.
 
         `history` is that of the object, as `read_history` returns it.
@@ -184,7 +184,7 @@ class Guard(Generic[K]):
             since = self._held[key].since if key in self._held else now
             self._held[key] = PendingChange(held, since)
             if held.kind != "budget":
-                self._turns.leave(key)
+                self._tokens.remove(key)
             return held
         self._drop([key])
         approval = self._approvals.of(key, _step(change, history)) or ""
@@ -214,7 +214,7 @@ class Guard(Generic[K]):
     def _drop(self, keys: Collection[K]) -> None:
         for key in keys:
             self._held.pop(key, None)
-            self._turns.leave(key)
+            self._tokens.remove(key)
 
     def _is_stale(self, key: K, history: History, now: float) -> Withheld | None:
         """Hold a change that was computed from an object older than our own last write.
@@ -224,7 +224,7 @@ class Guard(Generic[K]):
         written = self._written.get(key, ())
         if _last(written) <= _last(history) or now > _last(written) + _WATCH_LAGS_SECONDS:
             return None
-        reason, until = "the watch has not told of its last change yet", now + _LOOKS_SECONDS
+        reason, until = "the watch has not told of its last change yet", now + _RECHECK_SECONDS
         return Withheld("unseen", reason, "the watch tells of it", until)
 
     def _newest(self, key: K, change: Change, history: History) -> History:
@@ -233,11 +233,11 @@ class Guard(Generic[K]):
         newest = written if _last(written) >= _last(history) else history
         return caught_up(newest, change.before)
 
-    def _asked(
+    def _requested(
         self, wanted: Mapping[K, tuple[Change, History]], nowhere: Collection[K], now: float
     ) -> dict[K, Step]:
         """Return the moves that nothing but their number holds."""
-        asked = {}
+        requested = {}
         for key, (change, history) in wanted.items():
             newest = self._newest(key, change, history)
             stuck = (
@@ -248,8 +248,8 @@ class Guard(Generic[K]):
                 or self._oscillation(key, change, newest, now)
             )
             if change.is_move and not stuck:
-                asked[key] = _step(change, newest)
-        return asked
+                requested[key] = _step(change, newest)
+        return requested
 
     def _restrained(self, key: K, change: Change, history: History, now: float) -> Withheld | None:
         if (held := self._without_cluster(key, change, now)) is not None:
@@ -261,7 +261,7 @@ class Guard(Generic[K]):
         if self._is_early(key, now):
             return self._too_early(key, history, now)
         if self._wanted.get(key) != _weighed(change):
-            reason, until = "not yet weighed together with all others", now + _LOOKS_SECONDS
+            reason, until = "not yet weighed together with all others", now + _RECHECK_SECONDS
             return Withheld("unseen", reason, "the next look at all of them", until)
         step = _step(change, history)
         return self._held_with_others(key, change, step) or self._too_early(key, history, now)
@@ -284,32 +284,39 @@ class Guard(Generic[K]):
             return None
         return self._masses.get(None) or self._masses.get(change.namespace)
 
-    def _judge_fleet(self, fleet: Fleet, asked: Mapping[K, Step], few: float) -> bool:
+    def _assess_fleet(self, fleet: Fleet, requested: Mapping[K, Step], few: float) -> bool:
         """Set the hold of the fleet; return whether an operator accepted that it has shrunk."""
         shrunk = has_shrunk(fleet, self._limits)
-        accepted = shrunk and self._approvals.accepts(asked, few)
+        accepted = shrunk and self._approvals.accepts(requested, few)
         if accepted:  # as the next `fleet` will be
             fleet, shrunk = replace(fleet, best=fleet.clusters), False
         fewer = ""
-        if asked and shrunk:
-            fewer = on_fewer(self._approvals.offer(asked, asked, few, _FLEET), fleet.clusters)
-        self._fleet = judge_fleet(fleet, self._limits, fewer)
+        if requested and shrunk:
+            fewer = on_fewer(
+                self._approvals.offer(requested, requested, few, _FLEET), fleet.clusters
+            )
+        self._fleet = assess_fleet(fleet, self._limits, fewer)
         return accepted
 
-    def _judged(
-        self, waiting: Mapping[str, Mapping[K, Step]], asked: Mapping[K, Step], workloads: Numbers
+    def _assessed(
+        self,
+        waiting: Mapping[str, Mapping[K, Step]],
+        requested: Mapping[K, Step],
+        workloads: Numbers,
     ) -> dict[str | None, Withheld]:
         """Return the mass holds of `waiting`: one for all of them, or one for each namespace."""
         moves = {namespace: len(steps) for namespace, steps in waiting.items()}
         if is_mass_of_several(moves, workloads, self._limits):
             together = [key for steps in waiting.values() for key in steps]
             number = sum(workloads.values())
-            offer = self._approvals.offer(together, asked, allowed(number, self._limits))
+            offer = self._approvals.offer(together, requested, allowed(number, self._limits))
             return {None: mass(len(together), number, offer)}
         found: dict[str | None, Withheld] = {}
         for namespace in namespaces_over(moves, workloads, self._limits):
             number, steps = workloads.get(namespace, 0), waiting[namespace]
-            offer = self._approvals.offer(steps, asked, allowed(number, self._limits), namespace)
+            offer = self._approvals.offer(
+                steps, requested, allowed(number, self._limits), namespace
+            )
             found[namespace] = mass(len(steps), number, offer, namespace)
         return found
 
@@ -334,7 +341,7 @@ class Guard(Generic[K]):
         return Withheld(kind, reason, _in(until, now), until) if until > now else None
 
     def _charged(self, key: K, change: Change, now: float) -> Withheld | None:
-        missing = self._turns.take(self._budget, key, scopes_of(change), now)
+        missing = self._tokens.acquire(self._budget, key, scopes_of(change), now)
         if missing is None:
             return None
         until, (scope, name) = missing
@@ -394,10 +401,12 @@ def _weighed(change: Change) -> tuple[str, str, bool]:
     return change.before, change.after, change.idle
 
 
-def _by_namespace(asked: Mapping[K, Step], namespaces: Mapping[K, str]) -> dict[str, dict[K, Step]]:
+def _by_namespace(
+    requested: Mapping[K, Step], namespaces: Mapping[K, str]
+) -> dict[str, dict[K, Step]]:
     """Return the moves by namespace, without those that are not in `namespaces`."""
     found: dict[str, dict[K, Step]] = {}
-    for key, step in asked.items():
+    for key, step in requested.items():
         if (namespace := namespaces.get(key)) is not None:
             found.setdefault(namespace, {})[key] = step
     return found

@@ -42,7 +42,9 @@ class Inventory:
     labels: tuple[Labels, ...] | None = None
     qualified: frozenset[str] = frozenset()
     _known: dict[Clusters, str | None] = field(default_factory=dict, compare=False, repr=False)
-    _told: dict[frozenset[str], str] = field(default_factory=dict, compare=False, repr=False)
+    _descriptions: dict[frozenset[str], str] = field(
+        default_factory=dict, compare=False, repr=False
+    )
     _near: dict[str, tuple[str, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     def unknown(self, clusters: Clusters) -> frozenset[str]:
@@ -73,15 +75,15 @@ class Inventory:
             return f"none of {len(self.names)} clusters has the labels that are selected"
         if clusters.open:
             return f"each of {len(self.names)} clusters is excluded"
-        return self.told(clusters.names)
+        return self.description(clusters.names)
 
-    def told(self, unknown: frozenset[str]) -> str:
+    def description(self, unknown: frozenset[str]) -> str:
         """Describe the unknown names and the clusters with the most similar names."""
-        if unknown not in self._told:
-            if len(self._told) >= _REMEMBERED:
-                self._told.clear()
-            self._told[unknown] = self._text(sorted(unknown))
-        return self._told[unknown]
+        if unknown not in self._descriptions:
+            if len(self._descriptions) >= _REMEMBERED:
+                self._descriptions.clear()
+            self._descriptions[unknown] = self._text(sorted(unknown))
+        return self._descriptions[unknown]
 
     def _text(self, names: Sequence[str]) -> str:
         found = [self._one(name[:_LONGEST]) for name in names[:_NAMED]]

@@ -78,7 +78,7 @@ class Placements:
         self._forms = forms | dict(others or {})
         # Most workloads share a few placements, and one may name a hundred clusters: cache them.
         self._known: dict[tuple[str, str], Clusters | None] = {}
-        self._judged: dict[tuple[str, str], Unreadable | None] = {}
+        self._checked: dict[tuple[str, str], Unreadable | None] = {}
 
     @property
     def forms(self) -> dict[str, str]:
@@ -101,13 +101,13 @@ class Placements:
         return None
 
     def _wrong(self, key: str, form: PlacementForm, value: str) -> Unreadable | None:
-        if (key, value) not in self._judged:
-            if len(self._judged) >= _REMEMBERED:
-                self._judged.clear()
-            self._judged[key, value] = self._judge(key, form, value)
-        return self._judged[key, value]
+        if (key, value) not in self._checked:
+            if len(self._checked) >= _REMEMBERED:
+                self._checked.clear()
+            self._checked[key, value] = self._check(key, form, value)
+        return self._checked[key, value]
 
-    def _judge(self, key: str, form: PlacementForm, value: str) -> Unreadable | None:
+    def _check(self, key: str, form: PlacementForm, value: str) -> Unreadable | None:
         if (contract := _CONTRACTS.get(key)) is not None:
             return contract(key, value)
         return malformed(key, form, value) if self._clusters(form, value) is None else None

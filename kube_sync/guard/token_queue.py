@@ -35,7 +35,7 @@ class TokenQueue:
         self._namespaces: dict[Hashable, str] = {}  # of waiting moves
         self._short: dict[Scope, Counter[str]] = {}  # number of moves by namespace
 
-    def take(
+    def acquire(
         self, budget: Budget, key: Hashable, scopes: Collection[Scope], now: float
     ) -> tuple[float, Scope] | None:
         """Spend a token of each scope; otherwise return when to retry, and the missing scope."""
@@ -46,24 +46,24 @@ class TokenQueue:
             until, short_of = _after(budget, first, scopes, now)
             ahead = max(0, self._ahead(short_of, namespace) - 1)  # the first is counted already
         if until <= now:
-            self.leave(key)
+            self.remove(key)
             if (others := self._waiting.pop(namespace, None)) is not None:
                 self._waiting[namespace] = others  # after all other namespaces
             budget.spend(scopes, now)
             return None
         if key not in self._namespaces:
             until += ahead * budget.interval(short_of)
-        self._wait(key, _Waiting(scopes, until, short_of, namespace))
+        self._add(key, _Waiting(scopes, until, short_of, namespace))
         return until, short_of
 
-    def leave(self, key: Hashable) -> None:
+    def remove(self, key: Hashable) -> None:
         """Remove a move from the queue."""
         if (namespace := self._namespaces.pop(key, None)) is not None:
             self._count(self._waiting[namespace].pop(key), -1)
             if not self._waiting[namespace]:
                 del self._waiting[namespace]
 
-    def _wait(self, key: Hashable, waiting: _Waiting) -> None:
+    def _add(self, key: Hashable, waiting: _Waiting) -> None:
         same = self._waiting.setdefault(waiting.namespace, {})
         if (before := same.get(key)) is not None:
             self._count(before, -1)
@@ -93,7 +93,7 @@ class TokenQueue:
                 return None
             if now <= waiting.until + _PATIENCE_SECONDS:
                 return waiting
-            self.leave(first)
+            self.remove(first)
         return None
 
 

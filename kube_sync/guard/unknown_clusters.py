@@ -54,12 +54,12 @@ class Nowhere(Generic[K]):
             # Fast path: most have a cluster, and thousands are compared.
             elif inventory is None or change.evict or reason_of(inventory, change) is None:
                 continue
-            self._look(key, change, now)
+            self._check(key, change, now)
         return frozenset(self._found)
 
     def held(self, key: K, change: Change, now: float) -> Withheld | None:
         """Return the hold of a change that has no cluster, or None."""
-        if (found := self._look(key, change, now)) is None:
+        if (found := self._check(key, change, now)) is None:
             return None
         reason = f"it would run on no cluster: {found.reason}"
         if now < (until := found.since + GRACE_SECONDS):
@@ -69,13 +69,13 @@ class Nowhere(Generic[K]):
     def warning(self, change: Change) -> str:
         """Describe the clusters of a placement that the fleet does not have, "" if it has all."""
         unknown = None if self._inventory is None else unknown_in(self._inventory, change)
-        return self._inventory.told(unknown) if self._inventory and unknown else ""
+        return self._inventory.description(unknown) if self._inventory and unknown else ""
 
     def forget(self, key: K) -> None:
         """Forget a deleted object."""
         self._found.pop(key, None)
 
-    def _look(self, key: K, change: Change, now: float) -> _Found | None:
+    def _check(self, key: K, change: Change, now: float) -> _Found | None:
         known = self._found.get(key)
         if known is not None and (change.evict or known.after != change.after):
             known = None

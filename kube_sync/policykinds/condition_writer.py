@@ -43,10 +43,10 @@ class PolicyChecker(Protocol):
     """Checks policies."""
 
     async def ready(self, namespace: str, policies: Sequence[HeldPolicy]) -> None:
-        """Prepare for `judged`: these are all policies in a namespace."""
+        """Prepare for `report_on`: these are all policies in a namespace."""
         ...
 
-    async def judged(self, policy: HeldPolicy) -> Report:
+    async def report_on(self, policy: HeldPolicy) -> Report:
         """Return the report on one policy. Raises Undecided if the Rego fails on it."""
         ...
 
@@ -67,7 +67,7 @@ class ConditionKeeper:
         self,
         kind: PolicyKind,
         client: KubeClient,
-        judge: PolicyChecker,
+        checker: PolicyChecker,
         leadership: Leadership,
         note: Callable[[str], None],
         *,
@@ -77,32 +77,32 @@ class ConditionKeeper:
         """`note` gets the state in words; `exempt` returns why no policy applies in a namespace."""
         self._kind = kind
         self._client = client
-        self._judge = judge
+        self._checker = checker
         self._leadership = leadership
         self._note = note
         self._exempt = exempt
         self._now = now
         self._queue = WorkQueue[ObjectKey](f"{kind.kind}_conditions", _backoff)
         self._troubles: dict[ObjectKey, str] = {}
-        self.store = HeldPolicies(self._told)
+        self.store = HeldPolicies(self._enqueue)
         for outcome in get_args(Outcome):  # an alert misses the first 1 of a new series
             metrics.policy_conditions.labels(kind.kind, outcome)
 
     def wake(self) -> None:
         """Enqueue every policy: the Lease was acquired, or the Rego has changed."""
         for key in list(self.store.objects):
-            self._told(key)
+            self._enqueue(key)
 
     def listed(self) -> None:
         """Record the end of the first LIST, which may be empty."""
         if not self.store.objects:
-            self._tell()
+            self._report_state()
 
     async def run(self) -> NoReturn:
         """Reconcile until cancelled."""
         await work(self._queue, self._reconcile)
 
-    def _told(self, key: ObjectKey) -> None:
+    def _enqueue(self, key: ObjectKey) -> None:
         # The key of a namespace, without a name, stands for all policies in it.
         self._queue.add(ObjectKey(key.namespace, "") if self._kind.together else key)
 
@@ -116,27 +116,27 @@ class ConditionKeeper:
         policies = self._policies(key)
         try:
             if policies and self._leadership.held:
-                await self._bring_all_up(key, policies)
+                await self._update_all(key, policies)
         except SyncError as error:
             self._failed(key, error)
             if isinstance(error, Undecided):
                 return Result(_UNDECIDED)
             raise
         self._troubles.pop(key, None)
-        self._tell()
+        self._report_state()
         return Result()
 
-    async def _bring_all_up(self, key: ObjectKey, policies: Sequence[HeldPolicy]) -> None:
+    async def _update_all(self, key: ObjectKey, policies: Sequence[HeldPolicy]) -> None:
         if self._kind.together:
-            await self._judge.ready(key.namespace, policies)
-        failed = [error for one in policies if (error := await self._brought_up(one))]
+            await self._checker.ready(key.namespace, policies)
+        failed = [error for one in policies if (error := await self._try_update(one))]
         if failed:
             raise failed[0]
 
-    async def _brought_up(self, policy: HeldPolicy) -> SyncError | None:
+    async def _try_update(self, policy: HeldPolicy) -> SyncError | None:
         """Return the error of this one policy; raise one that concerns all."""
         try:
-            await self._bring_up(policy)
+            await self._update(policy)
         except NotFound:
             return None  # deleted meanwhile: the watch event will follow
         except (Retriable, Refused):
@@ -145,9 +145,9 @@ class ConditionKeeper:
             return error
         return None
 
-    async def _bring_up(self, policy: HeldPolicy) -> None:
+    async def _update(self, policy: HeldPolicy) -> None:
         try:
-            report = await self._judge.judged(policy)
+            report = await self._checker.report_on(policy)
         except Undecided as error:
             await self._write(policy, Unjudged(str(error)))
             raise
@@ -180,9 +180,9 @@ class ConditionKeeper:
                 "conditions_not_written", gvk=self._kind.kind, key=_named(key), error=str(error)
             )
         self._troubles[key] = str(error)
-        self._tell()
+        self._report_state()
 
-    def _tell(self) -> None:
+    def _report_state(self) -> None:
         key = min(self._troubles, default=None)
         self._note("ok" if key is None else f"{_named(key)}: {self._troubles[key]}")
 

@@ -57,8 +57,8 @@ def _accepted(report: Report) -> Condition:
 
 
 def _exempt(found: Exempt) -> Condition:
-    told = [f"{found.reason}, and this policy applies to nothing", *found.report.problems]
-    return condition(ACCEPTED, "False", "NamespaceExempt", told)
+    lines = [f"{found.reason}, and this policy applies to nothing", *found.report.problems]
+    return condition(ACCEPTED, "False", "NamespaceExempt", lines)
 
 
 def _findings(report: Report) -> Condition:
@@ -75,6 +75,6 @@ def _unknown(report: Unjudged) -> list[Condition]:
     ]
 
 
-def condition(kind: str, status: str, reason: str, told: Iterable[str]) -> Condition:
-    """Return a condition whose message has one line for each of `told`."""
-    return Condition(kind, status, reason, "\n".join(told))
+def condition(kind: str, status: str, reason: str, lines: Iterable[str]) -> Condition:
+    """Return a condition whose message has one line for each of `lines`."""
+    return Condition(kind, status, reason, "\n".join(lines))

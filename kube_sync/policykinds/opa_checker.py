@@ -52,29 +52,31 @@ class OpaPolicyChecker:
         """
         answer = await self._engine.get_data((self._root, self._kind.gvr.resource, namespace))
         try:
-            held = msgspec.json.decode(answer or b"{}", type=dict[str, _Replicated])
+            replicated = msgspec.json.decode(answer or b"{}", type=dict[str, _Replicated])
         except NO_JSON as error:
             msg = f"what OPA has of {namespace} are no {self._kind.gvr.resource}: {error}"
             raise Retriable(msg) from error
-        if {name: one.spec for name, one in held.items()} != {p.key.name: p.spec for p in policies}:
+        if {name: one.spec for name, one in replicated.items()} != {
+            p.key.name: p.spec for p in policies
+        }:
             msg = f"OPA does not have all {self._kind.gvr.resource} of {namespace} as they are yet"
             raise Retriable(msg)
 
-    async def judged(self, policy: HeldPolicy) -> Report:
+    async def report_on(self, policy: HeldPolicy) -> Report:
         """Return the report on a policy.
 
         Raises Undecided when the Rego fails on it, another SyncError when OPA does not have the
         Rego yet or does not answer.
         """
-        answer = await self._asked(msgspec.Raw(policy.body))
+        answer = await self._query(msgspec.Raw(policy.body))
         if answer is not None:
             return read_report(answer, self._kind.rule)
-        if await self._asked(_ANY) is None:
+        if await self._query(_ANY) is None:
             msg = f"OPA does not know {self._kind.rule}"
             raise Retriable(msg)
         msg = f"{self._kind.rule} is undefined for it"
         raise Undecided(msg)
 
-    async def _asked(self, policy: msgspec.Raw) -> bytes | None:
+    async def _query(self, policy: msgspec.Raw) -> bytes | None:
         body = msgspec.json.encode({"input": {"object": policy}})
         return await self._engine.query(self._kind.report, body)

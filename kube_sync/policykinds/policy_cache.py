@@ -31,10 +31,10 @@ class HeldPolicy:
     @property
     def spec(self) -> Any:  # noqa: ANN401 - any JSON
         """Its spec, None if it has none."""
-        return msgspec.json.decode(self.body, type=_Said).spec
+        return msgspec.json.decode(self.body, type=_Spec).spec
 
 
-class _Said(msgspec.Struct):
+class _Spec(msgspec.Struct):
     spec: Any = None
 
 
@@ -53,10 +53,10 @@ _objects = msgspec.json.Decoder(_Object)
 class HeldPolicies(Cache[HeldPolicy]):
     """All policies of one kind; empty while the kind is not served."""
 
-    def __init__(self, news: Callable[[ObjectKey], None]) -> None:
-        """Call `news` with each key that was added, changed or deleted."""
+    def __init__(self, on_change: Callable[[ObjectKey], None]) -> None:
+        """Call `on_change` with each key that was added, changed or deleted."""
         super().__init__(_read, self._changed, when_unknown="empty")
-        self._news = news
+        self._notify = on_change
         self._namespaces: dict[str, dict[ObjectKey, HeldPolicy]] = {}
 
     def within(self, namespace: str) -> list[HeldPolicy]:
@@ -72,7 +72,7 @@ class HeldPolicies(Cache[HeldPolicy]):
                 del inside[key]
             if not inside:
                 del self._namespaces[key.namespace]
-            self._news(key)
+            self._notify(key)
 
 
 def _read(item: Item) -> HeldPolicy:
@@ -80,5 +80,5 @@ def _read(item: Item) -> HeldPolicy:
         found = _objects.decode(item.body)
     except NO_JSON:  # of a CRD that is not ours: its conditions are written anew
         found = _Object(ObjectMeta())
-    held = tuple((found.status and found.status.conditions) or ())
-    return HeldPolicy(item.key, item.uid, found.metadata.generation, held, item.body)
+    conditions = tuple((found.status and found.status.conditions) or ())
+    return HeldPolicy(item.key, item.uid, found.metadata.generation, conditions, item.body)

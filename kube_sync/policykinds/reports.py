@@ -20,7 +20,7 @@ class Report(msgspec.Struct, frozen=True):
     findings: tuple[str, ...]
 
 
-class _Said(msgspec.Struct):
+class _Message(msgspec.Struct):
     """One message, with its path and, for findings, a reason in one word."""
 
     message: str
@@ -29,8 +29,8 @@ class _Said(msgspec.Struct):
 
 
 class _Answer(msgspec.Struct):
-    problems: list[str | _Said]
-    findings: list[str | _Said]
+    problems: list[str | _Message]
+    findings: list[str | _Message]
 
 
 def report_of(answer: Any, rule: str) -> Report:  # noqa: ANN401 - any JSON
@@ -53,9 +53,9 @@ def read_report(answer: bytes, rule: str) -> Report:
     return report_of(found, rule)
 
 
-def _lines(said: Iterable[str | _Said]) -> tuple[str, ...]:
-    return tuple(one if isinstance(one, str) else _line(one) for one in said)
+def _lines(messages: Iterable[str | _Message]) -> tuple[str, ...]:
+    return tuple(one if isinstance(one, str) else _line(one) for one in messages)
 
 
-def _line(said: _Said) -> str:
-    return ": ".join(part for part in (said.path, said.reason, said.message) if part)
+def _line(message: _Message) -> str:
+    return ": ".join(part for part in (message.path, message.reason, message.message) if part)

@@ -54,13 +54,13 @@ def is_pod(document: Document) -> bool:
 
 def pod_made_by(document: Document) -> Json | None:
     """Return the pod that an object creates, None if it creates none. Raises Misconfigured."""
-    way = _TEMPLATES.get((document.api_group, document.kind))
-    if way is None:
+    path = _TEMPLATES.get((document.api_group, document.kind))
+    if path is None:
         return None
     found: Any = document.object
-    for name in way:
+    for name in path:
         found = found.get(name) if isinstance(found, dict) else None
     if not isinstance(found, dict):
-        msg = f"{document.where}: {document.kind} without {'.'.join(way)}"
+        msg = f"{document.where}: {document.kind} without {'.'.join(path)}"
         raise Misconfigured(msg)
     return {"apiVersion": "v1", "kind": "Pod", **found}

@@ -49,14 +49,16 @@ def class_conditions(
     if isinstance(found, Invalid):
         if found.foreign and not ours:
             return ()  # the parameters belong to another controller
-        said = Condition(TYPE, "False", _INVALID, f"Invalid Parameters - {found.problem}")
+        condition = Condition(TYPE, "False", _INVALID, f"Invalid Parameters - {found.problem}")
     elif not found.kinds and not found.problems:
-        said = Condition(TYPE, "True", "NothingToSync", "the parameters name no policies to sync")
+        condition = Condition(
+            TYPE, "True", "NothingToSync", "the parameters name no policies to sync"
+        )
         if not ours:
             return ()
     else:
-        said = _judged(found, verdicts, refused or {})
-    return (said, _accepted(said)) if ours else (said,)
+        condition = _judged(found, verdicts, refused or {})
+    return (condition, _accepted(condition)) if ours else (condition,)
 
 
 def _judged(
@@ -96,10 +98,10 @@ def _waiting(found: Parameters, verdicts: Mapping[GroupVersionResource, Verdict]
             yield f"{kind.gvr}: {verdict.reason}"
 
 
-def _accepted(said: Condition) -> Condition:
-    if said.status == "True":
-        return Condition(_ACCEPTED, "True", _ACCEPTED, said.message)
-    return said._replace(type=_ACCEPTED)
+def _accepted(condition: Condition) -> Condition:
+    if condition.status == "True":
+        return Condition(_ACCEPTED, "True", _ACCEPTED, condition.message)
+    return condition._replace(type=_ACCEPTED)
 
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -141,20 +143,20 @@ class Classes:
 
     async def run(self) -> NoReturn:
         """Reconcile until cancelled."""
-        await work(self._queue, self._told)
+        await work(self._queue, self._process)
 
-    async def _told(self, name: str) -> Result:
+    async def _process(self, name: str) -> Result:
         if not self._held():
             return Result()
         try:
-            return await self._tell(name)
+            return await self._write_status(name)
         except (Fenced, NotFound):  # another process is the leader, or the class is gone
             return Result()
         except SyncError as error:
             log.warning("class_not_told", gateway_class=name, error=str(error))
             raise
 
-    async def _tell(self, name: str) -> Result:
+    async def _write_status(self, name: str) -> Result:
         key = ObjectKey("", name)
         body, found = self._state.classes.get(key), self._state.parameters.get(name)
         if body is None or found is None:

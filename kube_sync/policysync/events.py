@@ -44,12 +44,12 @@ class News:
         """`occurred` publishes an Event in a namespace; `kind_of` returns "" if unknown."""
         self._occurred = occurred
         self._kind_of = kind_of
-        self._told: dict[Subject, _Told] = {}
+        self._published: dict[Subject, _Told] = {}
         self._refused: dict[str, str] = {}
 
     def begin(self) -> None:
         """Forget what was published: another process may have published more since."""
-        self._told.clear()
+        self._published.clear()
         self._refused.clear()
 
     def removals(
@@ -58,25 +58,25 @@ class News:
         """Publish the held and the approved removals of a policy, both by cluster."""
         if any(map(is_momentary, held.values())):
             return
-        subject, listed = subject_of(found.policy), _said(found.body, HELD)
-        before = self._told.get(subject, _Told(listed))
+        subject, listed = subject_of(found.policy), _message(found.body, HELD)
+        before = self._published.get(subject, _Told(listed))
         now = _Told(next((one.message for one in removals_held(held)), ""), _names(approved))
         if before.held and now.approved - before.approved:
-            self._tell(found, "RemovalsApproved", "Approve", _approval(approved), warns=False)
+            self._publish(found, "RemovalsApproved", "Approve", _approval(approved), warns=False)
         elif before.held and not now.held:
-            self._tell(found, "RemovalsReleased", "Release", _RELEASED, warns=False)
+            self._publish(found, "RemovalsReleased", "Release", _RELEASED, warns=False)
         if now.held not in ("", before.held):
-            self._tell(found, "RemovalsHeld", "Hold", now.held)
-        self._told[subject] = now
+            self._publish(found, "RemovalsHeld", "Hold", now.held)
+        self._published[subject] = now
         if now == _Told(listed):
-            del self._told[subject]  # no longer needed: the policy's own condition has it
+            del self._published[subject]  # no longer needed: the policy's own condition has it
 
     def refused(self, gateway_class: Body, said: Iterable[Condition]) -> None:
         """Publish the refused kinds in a class's parameters."""
         name, uid = (text_if_any(gateway_class, "metadata", one) for one in ("name", "uid"))
         if not name:
             return
-        before = self._refused.get(name, _said(gateway_class, TYPE, "False"))
+        before = self._refused.get(name, _message(gateway_class, TYPE, "False"))
         wrong = [one for one in said if (one.type, one.status) == (TYPE, "False")]
         self._refused[name] = next((one.message for one in wrong), "")
         for one in wrong:
@@ -85,7 +85,7 @@ class News:
                 what = Occurrence(about, None, one.reason, "Refuse", cut(one.message))
                 self._occurred(what, "")
 
-    def _tell(
+    def _publish(
         self, found: PolicyState, reason: str, action: str, note: str, *, warns: bool = True
     ) -> None:
         gvr, namespace, name = found.policy
@@ -110,7 +110,7 @@ def _approval(approved: Mapping[str, str]) -> str:
     )
 
 
-def _said(body: Body | None, condition: str, status: str = "True") -> str:
+def _message(body: Body | None, condition: str, status: str = "True") -> str:
     """Return the message of an object's own condition, or of an ancestor's; "" if none."""
     try:
         ancestors = () if body is None else items(body, "status", "ancestors")

@@ -88,7 +88,7 @@ class Brakes:
         self._limits = limits
         self._grace = grace
         self._window = window
-        self._standing: dict[PolicyId, Mapping[str, CopyState]] = {}
+        self._in_force: dict[PolicyId, Mapping[str, CopyState]] = {}
         self._since: dict[CopyKey, int] = {}  # since when each is unwanted (Unix seconds)
         # Removals without an approval, with their last time, and the sources they had.
         self._let: dict[CopyKey, tuple[float, frozenset[str]]] = {}
@@ -107,9 +107,9 @@ class Brakes:
 
     def want(self, policy: PolicyId, copies: Mapping[str, CopyState], now: float) -> None:
         """Set all placed copies of a policy, by cluster; none: forget it."""
-        before = self._standing.pop(policy, {})
+        before = self._in_force.pop(policy, {})
         if copies:
-            self._standing[policy] = dict(copies)
+            self._in_force[policy] = dict(copies)
         for cluster in before.keys() | copies.keys():
             key, one = CopyKey(policy, cluster), copies.get(cluster)
             if one is None or one.wanted:
@@ -139,7 +139,7 @@ class Brakes:
         self._let = {k: one for k, one in self._let.items() if now - one[0] < self._window}
         self._at, self._weighed = now, {key: self._step(key) for key in self._since}
         waiting = self._approvals.weigh(self._weighed, approved, 0)
-        copies = sum(map(len, self._standing.values()))
+        copies = sum(map(len, self._in_force.values()))
         copies += sum(self._found(key) is None for key in self._let)
         few = allowed(copies, self._limits)
         lost = self._lost(waiting) if waiting else {}
@@ -160,7 +160,7 @@ class Brakes:
             until, reason = now + _LOOKS_SECONDS, "not yet weighed together with all others"
             return self._hold(key, Withheld("unseen", reason, "the next look at all", until), now)
         approved = self._approvals.of(key, step) is not None
-        standing = self._standing[key.policy][key.cluster]
+        standing = self._in_force[key.policy][key.cluster]
         held = self._stale or (None if approved else self._too_many(standing.sources))
         if held is not None:
             return self._hold(key, held, now)
@@ -182,7 +182,7 @@ class Brakes:
         return held
 
     def _step(self, key: CopyKey) -> Step:
-        sources = self._standing[key.policy][key.cluster].sources
+        sources = self._in_force[key.policy][key.cluster].sources
         return (" ".join(sorted(sources)), "", self._since[key])
 
     def _too_many(self, sources: Collection[str]) -> Withheld | None:
@@ -197,20 +197,20 @@ class Brakes:
             yield self._mass
 
     def _found(self, key: CopyKey) -> CopyState | None:
-        return self._standing.get(key.policy, {}).get(key.cluster)
+        return self._in_force.get(key.policy, {}).get(key.cluster)
 
     def _lost(self, waiting: Collection[CopyKey]) -> dict[str, str]:
         """Return the sources that lose many copies, and how many."""
         tallies: dict[str, _Tally] = defaultdict(_Tally)
-        for copies in self._standing.values():
+        for copies in self._in_force.values():
             for cluster, one in copies.items():
                 for source in one.sources:
                     tally = tallies[source]
                     tally.clusters.add(cluster)
                     if one.wanted:
                         tally.kept.add(cluster)
-        asked = {key: self._standing[key.policy][key.cluster].sources for key in waiting}
-        gone = {key: sources for key, (_, sources) in self._let.items()} | asked
+        requested = {key: self._in_force[key.policy][key.cluster].sources for key in waiting}
+        gone = {key: sources for key, (_, sources) in self._let.items()} | requested
         for key, sources in gone.items():
             found = self._found(key)
             for source in sources if found is None or not found.wanted else ():

@@ -68,7 +68,7 @@ async def remediate(context: Context) -> list[Service]:
         parts.lease.run,
         partial(report_lease, parts.lease, LEASE, readiness, f"Lease {LEASE}"),
         reports.run,
-        reconciler.look,
+        reconciler.resync,
         *[reconciler.run] * _WORKERS,
         parts.recorder.run,
         partial(parts.events.run, reconciler.waiting),
@@ -78,7 +78,7 @@ async def remediate(context: Context) -> list[Service]:
             context, reconciler.decisions, parts.modes.of, parts.fenced
         )
         services += beside
-    services.append(partial(follow, stream, parts.events.take, reconciler.take))
+    services.append(partial(follow, stream, parts.events.apply_record, reconciler.apply_record))
     services += parts.followed()
     readiness.met("start")
     return services
@@ -113,7 +113,7 @@ class _Parts:
             brakes,
             rehearsal,
             self._clock,
-            told=self.events.tell,
+            notify=self.events.enqueue,
             held=memory.held,
             warned=self.events.warn,
             seals=self._seals,

@@ -14,7 +14,7 @@ from kube_sync.admission.policy_namespaces import ByNamespace, Places, is_pod, n
 from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.registration import policy_exists
 from kube_sync.admission.registration_scope import WebhookScope, kept_for
-from kube_sync.admission.route import Route, nobody, ruling, system_ways
+from kube_sync.admission.route import Route, nobody, ruling, system_routes
 from kube_sync.admission.target import system_target
 from kube_sync.config import System, chosen
 from kube_sync.kube.collection import KubeCollection
@@ -59,9 +59,9 @@ async def _serve(
     if system.by_namespace:
         places, anyway = Places(gate, policies), is_pod if settings.metadata.qos else nothing
         changer = ByNamespace(client, places, anyway)
-        routes = system_ways(system, changer, denied, ByNamespace(checking, places))
+        routes = system_routes(system, changer, denied, ByNamespace(checking, places))
     else:
-        routes = system_ways(system, client, denied)
+        routes = system_routes(system, client, denied)
     probe = partial(probing, client, context.readiness.reporter(f"opa for {system.name}"))
     return Served(
         routes,

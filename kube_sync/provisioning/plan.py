@@ -20,7 +20,7 @@ from cryptography import x509
 from kube_sync.certificates import Authority, KeyPair, issue, make_authority
 from kube_sync.errors import Terminal
 from kube_sync.provisioning.authorization import ARCHIVE, archive
-from kube_sync.provisioning.rotation import Pace, Rotating, turned
+from kube_sync.provisioning.rotation import Pace, Rotating, rotated
 from kube_sync.provisioning.secrets import OPAQUE, TLS, Content
 from kube_sync.provisioning.wanted import (
     ACCESS,
@@ -77,7 +77,7 @@ def _token(name: str, held: Secrets, now: float) -> Content:
     rotating = Rotating(
         found.data["token"], found.since, found.data.get("next"), found.data.get("previous")
     )
-    return _token_content(turned(rotating, _TOKENS, now, _new_token))
+    return _token_content(rotated(rotating, _TOKENS, now, _new_token))
 
 
 def _keys(found: Content | None, now: float) -> dict[str, Content]:
@@ -152,7 +152,7 @@ def _authorities(found: Content | None, now: float) -> Rotating[Authority]:
     return (
         held
         if found.since is None
-        else turned(held, _AUTHORITIES, now, lambda: _new_authority(now))
+        else rotated(held, _AUTHORITIES, now, lambda: _new_authority(now))
     )
 
 

@@ -38,7 +38,7 @@ class Rotating(Generic[T]):
         return (self.current, *(value for value in others if value is not None))
 
 
-def turned(held: Rotating[T], pace: Pace, now: float, make: Callable[[], T]) -> Rotating[T]:
+def rotated(held: Rotating[T], pace: Pace, now: float, make: Callable[[], T]) -> Rotating[T]:
     """Return the value after its next step, or unchanged if nothing is due."""
     age = now - held.since
     if held.following is not None:

@@ -63,7 +63,7 @@ class AuditLog:
         """Report the outcome of a PATCH."""
         note = shortened(outcome.error)
         about = target(key), current.uid
-        self._reports.enqueue(Report(name, "outcome", *about, status=outcome.word, note=note))
+        self._reports.enqueue(Report(name, "outcome", *about, status=outcome.status, note=note))
 
     def held(self, key: Key, wait: Wait) -> None:
         """Report a write that is held, and the reason."""

@@ -134,7 +134,7 @@ class Brakes:
 
     def tighten(self, budget: Budget | None) -> bool:
         """Apply the limits of policies; return whether all changes have to be weighed again."""
-        before, self.tightened = self.tightened, self.tightened.told(budget)
+        before, self.tightened = self.tightened, self.tightened.updated(budget)
         trouble, by = self.tightened.trouble, self.tightened.by
         metrics.budget_unusable.set(trouble is not None)
         if self.tightened == before:
@@ -168,14 +168,14 @@ class Brakes:
         self.holds = found.holds
         return self._last != before
 
-    def take(self, key: Key, current: Current, step: Write, *, evict: bool) -> Write | Withheld:
+    def admit(self, key: Key, current: Current, step: Write, *, evict: bool) -> Write | Withheld:
         """Return the step with its history if it may be written now, or else the hold."""
         change = self._change(key, current, step, evict=evict)
         if change is None:
             return step
         now = self._now()
         name = _id(key, current)
-        found = self._guard.take(name, change, self._history(current, now), now)
+        found = self._guard.admit(name, change, self._history(current, now), now)
         if not isinstance(found, Allowed):
             return found
         if found.warning:

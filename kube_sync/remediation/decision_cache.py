@@ -47,8 +47,8 @@ async def follow(stream: Records, *readers: Callable[[Record | None], None]) -> 
     """Pass each record of a stream to every reader, in order, for ever."""
     async with aclosing(stream.records()) as records:
         async for record in records:
-            for take in readers:
-                take(record)
+            for read in readers:
+                read(record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class DecisionCache:
         """Return every object with a decision."""
         return tuple(self._wanted)
 
-    def take(self, record: Record | None) -> None:
+    def apply_record(self, record: Record | None) -> None:
         """Apply one record; None: a new stream begins."""
         if record is not None:
             self.seen_at = self._clock()

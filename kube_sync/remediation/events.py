@@ -63,64 +63,64 @@ class EventReporter:
         self._may_write = may_write
         self._queue = WorkQueue[_Subject]("remediation_events")
         self._unreadable: frozenset[Unreadable] = frozenset()
-        self._told: frozenset[Unreadable] = frozenset()
-        self.tell: Callable[[Key], None] = self._queue.add
+        self._reported: frozenset[Unreadable] = frozenset()
+        self.enqueue: Callable[[Key], None] = self._queue.add
 
     def warn(self, key: Key, uid: str, text: str) -> None:
         """Enqueue a warning about a placement that was written."""
         self._queue.add(_Warning(key, uid, text))
 
-    def take(self, record: Record | None) -> None:
+    def apply_record(self, record: Record | None) -> None:
         """Read from a status record the objects that cannot be decoded."""
         if isinstance(record, StatusRecord):
             self._unreadable = frozenset(u for late in record.stale for u in late.unreadable)
             if not record.held:  # otherwise it may only not have been read yet
-                self._told &= self._unreadable
+                self._reported &= self._unreadable
             self.lead()
 
     def lead(self) -> None:
         """Enqueue the Events not sent yet, if this process may write; called when it may."""
-        for found in self._unreadable - self._told if self._may_write() else ():
+        for found in self._unreadable - self._reported if self._may_write() else ():
             self._queue.add(found)
 
     async def run(self, waiting: Waiting) -> NoReturn:
         """Write Events about what is in `waiting`, until cancelled."""
         await work(self._queue, partial(self._reconcile, waiting))
 
-    async def _reconcile(self, waiting: Waiting, turn: _Subject) -> Result:
+    async def _reconcile(self, waiting: Waiting, subject: _Subject) -> Result:
         try:
-            if isinstance(turn, Unreadable):
-                await self._tell_unreadable(turn)
-            elif isinstance(turn, _Warning):
-                await self._occurred(turn.key, turn.uid, "unknown_clusters", turn.text)
-            elif (wait := waiting.get(turn)) is not None and wait.kind not in _QUIET:
-                await self._tell(turn, wait)
+            if isinstance(subject, Unreadable):
+                await self._report_unreadable(subject)
+            elif isinstance(subject, _Warning):
+                await self._occurred(subject.key, subject.uid, "unknown_clusters", subject.text)
+            elif (wait := waiting.get(subject)) is not None and wait.kind not in _QUIET:
+                await self._report(subject, wait)
         except SyncError as error:
             # No retry: what makes kinds unknown prevents Events too.
-            log.info("event_not_told", key=str(_object_of(turn)), error=str(error))
+            log.info("event_not_told", key=str(_object_of(subject)), error=str(error))
         return Result()
 
-    async def _tell(self, key: Key, wait: Wait) -> None:
+    async def _report(self, key: Key, wait: Wait) -> None:
         # Without times, which would make each Event a new one.
         release = "" if wait.until is not None and wait.approve is None else f" ({wait.release})"
         await self._occurred(key, wait.uid, wait.kind, wait.reason + release)
 
-    async def _tell_unreadable(self, found: Unreadable) -> None:
+    async def _report_unreadable(self, found: Unreadable) -> None:
         if found in self._unreadable:
             key = found.object.gvr, found.object.key
             await self._occurred(key, found.uid, "unreadable", found.reason + _HOLDS)
-            self._told |= {found}
+            self._reported |= {found}
 
     async def _occurred(self, key: Key, uid: str, kind: str, note: str) -> None:
         gvr, name = key
         api_version = gvr.api_version
         regarding = Reference(api_version, await self._kind_of(gvr), name.namespace, name.name, uid)
         reason = "Remediation" + "".join(map(str.capitalize, kind.split("_")))
-        what = Occurrence(regarding, None, reason, "Hold", cut(note))
-        self._recorder.occurred(what, name.namespace)
+        occurrence = Occurrence(regarding, None, reason, "Hold", cut(note))
+        self._recorder.occurred(occurrence, name.namespace)
 
 
-def _object_of(turn: _Subject) -> ObjectKey:
-    if isinstance(turn, Unreadable):
-        return turn.object.key
-    return turn.key[1] if isinstance(turn, _Warning) else turn[1]
+def _object_of(subject: _Subject) -> ObjectKey:
+    if isinstance(subject, Unreadable):
+        return subject.object.key
+    return subject.key[1] if isinstance(subject, _Warning) else subject[1]

@@ -44,12 +44,12 @@ class Waiting:
 
     def __init__(
         self,
-        told: Callable[[Key], None],
+        notify: Callable[[Key], None],
         now: Callable[[], float],
         held: Callable[[Key, Wait], None] = lambda _key, _wait: None,
     ) -> None:
-        """Call `told` with each object whose hold changes its reason, `held` with the hold too."""
-        self._told = told
+        """Call `notify` with each object whose hold has a new reason, `held` with the hold too."""
+        self._notify = notify
         self._held = held
         self._now = now
         self._waits: dict[Key, Wait] = {}
@@ -72,7 +72,7 @@ class Waiting:
         if not same:
             self._count(before, -1)
             self._count(wait, 1)
-            self._told(key)
+            self._notify(key)
             self._held(key, wait)
             metrics.remediations.labels("dry-run" if wait.kind == "dry-run" else "held").inc()
             reason = {"reason": wait.reason, "release": wait.release}

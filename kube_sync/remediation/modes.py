@@ -38,7 +38,7 @@ class Modes:
         """Approve the step of this name, and no other."""
         self._applied[key] = step
 
-    def goes(self, key: Key, step: str) -> bool:
+    def is_eligible(self, key: Key, step: str) -> bool:
         """Return whether a step is to be carried out, or shown in dry run."""
         mode = self.of(key[1].namespace)
         return mode in ("enforce", "dry-run") or (

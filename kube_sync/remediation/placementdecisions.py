@@ -111,8 +111,8 @@ class PlacementSink:
 
     def _released(self) -> None:
         """Enqueue what is published; keys with decisions are enqueued separately."""
-        for namespace, for_whom in self._slices:
-            self._look(namespace, for_whom)
+        for namespace, subject in self._slices:
+            self._enqueue(namespace, subject)
 
     def _add(self, keys: Iterable[Key]) -> None:
         for key in keys:
@@ -121,9 +121,9 @@ class PlacementSink:
     async def run(self) -> NoReturn:
         """Reconcile until cancelled; several of these may run concurrently."""
         # Yield after each: it takes long, and without a write a hundred would block the loop.
-        await work(self._queue, self._turn, turn=1)
+        await work(self._queue, self._process, turn=1)
 
-    async def _turn(self, key: Key) -> Result:
+    async def _process(self, key: Key) -> Result:
         """Reconcile one key; the end of whatever stops it here enqueues the key again."""
         if not self._is_known(key) or not self._fenced.may_write:
             return Result()
@@ -155,7 +155,7 @@ class PlacementSink:
         found = self._slices.get((name.namespace, mark(gvr, name.name)), {})
         decided, now = self._decisions.get(key), self._subjects[gvr].get(name)
         if mode == "off" or not (found or decided):
-            self._tell(key, None)
+            self._set_hold(key, None)
             return
         publication = publish(
             Subject(gvr, name, await self._api.kind(gvr)),
@@ -164,7 +164,7 @@ class PlacementSink:
             [found[one] for one in sorted(found)],
             self._profiles.locate,
         )
-        self._tell(key, publication.held)
+        self._set_hold(key, publication.held)
         if mode in _WRITES:
             await self._write(key, publication)
         elif publication.write or publication.remove:
@@ -193,7 +193,7 @@ class PlacementSink:
         else:
             self._published.put(write.key, written)
 
-    def _tell(self, key: Key, held: Unusable | None) -> None:
+    def _set_hold(self, key: Key, held: Unusable | None) -> None:
         before = self._held.get(key)
         if before == held:
             return
@@ -211,7 +211,7 @@ class PlacementSink:
                 self._drop(before)
             if now is not None:
                 self._slices.setdefault((key.namespace, now.placed), {})[key] = now
-                self._look(key.namespace, now.placed)
+                self._enqueue(key.namespace, now.placed)
         metrics.placement_decisions.set(sum(map(len, self._slices.values())))
 
     def _drop(self, found: Published) -> None:
@@ -219,10 +219,10 @@ class PlacementSink:
         del self._slices[where][found.key]
         if not self._slices[where]:
             del self._slices[where]
-        self._look(*where)
+        self._enqueue(*where)
 
-    def _look(self, namespace: str, for_whom: str) -> None:
-        collection, _, name = for_whom.rpartition("/")
+    def _enqueue(self, namespace: str, subject: str) -> None:
+        collection, _, name = subject.rpartition("/")
         for gvr in self._subjects:
             if marked(gvr) == collection:
                 self._queue.add((gvr, ObjectKey(namespace, name)))

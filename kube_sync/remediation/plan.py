@@ -157,16 +157,16 @@ def with_history(step: Write, history: str) -> Write:
 
 def _step(decision: Decision, current: Current, place: Place, seals: Seals) -> Step:
     has, decided = current.annotations, decision.annotations
-    asked_for = requests(has)
-    alone = current.ours - decided.keys() - asked_for.keys() - OWN
-    asked = {key: value for key, value in put_back(has, asked_for).items() if key not in alone}
-    target = {**asked, **decided}
+    requested = requests(has)
+    alone = current.ours - decided.keys() - requested.keys() - OWN
+    restored = {key: value for key, value in put_back(has, requested).items() if key not in alone}
+    target = {**restored, **decided}
     # If only the remediator owns a value, the record alone shows that it was requested.
-    kept = {k: v for k, v in asked_for.items() if k in current.ours and has.get(k) == v}
-    to_note = noted(asked, decided, {}) | kept
+    kept = {k: v for k, v in requested.items() if k in current.ours and has.get(k) == v}
+    to_note = noted(restored, decided, {}) | kept
     # The webhook makes a seal without a record; it is renewed here with the placement.
     sealed = seals.sealing and REQUESTED in has
-    if sealed and to_note == asked_for and beside(to_note, target) == beside(to_note, has):
+    if sealed and to_note == requested and beside(to_note, target) == beside(to_note, has):
         target[REQUESTED] = has[REQUESTED]
     elif to_note or sealed:
         target[REQUESTED] = seals.note(to_note, target, place)
@@ -176,7 +176,7 @@ def _step(decision: Decision, current: Current, place: Place, seals: Seals) -> S
     if not annotations and not labels:
         return Nothing()
     # An apply would own a value that is back to the requested one, and later remove it.
-    back = asked_for.keys() - to_note.keys()
+    back = requested.keys() - to_note.keys()
     if back or None in [*annotations.values(), *labels.values()]:
         maps = {"annotations": has, "labels": current.labels}
         bare = frozenset(name for name, found in maps.items() if not found)

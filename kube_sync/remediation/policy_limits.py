@@ -27,7 +27,7 @@ class LimitSource:
     by: Tightening | None = None
     trouble: str | None = None
 
-    def told(self, budget: Budget | None) -> LimitSource:
+    def updated(self, budget: Budget | None) -> LimitSource:
         """Return the tightening in force after this record."""
         if budget is None:
             return LimitSource(Tightening())

@@ -33,7 +33,7 @@ from kube_sync.remediation.slices import clusters_of, decision_key, divided, mar
 Locate = Callable[[str, str | None], str | None]
 
 _SELECTED = "selected by "
-_ASKED = "asked for by the resource itself"
+_REQUESTED = "asked for by the resource itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +195,10 @@ def _reason(cluster: str, decided: Wanted, before: Mapping[str, Choice]) -> str:
     """
     decision = decided.decision or Decision()
     if PLACEMENT not in decision.annotations:
-        return before[cluster].reason if cluster in before else _ASKED
-    said = decision.reasons.get(cluster)
-    if said is not None:
-        return cut(said)
+        return before[cluster].reason if cluster in before else _REQUESTED
+    reason = decision.reasons.get(cluster)
+    if reason is not None:
+        return cut(reason)
     if cluster in before and before[cluster].reason.startswith(_SELECTED):
         return before[cluster].reason
     return f"{_SELECTED}{decided.policy or 'policy'}"

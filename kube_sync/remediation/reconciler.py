@@ -1,7 +1,7 @@
 """The reconciler of target objects: compares decisions with the API server and writes PATCHes.
 
 Level-based: queues carry keys; a reconcile compares the latest decision with the cached object and
-takes at most one step. `look` runs first: it collects the keys that may have changed, waits until
+takes at most one step. `resync` runs first: it collects the keys that may have changed, waits until
 the decisions are complete, and has all changes weighed together (`brakes`) before the workers
 (`run`) get a key. Objects that are held are in `waiting`, with the reason, and tried steps in
 `attempts`; failures are requeued.
@@ -51,7 +51,7 @@ from kube_sync.runtime.workqueue import WorkQueue
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _RETRY_SECONDS = 1.0
-_LOOK_SECONDS = 1.0  # the longest interval between two weighings while changes wait
+_RESYNC_SECONDS = 1.0  # the longest interval between two weighings while changes wait
 
 
 class Reconciler:
@@ -65,7 +65,7 @@ class Reconciler:
         rehearsal: Brakes,
         clock: Callable[[], float],
         *,
-        told: Callable[[Key], None] = lambda _key: None,
+        notify: Callable[[Key], None] = lambda _key: None,
         held: Callable[[Key, Wait], None] = lambda _key, _wait: None,
         warned: Callable[[Key, str, str], None] = lambda _key, _uid, _warning: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -74,13 +74,14 @@ class Reconciler:
     ) -> None:
         """Use `brakes` for writes and `rehearsal` in mode `dry-run`, both with the time of `clock`.
 
-        `told` is called with each object that is held anew, `held` with its hold as well, `warned`
-        with the uid of an object and a warning about its placement, which was written nevertheless.
+        `notify` is called with each object that is held anew, `held` with its hold as well,
+        `warned` with the uid of an object and a warning about its placement, which was written
+        nevertheless.
         `seals` sign the records of requested values; `unreadable` validates decided annotations.
         """
         self.decisions = DecisionCache(clock, self._tighten)
         self.decisions.subscribe(self._touch)
-        self.waiting = Waiting(told, clock, held)
+        self.waiting = Waiting(notify, clock, held)
         self._warned = warned
         self._writer = writer
         self._modes = modes
@@ -90,9 +91,9 @@ class Reconciler:
         self._unreadable = unreadable
         self._sleep = sleep
         self._targets: dict[GroupVersionResource, Targets] = {}
-        self._begun = self._anew = False  # anew: begin again, even during `_begin`
+        self._begun = self._restart = False  # anew: begin again, even during `_begin`
         self._touched: dict[Key, None] = {}
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._weighed_at = -math.inf
         self._queue = WorkQueue[Key]("remediation", lambda: Backoff(_RETRY_SECONDS))
         self._attempts = Attempts(clock)
@@ -107,7 +108,7 @@ class Reconciler:
     def targets(self, gvr: GroupVersionResource) -> Targets:
         """Return the Store for one target collection."""
         if gvr not in self._targets:
-            self._targets[gvr] = Targets(lambda key: self._touch([(gvr, key)]), self._news.set)
+            self._targets[gvr] = Targets(lambda key: self._touch([(gvr, key)]), self._changed.set)
         return self._targets[gvr]
 
     @property
@@ -123,13 +124,13 @@ class Reconciler:
 
     def lead(self) -> None:
         """Begin anew: this process may write now, and another one may have written before."""
-        self._begun, self._anew = False, True
-        self._news.set()
+        self._begun, self._restart = False, True
+        self._changed.set()
 
     def weigh(self) -> None:
         """Weigh all changes again: an approval or the fleet has changed."""
         self._weighed_at = -math.inf
-        self._news.set()
+        self._changed.set()
 
     @property
     def tightened(self) -> LimitSource:
@@ -148,18 +149,18 @@ class Reconciler:
         self._touch(found)
         return found
 
-    def take(self, record: Record | None) -> None:
+    def apply_record(self, record: Record | None) -> None:
         """Apply one record of the stream; None: a new stream begins."""
-        self.decisions.take(record)
-        self._news.set()
+        self.decisions.apply_record(record)
+        self._changed.set()
 
-    async def look(self) -> NoReturn:
+    async def resync(self) -> NoReturn:
         """Process touched keys and weigh their changes, until cancelled; one at a time."""
         while True:
             await self._next()
             while (seconds := self.decisions.settling.wait(self._clock())) > 0:
                 await self._sleep(seconds)
-            await self._look()
+            await self._resync()
 
     async def run(self) -> NoReturn:
         """Reconcile keys until cancelled; several of these may run concurrently."""
@@ -171,18 +172,18 @@ class Reconciler:
 
     def _touch(self, keys: Iterable[Key]) -> None:
         self._touched.update(dict.fromkeys(keys))
-        self._news.set()
+        self._changed.set()
 
     async def _next(self) -> None:
         try:
             # Not wait_for: before Python 3.12 it swallows a cancellation that coincides.
-            async with asyncio.timeout(_LOOK_SECONDS if self._brakes.waiting else None):
-                await self._news.wait()
+            async with asyncio.timeout(_RESYNC_SECONDS if self._brakes.waiting else None):
+                await self._changed.wait()
         except TimeoutError:
             pass
-        self._news.clear()
+        self._changed.clear()
 
-    async def _look(self) -> None:
+    async def _resync(self) -> None:
         # Yields for the renewal of the Lease: 50,000 objects take longer than it lasts.
         self.decisions.settling.begin()
         if not self._writer.may:
@@ -194,8 +195,8 @@ class Reconciler:
         touched, self._touched = self._touched, {}
         fresh = False
         async for key in in_slices(touched):
-            fresh |= self._survey(key)
-        if fresh or self._clock() >= self._weighed_at + _LOOK_SECONDS:
+            fresh |= self._record_wanted(key)
+        if fresh or self._clock() >= self._weighed_at + _RESYNC_SECONDS:
             self._weigh()
         for key in touched:
             self._queue.add(key)
@@ -205,10 +206,10 @@ class Reconciler:
 
         Returns False if it has to begin again, since another process may have written meanwhile.
         """
-        self._anew = False
+        self._restart = False
         objects = self.objects()
         await self._brakes.begin(objects)
-        self._begun = not self._anew
+        self._begun = not self._restart
         self._attempts.begin()
         self._touched.update((key, None) for key, _ in objects)
         return self._begun
@@ -228,22 +229,22 @@ class Reconciler:
         place = Place(gvr.group, gvr.resource, name.namespace, name.name)
         return plan(wanted, current, place, self._seals, self._unreadable)
 
-    def _survey(self, key: Key) -> bool:
+    def _record_wanted(self, key: Key) -> bool:
         """Record the wanted change of an object; return whether all have to be weighed again."""
         wanted, current = self.decisions.get(key), self._current(key)
         step, brakes = self._plan(key, wanted, current), self._brakes.of(key)
         if current is None:
             brakes.forget(key)
-        elif wanted and isinstance(step, Write) and self._goes(key, wanted, current, step):
+        elif wanted and isinstance(step, Write) and self._is_eligible(key, wanted, current, step):
             return brakes.want(key, current, step, evict=wanted.evict)
         else:
             brakes.drop(key)
         return False
 
-    def _goes(self, key: Key, wanted: Wanted, current: Current, step: Write) -> bool:
+    def _is_eligible(self, key: Key, wanted: Wanted, current: Current, step: Write) -> bool:
         """Return whether a step will be tried; others do not count towards a mass."""
-        goes = self._modes.goes(key, name_of(step))
-        return goes and self._attempts.is_open(key, wanted, current, step)
+        eligible = self._modes.is_eligible(key, name_of(step))
+        return eligible and self._attempts.is_open(key, wanted, current, step)
 
     async def _reconcile(self, key: Key) -> Result:
         if not self.active:  # reconciled when this process may write again
@@ -262,23 +263,23 @@ class Reconciler:
         return Result()
 
     async def _carry_out(self, key: Key, wanted: Wanted, current: Current, step: Write) -> Result:
-        if not self._modes.goes(key, name_of(step)):
+        if not self._modes.is_eligible(key, name_of(step)):
             self.waiting.put(key, manual(key, current, step))
             return Result()
         if (postponed := self._postponed(key, wanted, current, step)) is not None:
             return postponed
         brakes, rehearsed = self._brakes.of(key), self._brakes.is_rehearsed(key)
-        go = brakes.take(key, current, step, evict=wanted.evict)
-        if isinstance(go, Braked):
-            self.waiting.put(key, (dry_run if rehearsed else braked)(current, step, go))
-            return Result(brakes.seconds_until(go))
+        allowed = brakes.admit(key, current, step, evict=wanted.evict)
+        if isinstance(allowed, Braked):
+            self.waiting.put(key, (dry_run if rehearsed else braked)(current, step, allowed))
+            return Result(brakes.seconds_until(allowed))
         if rehearsed:
             brakes.refund(key, current)
             self.waiting.put(key, dry_run(current, step))
             return Result()
         person = "remediate apply" if self._modes.of(key[1].namespace) == "manual" else ""
-        outcome = await self._writer.write(key, go, current, person)
-        if outcome.word == "applied":
+        outcome = await self._writer.write(key, allowed, current, person)
+        if outcome.status == "applied":
             self._attempts.applied(key, wanted, current)
         return self._written(key, current, step, outcome)
 
@@ -303,33 +304,33 @@ class Reconciler:
 
     def _written(self, key: Key, current: Current, step: Write, outcome: Outcome) -> Result:
         """Record the outcome of a write. Raises Retriable if it has to be retried."""
-        metrics.remediations.labels(outcome.word).inc()
-        said = log.bind(gvr=str(key[0]), key=str(key[1]), **_named(step))
+        metrics.remediations.labels(outcome.status).inc()
+        bound = log.bind(gvr=str(key[0]), key=str(key[1]), **_named(step))
         if outcome.written is False:
             self._brakes.of(key).refund(key, current)
-        match outcome.word:
+        match outcome.status:
             case "applied":
                 if warning := self._brakes.of(key).moved(key, current):
-                    said.warning("placed_on_unknown_clusters", warning=warning)
+                    bound.warning("placed_on_unknown_clusters", warning=warning)
                     self._warned(key, current.uid, warning)
-                said.info("remediated")
+                bound.info("remediated")
             case "refused":
                 self.waiting.put(key, refused(current, step, outcome.error))
-                self._leave_out(key)
+                self._exclude(key)
             case "forbidden":
                 self.waiting.put(key, forbidden(current, step, outcome.error))
                 self._attempts.forbid(key, step)
-                self._leave_out(key)
+                self._exclude(key)
                 return Result(FORBIDDEN_SECONDS)
             case "retried" | "fenced":
-                said.warning("remediation_delayed", error=outcome.error)
+                bound.warning("remediation_delayed", error=outcome.error)
                 raise Retriable(outcome.error, outcome.retry_after)
         self._attempts.done(key, step)
-        if outcome.word != "refused":
+        if outcome.status != "refused":
             self.waiting.drop(key)
         return Result()
 
-    def _leave_out(self, key: Key) -> None:
+    def _exclude(self, key: Key) -> None:
         """Remove an object from the mass of moves, since it will not move."""
         self._brakes.of(key).drop(key)
         self.weigh()

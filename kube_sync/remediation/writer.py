@@ -2,7 +2,7 @@
 
 Invariant: only a process that may write sends one (`kube/fencedwriter.py`), and each is bound to
 the resourceVersion that was read, so that a process that stalled in between gets a conflict if
-another has written since. Each PATCH is reported to `memory` before it is sent, and its outcome
+another has written since. Each PATCH is reported to `recorder` before it is sent, and its outcome
 afterwards.
 """
 
@@ -19,7 +19,7 @@ from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.plan import Current, Write
 
 Patch = Callable[[GroupVersionResource, ObjectKey, Write], Awaitable[None]]
-Word = Literal["applied", "gone", "refused", "forbidden", "retried", "fenced"]
+Status = Literal["applied", "gone", "refused", "forbidden", "retried", "fenced"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,13 @@ class Outcome:
     `retry_after` is the server's Retry-After, in seconds.
     """
 
-    word: Word
+    status: Status
     written: bool | None
     error: str = ""
     retry_after: float = 0.0
 
 
-class Memory(Protocol):
+class WriteRecorder(Protocol):
     """Records writes."""
 
     async def intend(self, key: Key, current: Current, step: Write, approved: str) -> str:
@@ -55,13 +55,13 @@ class Writer:
         patch: Patch,
         fenced: FencedWriter,
         standby: Callable[[], str] = lambda: "another remediator is active",
-        memory: Memory | None = None,
+        recorder: WriteRecorder | None = None,
     ) -> None:
         """`standby` returns why this process may not write."""
         self._patch = patch
         self._fenced = fenced
         self.standby = standby
-        self._memory = memory
+        self._recorder = recorder
 
     @property
     def may(self) -> bool:
@@ -72,11 +72,11 @@ class Writer:
         self, key: Key, step: Write, current: Current | None = None, approved: str = ""
     ) -> Outcome:
         """Send one PATCH for `current`; `approved` is what or who approved it."""
-        if self._memory is None or current is None or not self.may:
+        if self._recorder is None or current is None or not self.may:
             return await self._write(key, step)
-        name = await self._memory.intend(key, current, step, approved)
+        name = await self._recorder.intend(key, current, step, approved)
         outcome = await self._write(key, step)
-        self._memory.ended(name, key, current, outcome)
+        self._recorder.ended(name, key, current, outcome)
         return outcome
 
     async def _write(self, key: Key, step: Write) -> Outcome:
@@ -101,5 +101,7 @@ def _failed(error: SyncError) -> Outcome:
             # By the retry the watch has delivered the newer object.
             return Outcome("retried", written=False, error=str(error))
         case _:
-            asked: float | None = getattr(error, "retry_after", None)
-            return Outcome("retried", written=None, error=str(error), retry_after=asked or 0.0)
+            retry_after: float | None = getattr(error, "retry_after", None)
+            return Outcome(
+                "retried", written=None, error=str(error), retry_after=retry_after or 0.0
+            )

@@ -124,7 +124,7 @@ class PlacementCheck:
         if not names:
             return frozenset(), None
         note = f"{some} placements name clusters that are unknown, {lost} of them no other ones"
-        return frozenset(names), f"{note}: {inventory.told(frozenset(names))}"
+        return frozenset(names), f"{note}: {inventory.description(frozenset(names))}"
 
     def _places(self, decision: Decision) -> Iterable[Clusters]:
         read = self._placements.read(decision.annotations)
@@ -137,7 +137,7 @@ class PlacementCheck:
         modules = self._modules() if unknown else {}
         for name in sorted(unknown)[:_NAMES]:
             for module, row in mentions(modules, name) or rows(modules, PLACEMENT):
-                text = f"{_key(module)} row {row}: {inventory.told(frozenset([name]))}"
+                text = f"{_key(module)} row {row}: {inventory.description(frozenset([name]))}"
                 yield module, f"{text}; workloads that get no other cluster are not moved there"
 
     def _of_failures(self, failures: Iterable[str]) -> Iterable[tuple[str, str]]:

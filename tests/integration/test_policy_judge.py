@@ -67,30 +67,30 @@ async def test_rules_of_decisions_have_a_report(
     server = launch_on_free_port(launcher, spec)
     try:
         async with opa_client(Opa(url=server.url)) as client:
-            assert (await judge(kind, client).judged(policy({}))).problems == ()
-            assert (await judge(kind, client).judged(policy({"rulez": 1}))).problems != ()
+            assert (await judge(kind, client).report_on(policy({}))).problems == ()
+            assert (await judge(kind, client).report_on(policy({"rulez": 1}))).problems != ()
     finally:
         server.stop()
 
 
 async def test_rules_that_are_not_there_judge_nothing(opa: OpaClient) -> None:
     with pytest.raises(Retriable, match="OPA does not know"):
-        await judge(METADATA, opa).judged(policy({}))
+        await judge(METADATA, opa).report_on(policy({}))
 
 
 async def test_rules_that_contradict_themselves_cannot_judge_a_policy(opa: OpaClient) -> None:
     await opa.put_policy("conflict.rego", CONFLICT)
-    found = await judge(SCHEDULING, opa).judged(policy({"values": ["a"]}))
+    found = await judge(SCHEDULING, opa).report_on(policy({"values": ["a"]}))
     assert found.findings == ("a",)
     with pytest.raises(Undecided, match="produced conflicting values"):
-        await judge(SCHEDULING, opa).judged(policy({"values": ["a", "b"]}))
+        await judge(SCHEDULING, opa).report_on(policy({"values": ["a", "b"]}))
 
 
 async def test_rules_that_say_nothing_of_one_policy_cannot_judge_it(opa: OpaClient) -> None:
     await opa.put_policy("partly.rego", PARTLY)
-    assert (await judge(SCHEDULING, opa).judged(policy({}))).problems == ()
+    assert (await judge(SCHEDULING, opa).report_on(policy({}))).problems == ()
     with pytest.raises(Undecided, match="is undefined for it"):
-        await judge(SCHEDULING, opa).judged(policy({"undefined": True}))
+        await judge(SCHEDULING, opa).report_on(policy({"undefined": True}))
 
 
 async def test_policies_of_a_namespace_are_the_ones_that_opa_has(opa: OpaClient) -> None:

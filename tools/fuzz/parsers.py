@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from kube_sync.admission.answer import admit
-from kube_sync.admission.conflicts import told
+from kube_sync.admission.conflicts import describe
 from kube_sync.admission.decision_client import DecisionClient, Verdict, placement
 from kube_sync.admission.denials import occurrence
 from kube_sync.admission.engine_formats import DIALECTS, Answer
@@ -22,7 +22,7 @@ from kube_sync.admission.failures import Evaluation
 from kube_sync.admission.pod_digest import question
 from kube_sync.admission.requested_values import view
 from kube_sync.admission.review import Review, parse_review
-from kube_sync.admission.route import Route, placement_route, ruling, system_ways
+from kube_sync.admission.route import Route, placement_route, ruling, system_routes
 from kube_sync.admission.verdict import parse_ruling
 from kube_sync.config import SYSTEMS, Admission, Labelled, Source, effective
 from kube_sync.decisions import streamclient
@@ -112,7 +112,7 @@ _WAYS: Final[Sequence[Route]] = (
     *(
         way
         for system in SYSTEMS.values()
-        for way in system_ways(system, _judge(_RULED, read=ruling))
+        for way in system_routes(system, _judge(_RULED, read=ruling))
     ),
 )
 
@@ -124,7 +124,7 @@ def review(body: bytes) -> None:
         if way.passes(asked):
             _is_answer(asked, admit(asked))
             continue
-        verdict = _LOOP.run_until_complete(way.judge.verdict(asked, 1.0))
+        verdict = _LOOP.run_until_complete(way.decider.verdict(asked, 1.0))
         _answered(way, asked, verdict)
 
 
@@ -163,7 +163,7 @@ def failure(answer: bytes) -> None:
         error = msgspec.json.decode(answer, type=OpaError)
     except NO_JSON as failed:
         raise Undecided from failed
-    told(error, Gate().modules())
+    describe(error, Gate().modules())
 
 
 def budget(document: bytes) -> None:
@@ -195,7 +195,7 @@ def stream(lines: bytes) -> None:
 async def _follow(lines: bytes, board: Board, decided: DecisionCache) -> None:
     content = _Content(lines)
     async for record in streamclient._records(content):  # type: ignore[arg-type] # noqa: SLF001
-        decided.take(record)
+        decided.apply_record(record)
         "".join(board.take(record)).encode()
     for key in decided.known():
         plan(decided.get(key), None)

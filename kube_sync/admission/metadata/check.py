@@ -92,8 +92,8 @@ async def judged(
     config = {"metadata": msgspec.to_builtins(settings.metadata)}
     kubernetes = {METADATA.gvr.resource: policies}
     data = {"kubernetes": kubernetes, "kube_sync": {"config": config}}
-    asked = {"requests": [one.request for one in found]}
-    value = await evaluator.evaluated(modules, data, asked, _QUERY)
+    requests = {"requests": [one.request for one in found]}
+    value = await evaluator.evaluated(modules, data, requests, _QUERY)
     try:
         result = msgspec.convert(value, _Result)
     except msgspec.ValidationError as error:

@@ -75,8 +75,8 @@ class Disagreement:
 def in_force(rules: Sequence[Rule], decision: Decision) -> list[Rule]:
     """Return the matching rules in force: if some reject, those."""
     # If no policy applies to an object, none is in `decision.policies`.
-    heard = [rule for rule in rules if rule.policy in decision.policies]
-    return heard if decision.allowed else [rule for rule in heard if rule.rejects]
+    applied = [rule for rule in rules if rule.policy in decision.policies]
+    return applied if decision.allowed else [rule for rule in applied if rule.rejects]
 
 
 def changes(

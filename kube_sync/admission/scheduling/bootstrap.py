@@ -100,26 +100,26 @@ class Bootstrap:
 
     async def run(self) -> NoReturn:
         """Install what is missing, then sleep until cancelled."""
-        said = ""
+        reported = ""
         while True:
             try:
-                await self._bring_up()
+                await self._install()
                 break
             except SyncError as error:
                 # A conflict as well: somebody else was first, so read again.
                 reason = f"{error}{_needed(error)}"
                 self._note(reason)
-                if reason != said:
+                if reason != reported:
                     log.warning("bootstrap_waits", error=reason)
-                said = reason
-                asked = error.retry_after if isinstance(error, Retriable) else None
-            await self._backoff.wait(asked)
+                reported = reason
+                retry_after = error.retry_after if isinstance(error, Retriable) else None
+            await self._backoff.wait(retry_after)
         self._note("ok")
         log.info("bootstrap_done", objects=len(self._wanted))
         while True:
             await asyncio.Event().wait()
 
-    async def _bring_up(self) -> None:
+    async def _install(self) -> None:
         for default in self._wanted:
             found = await self._found(default)
             if found is None:

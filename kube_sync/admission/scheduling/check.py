@@ -91,20 +91,20 @@ async def judged(
 ) -> tuple[list[Verdict], Mapping[str, Report]]:
     """Return a verdict for each pod and a report on each policy. Raises SyncError."""
     config = {"config": _config(settings)}
-    asking = partial(_asked, evaluator, modules)
+    query = partial(_evaluate, evaluator, modules)
     data = {"kubernetes": evidence.data, "kube_sync": config}
-    written = await _written(pods, partial(asking, data))
+    written = await _written(pods, partial(query, data))
     stored = [_stored(pod, one) for pod, one in zip(pods, written, strict=True)]
     # A pod of the DaemonSet controller is checked against its DaemonSet too.
     data = {"kubernetes": {**evidence.data, "daemonsets": daemonsets(stored)}, "kube_sync": config}
-    result = await asking(data, [_as_seen(pod, evidence, settings) for pod in stored])
+    result = await query(data, [_as_seen(pod, evidence, settings) for pod in stored])
     decided = zip(pods, written, result.decisions, strict=True)
     verdicts = [_verdict(*one, settings) for one in decided]
-    reports = {name: report_of(said, SCHEDULING.rule) for name, said in result.reports.items()}
+    reports = {name: report_of(report, SCHEDULING.rule) for name, report in result.reports.items()}
     return verdicts, reports | rights_of_other_groups(evidence.data)
 
 
-async def _asked(
+async def _evaluate(
     evaluator: Evaluator, modules: Modules, data: Mapping[str, Any], requests: Sequence[Any]
 ) -> _Result:
     value = await evaluator.evaluated(modules, data, {"requests": requests}, _QUERY)
@@ -120,11 +120,11 @@ async def _asked(
 
 
 async def _written(
-    pods: Sequence[Candidate], asking: Callable[[Sequence[Any]], Awaitable[_Result]]
+    pods: Sequence[Candidate], query: Callable[[Sequence[Any]], Awaitable[_Result]]
 ) -> list[_Found | None]:
     """Return the decision on the DaemonSet of each pod, None if it has none."""
     requests = [pod.written for pod in pods if pod.written is not None]
-    decisions = iter((await asking(requests)).decisions if requests else ())
+    decisions = iter((await query(requests)).decisions if requests else ())
     return [None if pod.written is None else next(decisions) for pod in pods]
 
 

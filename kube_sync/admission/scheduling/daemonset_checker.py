@@ -42,10 +42,10 @@ class PolicyChecker(Protocol):
     """Checks one policy by itself."""
 
     async def ready(self, namespace: str, policies: Sequence[HeldPolicy]) -> None:
-        """Prepare for `judged`: these are all policies in a namespace."""
+        """Prepare for `report_on`: these are all policies in a namespace."""
         ...
 
-    async def judged(self, policy: HeldPolicy) -> Report:
+    async def report_on(self, policy: HeldPolicy) -> Report:
         """Return the report on one policy."""
         ...
 
@@ -55,13 +55,13 @@ class DaemonSetChecker:
 
     def __init__(
         self,
-        judge: PolicyChecker,
+        checker: PolicyChecker,
         engine: Engine,
         exempt_namespaces: Sequence[str],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Ignore DaemonSets in `exempt_namespaces`."""
-        self._judge = judge
+        self._checker = checker
         self._engine = engine
         self._body = msgspec.json.encode({"input": {"exempt_namespaces": exempt_namespaces}})
         self._clock = clock
@@ -69,20 +69,20 @@ class DaemonSetChecker:
         self._until = 0.0
 
     async def ready(self, namespace: str, policies: Sequence[HeldPolicy]) -> None:
-        """Prepare for `judged`. Raises SyncError."""
-        await self._judge.ready(namespace, policies)
+        """Prepare for `report_on`. Raises SyncError."""
+        await self._checker.ready(namespace, policies)
 
-    async def judged(self, policy: HeldPolicy) -> Report:
+    async def report_on(self, policy: HeldPolicy) -> Report:
         """Return the report on a policy. Raises SyncError."""
-        report = await self._judge.judged(policy)
+        report = await self._checker.report_on(policy)
         if report.problems:
             return report
         if self._clock() >= self._until:
-            await self._look()
+            await self._refresh()
         named = self._known.get(policy.key.name, ())
         return Report(report.problems, (*report.findings, *named))
 
-    async def _look(self) -> None:
+    async def _refresh(self) -> None:
         began = self._clock()
         try:
             answer = await self._engine.query(FINDINGS, self._body)

@@ -113,7 +113,7 @@ def unknown_clusters(effects: Iterable[Effect], inventory: Inventory | None) -> 
         if (unknown := unknown_in(inventory, one.change))
     ]
     if found:
-        told = inventory.told(frozenset[str]().union(*found))
+        told = inventory.description(frozenset[str]().union(*found))
         yield f"{len(found)} would be placed on clusters of which some are unknown: {told}"
 
 

@@ -126,7 +126,7 @@ class _Simulation:
         while due and asked:
             asked -= 1
             now, number, key = heapq.heappop(due)
-            found = self._guard.take(key, *self._wanted[key], now)
+            found = self._guard.admit(key, *self._wanted[key], now)
             if isinstance(found, Allowed):
                 self._guard.moved(key)
                 del self._wanted[key]

@@ -81,7 +81,7 @@ class Controller:
         # Statuses may be from before this process, so the first state is reconciled even without an
         # event.
         self._wanted = True
-        self._took = 0.0  # seconds, of the last call
+        self._call_seconds = 0.0  # seconds, of the last call
 
     def wake(self) -> None:
         """Reconcile even without an event: the Lease was acquired."""
@@ -94,26 +94,26 @@ class Controller:
         while True:
             await self._happens()
             await self._settles()
-            error = await self._turn()
+            error = await self._process_batch()
             if error is not None:
-                await self._rests(error.retry_after if isinstance(error, Retriable) else None)
+                await self._back_off(error.retry_after if isinstance(error, Retriable) else None)
                 self._news.set()
 
-    async def _rests(self, asked: float | None) -> None:
-        """Back off after a failure; `asked` is the server's Retry-After in seconds."""
+    async def _back_off(self, retry_after: float | None) -> None:
+        """Back off after a failure; `retry_after` is the server's Retry-After in seconds."""
         async with asyncio.TaskGroup() as group:
-            whole = group.create_task(self._backoff.wait(asked))
-            short = group.create_task(self._rests_until_news(asked or 0.0))
+            whole = group.create_task(self._backoff.wait(retry_after))
+            short = group.create_task(self._back_off_until_changed(retry_after or 0.0))
             await asyncio.wait((whole, short), return_when=asyncio.FIRST_COMPLETED)
             whole.cancel()
             short.cancel()
 
-    async def _rests_until_news(self, asked: float) -> None:
+    async def _back_off_until_changed(self, retry_after: float) -> None:
         """Wait for news, so that one object's failure does not delay the others.
 
         It waits for a minimum, so that a busy cluster does not cause endless requests.
         """
-        await self._sleep(max(_LEAST, _SHARE * self._took, asked))
+        await self._sleep(max(_LEAST, _SHARE * self._call_seconds, retry_after))
         await self._news.wait()
 
     async def _happens(self) -> None:
@@ -132,16 +132,16 @@ class Controller:
             if not self._news.is_set():
                 return
 
-    async def _turn(self) -> Exception | None:
+    async def _process_batch(self) -> Exception | None:
         """Update the graph and reconcile; return why that failed."""
         self._news.clear()  # before anything is read: what comes from now on is news
         if waiting := self._live.waiting:
             self._note(f"not listed yet: {', '.join(waiting)}")
             return None
         step = await self._live.advance()
-        heeded = [event for event in step.events if self._heeds(event)]
-        self._backlog.add(heeded, step.affected)
-        self._wanted = self._wanted or step.anew or bool(heeded)
+        relevant = [event for event in step.events if self._heeds(event)]
+        self._backlog.add(relevant, step.affected)
+        self._wanted = self._wanted or step.anew or bool(relevant)
         if withheld := self._withheld():
             self._wanted = True
             self._note(f"nothing is written before this is known: {', '.join(withheld)}")
@@ -158,11 +158,11 @@ class Controller:
         try:
             await self._reconcile(Reconciliation(events, self._live.topology, error, affected))
         except Exception as failure:  # noqa: BLE001 - whatever code it is, the next state may suit it
-            self._took = self._clock() - begun
+            self._call_seconds = self._clock() - begun
             self._wanted = True
             self._failed(failure)
             return failure
-        self._took = seconds = self._clock() - begun
+        self._call_seconds = seconds = self._clock() - begun
         metrics.topology_reconciles.labels("ok").inc()
         metrics.topology_reconcile_seconds.observe(seconds)
         log.debug("reconciled", events=len(events), seconds=round(seconds, 3))

@@ -107,7 +107,7 @@ class FollowedKinds:
         self._looked = False  # definitions or discovery were read, so the existing kinds are known
         self._blind = asyncio.Event()  # set while definitions may not be read
         self._definitions = Definitions(self._defined, chooser.matters)
-        self._feed = Feed(self._definitions, self._told, self._failed)
+        self._feed = Feed(self._definitions, self._reported, self._failed)
         self._following = Following(
             lambda gvr: KubeCollection(client, gvr), " for topology", backoff=backoff
         )
@@ -148,7 +148,7 @@ class FollowedKinds:
         chooser = self._chooser
         for id_ in sorted(chooser.looked_for):
             self._world.store(chooser.kinds.get(id_) or chooser.named[id_].node_kind)
-            self._tell(id_, "looked for")
+            self._report(id_, "looked for")
 
     async def run(self) -> None:
         """Follow the existing kinds until cancelled."""
@@ -198,7 +198,7 @@ class FollowedKinds:
             if id_ in self._kinds:
                 self._remark(id_, wrong.get(id_, ""))
             elif id_ in wrong:
-                self._tell(id_, wrong[id_])
+                self._report(id_, wrong[id_])
             else:
                 self._notes.forget(_condition(id_))
         self._wrong = frozenset(wrong)
@@ -207,7 +207,7 @@ class FollowedKinds:
         self._kinds[id_].remark = remark
         self._kinds[id_].tell()
 
-    def _told(self, reason: str | None) -> None:
+    def _reported(self, reason: str | None) -> None:
         if reason is None:
             self._notes.noted(_DEFINITIONS, "ok")
         elif not self._blind.is_set():
@@ -247,7 +247,7 @@ class FollowedKinds:
             except SyncError as error:
                 kinds = {id_ for id_ in self._chooser.looked_for if id_.group == group}
                 for id_ in kinds - self._kinds.keys():
-                    self._tell(id_, f"looked for: {error}")
+                    self._report(id_, f"looked for: {error}")
                 silent |= kinds
         return found, frozenset(silent)
 
@@ -283,7 +283,7 @@ class FollowedKinds:
         return FollowedKind(
             choice,
             self._world.store(choice.kind),
-            lambda detail: self._tell(id_, detail),
+            lambda detail: self._report(id_, detail),
             lambda: id_ in self._world.waiting,
             self._blind.is_set,
             self._patience,
@@ -292,7 +292,7 @@ class FollowedKinds:
     def _lack(self, kinds: Iterable[GroupKind]) -> None:
         for id_ in sorted(kinds):
             self._world.forget(id_)
-            self._tell(id_, "not there: the API server does not serve it")
+            self._report(id_, "not there: the API server does not serve it")
 
     def _want(self) -> None:
         feeds = {kind.choice.gvr: kind.feed for kind in self._kinds.values()}
@@ -303,7 +303,7 @@ class FollowedKinds:
             self._policies = policies
             self._changed()
 
-    def _tell(self, id_: GroupKind, detail: str) -> None:
+    def _report(self, id_: GroupKind, detail: str) -> None:
         self._notes.noted(_condition(id_), detail)
 
 

@@ -72,7 +72,7 @@ class World:
         """Drop the objects of a kind, which is not followed any more."""
         followed = self._followed.pop(kind, None)
         if followed is not None:
-            self._let_go(followed)
+            self._release(followed)
             self._news()
 
     def objects(self) -> Iterator[Body]:
@@ -92,7 +92,7 @@ class World:
         for followed in self._followed.values():
             if followed.absent_since is not None and self._is_over(followed.absent_since):
                 log.info("kind_gone", kind=str(followed.kind.id), objects=len(followed.held))
-                self._let_go(followed)
+                self._release(followed)
         before, self._before = self._before, {}
         events = (self._event(name, *before[name]) for name in sorted(before))
         return [event for event in events if event is not None]
@@ -154,7 +154,7 @@ class World:
             old = self._objects.pop(name)
             self._before.setdefault(name, (followed.kind.id, key, old))
 
-    def _let_go(self, followed: _Followed) -> None:
+    def _release(self, followed: _Followed) -> None:
         followed.absent_since = None
         for name in list(followed.held):
             self._drop(followed, name)

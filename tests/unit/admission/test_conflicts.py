@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kube_sync.admission.conflicts import told
+from kube_sync.admission.conflicts import describe
 from kube_sync.opa.client import OpaError
 
 MODULES = {
@@ -36,7 +36,7 @@ def _both(one: str, other: str, what: str = "rule data.a.b.annotations.x") -> Op
     ],
 )
 def test_both_modules_are_named_with_their_configmaps(one: str, other: str) -> None:
-    assert told(_both(one, other), MODULES) == (
+    assert describe(_both(one, other), MODULES) == (
         "policies give the rule data.a.b.annotations.x different values: policy.rego row 3 of "
         "ConfigMap ns/one and policy row 6 of ConfigMap ns/two"
     )
@@ -44,19 +44,19 @@ def test_both_modules_are_named_with_their_configmaps(one: str, other: str) -> N
 
 def test_values_are_not_told() -> None:
     """They are made of what the policy reads, and the one who is denied may not read that."""
-    assert "1 at" not in told(_both("ns/one/policy.rego:3", "ns/two/policy:6"), MODULES)
+    assert "1 at" not in describe(_both("ns/one/policy.rego:3", "ns/two/policy:6"), MODULES)
 
 
 def test_two_values_in_one_module_are_named_by_row() -> None:
     error = _both("ns/one/policy.rego:3", "ns/one/policy.rego:4")
-    said = told(error, MODULES)
+    said = describe(error, MODULES)
     assert said.endswith(
         "policy.rego row 3 of ConfigMap ns/one and policy.rego row 4 of ConfigMap ns/one"
     )
 
 
 def test_a_rule_whose_key_has_a_space_is_named_whole() -> None:
-    said = told(_both("x:1", "y:2", 'rule data.a.b.annotations["a b"]'), {})
+    said = describe(_both("x:1", "y:2", 'rule data.a.b.annotations["a b"]'), {})
     assert said.startswith('policies give the rule data.a.b.annotations["a b"] different values')
 
 
@@ -65,13 +65,13 @@ def test_a_function_is_called_so() -> None:
     error = _conflict(
         f"{what} produced conflicting values for the same inputs:\n  1 at x:1\n  2 at y:2"
     )
-    assert told(error, {}) == (
+    assert describe(error, {}) == (
         "policies give the function data.a.b.f different values: x row 1 and y row 2"
     )
 
 
 def test_modules_that_no_configmap_holds_are_named_as_opa_does() -> None:
-    said = told(_both("/policies/extra.rego:3", "ns/two/policy:6"), MODULES)
+    said = describe(_both("/policies/extra.rego:3", "ns/two/policy:6"), MODULES)
     assert "/policies/extra.rego row 3 and policy row 6 of ConfigMap ns/two" in said
 
 
@@ -86,7 +86,7 @@ def test_the_other_module_is_found_where_opa_names_one_place(
     file: str, row: int, other: str
 ) -> None:
     error = _conflict("complete rules must not produce multiple outputs", file, row)
-    said = told(error, MODULES)
+    said = describe(error, MODULES)
     assert said.startswith("policies give one rule different values: policy")
     assert f"row {row} of ConfigMap" in said
     assert said.endswith(f" and {other}")
@@ -103,13 +103,13 @@ def test_the_other_module_is_found_where_opa_names_one_place(
     ],
 )
 def test_one_place_is_named_alone_where_the_other_cannot_be_told(file: str, row: object) -> None:
-    said = told(_conflict("conflict", file, row), MODULES)
+    said = describe(_conflict("conflict", file, row), MODULES)
     assert " and " not in said
 
 
 def test_a_conflict_at_no_place_is_told_all_the_same() -> None:
     error = OpaError("internal_error", "m", [{"code": "eval_conflict_error"}])
-    assert told(error, MODULES) == (
+    assert describe(error, MODULES) == (
         "policies give one rule different values: OPA does not say where"
     )
 
@@ -124,7 +124,7 @@ def test_any_other_failure_names_the_configmap_it_lies_in() -> None:
         "message": "to_number: not a number",
         "location": {"file": "/ns/two/policy.rego", "row": 6},
     }
-    assert told(_failed(cause), MODULES) == (
+    assert describe(_failed(cause), MODULES) == (
         "the policy failed: /ns/two/policy.rego:6: to_number: not a number "
         "(policy row 6 of ConfigMap ns/two)"
     )
@@ -133,11 +133,11 @@ def test_any_other_failure_names_the_configmap_it_lies_in() -> None:
 def test_a_failure_names_the_placementpolicy_it_lies_in() -> None:
     module = "ns/two.PlacementPolicy/policy.rego"
     cause = {"message": "m", "location": {"file": f"kube-sync/{module}", "row": 6}}
-    said = told(_failed(cause), {module: "package two"})
+    said = describe(_failed(cause), {module: "package two"})
     assert said.endswith("(policy.rego row 6 of PlacementPolicy ns/two)")
 
 
 @pytest.mark.parametrize("cause", ["text", {"location": None}, {"location": {"file": ""}}])
 def test_a_failure_at_no_place_is_told_as_opa_does(cause: object) -> None:
-    assert told(_failed(cause), MODULES) == "the policy failed: while evaluating"
-    assert told(_failed(), MODULES) == "the policy failed: while evaluating"
+    assert describe(_failed(cause), MODULES) == "the policy failed: while evaluating"
+    assert describe(_failed(), MODULES) == "the policy failed: while evaluating"

@@ -54,9 +54,9 @@ async def check(
 
 
 async def _through(way: Route, review: Review) -> Outcome:
-    review = way.taken(review)
+    review = way.preprocess(review)
     assert not way.passes(review)
-    return way.read(review, await way.judge.verdict(review, 1.0))
+    return way.read(review, await way.decider.verdict(review, 1.0))
 
 
 async def test_what_is_sealed_is_admitted_and_nobody_is_asked(seals: Seals) -> None:

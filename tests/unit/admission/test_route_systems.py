@@ -19,7 +19,7 @@ from kube_sync.admission.decision_client import DecisionClient
 from kube_sync.admission.engine import engine_client
 from kube_sync.admission.engine_formats import REQUEST
 from kube_sync.admission.review import Review
-from kube_sync.admission.route import Route, nobody, ruling, system_ways
+from kube_sync.admission.route import Route, nobody, ruling, system_routes
 from kube_sync.admission.target import Target, system_target
 from kube_sync.config import SYSTEMS, Engine, Opa, Settings, System
 from kube_sync.config.model import Admission
@@ -81,7 +81,7 @@ async def _world(certificates: Path, system: System = SYSTEM) -> AsyncGenerator[
             judge = DecisionClient(
                 engine, gate, attempts=1, read=partial(ruling, explains=system.explains)
             )
-            ways = system_ways(system, judge, told)
+            ways = system_routes(system, judge, told)
             async with _served(certificates, ways) as server:
                 yield World(opa, server, gate, denied)
 
@@ -257,7 +257,7 @@ def test_opa_itself_is_asked_whatever_decides_on_placement() -> None:
 
 
 def test_nobody_is_told_unless_somebody_is() -> None:
-    ways = system_ways(SYSTEM, DecisionClient(_NoEngine(), Gate(), read=ruling))
+    ways = system_routes(SYSTEM, DecisionClient(_NoEngine(), Gate(), read=ruling))
     assert [way.path for way in ways] == [ADMIT, VALIDATE]
     assert all(way.denied is nobody for way in ways)
 

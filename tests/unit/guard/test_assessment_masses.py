@@ -46,7 +46,7 @@ class Tenants:
 
     def goes(self, wanted: Mapping[str, Change]) -> Counter[str]:
         """Return how many go of each namespace, without that any does."""
-        verdicts = {key: self.guard.take(key, change, (), NOW) for key, change in wanted.items()}
+        verdicts = {key: self.guard.admit(key, change, (), NOW) for key, change in wanted.items()}
         for key in wanted:
             self.guard.refund(key, NOW)
         return Counter(
@@ -54,7 +54,7 @@ class Tenants:
         )
 
     def held(self, wanted: Mapping[str, Change], key: str) -> Withheld:
-        found = self.guard.take(key, wanted[key], (), NOW)
+        found = self.guard.admit(key, wanted[key], (), NOW)
         assert isinstance(found, Withheld)
         return found
 
@@ -298,7 +298,7 @@ def test_workloads_without_replicas_take_no_move_from_others_and_wait_for_each_o
     wanted = {**idle, **moves(b=3, c=3)}
     tenants.consider(wanted)
     assert tenants.goes(wanted) == {"a": 5, "b": 3, "c": 2}
-    *_, held = [tenants.guard.take(f"a/{n}", idle[f"a/{n}"], (), NOW) for n in range(6)]
+    *_, held = [tenants.guard.admit(f"a/{n}", idle[f"a/{n}"], (), NOW) for n in range(6)]
     assert isinstance(held, Withheld)
     assert held.reason == "enough moves of workloads without replicas for now"
 

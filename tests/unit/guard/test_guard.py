@@ -61,7 +61,7 @@ class Bench:
         return self.guard.consider(both, fleet, numbers, approved, now)
 
     def take(self, key: str, change: Change, now: float = NOW) -> Allowed | Withheld:
-        return self.guard.take(key, change, self.histories.get(key, ()), now)
+        return self.guard.admit(key, change, self.histories.get(key, ()), now)
 
     def write(self, key: str, change: Change, now: float = NOW) -> Allowed | Withheld:
         verdict = self.take(key, change, now)

@@ -142,7 +142,7 @@ class Fleetwide(RuleBasedStateMachine):
     def _try(self, name: str, change: Change, want: dict[str, str], *, written: bool) -> None:
         known = self.objects[name]
         history = read_history(known.annotations, self.now)
-        one, other = (guard.take(name, change, history, self.now) for guard in self.guards)
+        one, other = (guard.admit(name, change, history, self.now) for guard in self.guards)
         assert one == other
         if not isinstance(one, Allowed):
             assert one.until is None or one.until > self.now
@@ -203,7 +203,7 @@ def test_what_a_tightened_guard_lets_go_the_other_would_have_too(
         verdicts = []
         for guard in (loose, tight):
             guard.consider({key: (change, ())}, WELL, {"n": 1}, (), now)
-            verdicts.append(guard.take(key, change, (), now))
+            verdicts.append(guard.admit(key, change, (), now))
         free, held = verdicts
         assert isinstance(free, Allowed) or not isinstance(held, Allowed)
         for guard, verdict in zip((loose, tight), verdicts, strict=True):

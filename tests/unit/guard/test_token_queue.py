@@ -20,23 +20,23 @@ def _empty(limits: Limits) -> Budget:
 
 
 def test_who_finds_a_token_goes_at_once() -> None:
-    assert TokenQueue().take(Budget(Limits(Rate(60, 1))), "a", MOVES, 0) is None
+    assert TokenQueue().acquire(Budget(Limits(Rate(60, 1))), "a", MOVES, 0) is None
 
 
 def test_those_that_wait_are_told_one_after_another() -> None:
     """Else all would come back at once, for one token."""
     budget, turns = _empty(Limits(Rate(60, 1))), TokenQueue()
-    told = [turns.take(budget, key, MOVES, 0) for key in "abc"]
+    told = [turns.acquire(budget, key, MOVES, 0) for key in "abc"]
     assert told == [(1, MOVES[0]), (2, MOVES[0]), (3, MOVES[0])]
-    assert [turns.take(budget, key, MOVES, at) for at, key in enumerate("abc", 1)] == [None] * 3
+    assert [turns.acquire(budget, key, MOVES, at) for at, key in enumerate("abc", 1)] == [None] * 3
 
 
 def test_nobody_overtakes_the_one_that_has_waited_longest() -> None:
     budget, turns = _empty(Limits(Rate(60, 1))), TokenQueue()
-    turns.take(budget, "a", MOVES, 0)
-    assert turns.take(budget, "b", MOVES, 1) == (2, MOVES[0])
-    assert turns.take(budget, "a", MOVES, 1) is None
-    assert turns.take(budget, "b", MOVES, 2) is None
+    turns.acquire(budget, "a", MOVES, 0)
+    assert turns.acquire(budget, "b", MOVES, 1) == (2, MOVES[0])
+    assert turns.acquire(budget, "a", MOVES, 1) is None
+    assert turns.acquire(budget, "b", MOVES, 2) is None
 
 
 def test_many_of_one_namespace_cost_another_no_more_than_one() -> None:
@@ -45,7 +45,7 @@ def test_many_of_one_namespace_cost_another_no_more_than_one() -> None:
     gone: list[tuple[float, str]] = []
     while len(gone) < 6:
         now, key, namespace = heapq.heappop(due)
-        missing = turns.take(budget, key, scopes(namespace, []), now)
+        missing = turns.acquire(budget, key, scopes(namespace, []), now)
         if missing is None:
             gone.append((now, namespace))
         else:
@@ -56,42 +56,42 @@ def test_many_of_one_namespace_cost_another_no_more_than_one() -> None:
 def test_who_takes_nothing_that_the_first_needs_goes() -> None:
     """Its token is back before the first one has its turn."""
     budget, turns = Budget(Limits(Rate(60, 1), Rate(6, 1))), TokenQueue()
-    assert turns.take(budget, "a", scopes("n", []), 0) is None
-    assert turns.take(budget, "b", scopes("n", []), 2) == (10, ("namespace", "n"))
-    assert turns.take(budget, "c", scopes("m", []), 2) is None
-    assert turns.take(budget, "d", scopes("o", []), 9.5) == (10.5, ("moves", ""))
-    assert turns.take(budget, "b", scopes("n", []), 10) is None
+    assert turns.acquire(budget, "a", scopes("n", []), 0) is None
+    assert turns.acquire(budget, "b", scopes("n", []), 2) == (10, ("namespace", "n"))
+    assert turns.acquire(budget, "c", scopes("m", []), 2) is None
+    assert turns.acquire(budget, "d", scopes("o", []), 9.5) == (10.5, ("moves", ""))
+    assert turns.acquire(budget, "b", scopes("n", []), 10) is None
 
 
 def test_the_first_that_is_late_stops_nobody_that_leaves_it_enough() -> None:
     budget, turns = Budget(Limits(Rate(60, 1), Rate(6, 1))), TokenQueue()
-    assert turns.take(budget, "a", scopes("n", []), 0) is None
-    assert turns.take(budget, "b", scopes("n", []), 2) == (10, ("namespace", "n"))
+    assert turns.acquire(budget, "a", scopes("n", []), 0) is None
+    assert turns.acquire(budget, "b", scopes("n", []), 2) == (10, ("namespace", "n"))
     budget.spend([("namespace", "n")], 10)
-    assert turns.take(budget, "c", scopes("m", []), 11) is None
+    assert turns.acquire(budget, "c", scopes("m", []), 11) is None
 
 
 def test_the_first_is_told_again_when_another_was_faster() -> None:
     budget, turns = _empty(Limits(Rate(60, 1))), TokenQueue()
-    assert turns.take(budget, "a", MOVES, 0) == (1, MOVES[0])
+    assert turns.acquire(budget, "a", MOVES, 0) == (1, MOVES[0])
     budget.spend(MOVES, 1)
-    assert turns.take(budget, "a", MOVES, 1) == (2, MOVES[0])
-    assert turns.take(budget, "a", MOVES, 2) is None
+    assert turns.acquire(budget, "a", MOVES, 1) == (2, MOVES[0])
+    assert turns.acquire(budget, "a", MOVES, 2) is None
 
 
 def test_who_does_not_come_is_not_waited_for() -> None:
     budget, turns = _empty(Limits(Rate(60, 1))), TokenQueue()
-    turns.take(budget, "a", MOVES, 0)
-    assert turns.take(budget, "b", MOVES, 61) == (62, MOVES[0])
-    assert turns.take(budget, "b", MOVES, 62) is None
+    turns.acquire(budget, "a", MOVES, 0)
+    assert turns.acquire(budget, "b", MOVES, 61) == (62, MOVES[0])
+    assert turns.acquire(budget, "b", MOVES, 62) is None
 
 
 def test_who_leaves_is_not_waited_for() -> None:
     budget, turns = _empty(Limits(Rate(60, 1))), TokenQueue()
-    turns.take(budget, "a", MOVES, 0)
-    turns.leave("a")
-    turns.leave("a")
-    assert turns.take(budget, "b", MOVES, 1) is None
+    turns.acquire(budget, "a", MOVES, 0)
+    turns.remove("a")
+    turns.remove("a")
+    assert turns.acquire(budget, "b", MOVES, 1) is None
     assert remembered(turns, str) == []
 
 
@@ -116,7 +116,7 @@ def test_everybody_goes_in_the_end_however_many_come_after_them(
         assert turn < 5000
         now, _, key = heapq.heappop(due)
         namespace, clusters = wanted[key]
-        missing = turns.take(budget, key, scopes(namespace, clusters), now)
+        missing = turns.acquire(budget, key, scopes(namespace, clusters), now)
         if missing is not None:
             heapq.heappush(due, (missing[0], chance.random(), key))  # type: ignore[attr-defined]
             continue

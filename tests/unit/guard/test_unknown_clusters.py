@@ -61,7 +61,7 @@ class World:
         """Take it once it has been wanted for a moment."""
         self.consider(wanted, fleet, now - GRACE_SECONDS)
         self.consider(wanted, fleet, now)
-        return self.guard.take("o", wanted, (), now)
+        return self.guard.admit("o", wanted, (), now)
 
     def kind(self, wanted: Change, fleet: Fleet = WELL) -> str:
         found = self.take(wanted, fleet)
@@ -168,12 +168,12 @@ def test_name_is_unknown_only_once_it_has_been_so_for_a_moment(world: World) -> 
     """A cluster that was just registered may be decided on before it is seen here."""
     new = change(on("c004"))
     world.consider(new)
-    found = world.guard.take("o", new, (), NOW)
+    found = world.guard.admit("o", new, (), NOW)
     assert isinstance(found, Withheld)
     assert (found.kind, found.until) == ("unseen", LATER)
     grown = replace(WELL, clusters=4, best=4, inventory=Inventory(NAMES | {"c004"}, LABELS))
     assert world.consider(new, grown, NOW + 1) == frozenset()
-    assert isinstance(world.guard.take("o", new, (), NOW + 1), Allowed)
+    assert isinstance(world.guard.admit("o", new, (), NOW + 1), Allowed)
 
 
 def test_what_was_found_to_be_nowhere_stays_held_while_the_fleet_is_not_current(
@@ -183,19 +183,19 @@ def test_what_was_found_to_be_nowhere_stays_held_while_the_fleet_is_not_current(
     first = change(on("atlantis"), {})
     assert world.kind(first) == "nowhere"
     assert world.consider(first, STALE, LATER + 1) == {"o"}
-    held = world.guard.take("o", first, (), LATER + 1)
+    held = world.guard.admit("o", first, (), LATER + 1)
     assert isinstance(held, Withheld)
     assert held.kind == "nowhere"
     other = change(on("c002"), {})
     world.consider(other, STALE, LATER + 2)
-    assert isinstance(world.guard.take("o", other, (), LATER + 2), Allowed)
+    assert isinstance(world.guard.admit("o", other, (), LATER + 2), Allowed)
 
 
 def test_object_that_is_gone_is_forgotten(world: World) -> None:
     first = change(on("atlantis"), {})
     assert world.kind(first) == "nowhere"
     world.guard.forget("o")
-    again = world.guard.take("o", first, (), LATER)
+    again = world.guard.admit("o", first, (), LATER)
     assert isinstance(again, Withheld)
     assert again.kind == "unseen", "another object of that name is compared anew"
 
@@ -203,10 +203,10 @@ def test_object_that_is_gone_is_forgotten(world: World) -> None:
 def test_similar_names_are_looked_for_of_the_first_unknown_names_alone() -> None:
     """A policy may pass on names that owners of workloads make up, a new one for each."""
     inventory = Inventory(NAMES)
-    told = [inventory.told(frozenset([f"made-up-{number}"])) for number in range(200)]
+    told = [inventory.description(frozenset([f"made-up-{number}"])) for number in range(200)]
     assert "nearest" in told[0]
     assert told[-1] == "the fleet has no cluster 'made-up-199'"
-    assert inventory.told(frozenset(["made-up-0"])) == told[0]
+    assert inventory.description(frozenset(["made-up-0"])) == told[0]
 
 
 def test_what_is_told_of_a_placement_is_the_same_however_many_were_told_before() -> None:
@@ -215,12 +215,14 @@ def test_what_is_told_of_a_placement_is_the_same_however_many_were_told_before()
         for number in range(300):
             name = f"made-up-{number}"
             told = inventory.nowhere(Clusters(frozenset([name])))
-            assert told == inventory.told(frozenset([name]))
+            assert told == inventory.description(frozenset([name]))
             assert (told or "").startswith(f"the fleet has no cluster '{name}'")
 
 
 def test_names_in_a_message_are_few_and_short() -> None:
-    said = Inventory(NAMES).told(frozenset(f"{number}{'x' * 100_000}" for number in range(9)))
+    said = Inventory(NAMES).description(
+        frozenset(f"{number}{'x' * 100_000}" for number in range(9))
+    )
     assert len(said) < 1_000
     assert said.endswith(" and 6 more")
 

@@ -91,7 +91,7 @@ def test_what_begins_at_0_is_what_there_can_be() -> None:
         return set(metrics._AT_ZERO[counter])  # noqa: SLF001 - the registry has what other tests add
 
     assert children(metrics.remediations) == {
-        (word,) for word in (*get_args(writer.Word), "held", "dry-run")
+        (word,) for word in (*get_args(writer.Status), "held", "dry-run")
     }
     for counter, operations, success in (
         (metrics.topology_writes, ("status", *get_args(ownmaps.Operation)), "written"),

@@ -54,7 +54,7 @@ class World:
             reason = f"{namespace} is behind"
             raise Retriable(reason)
 
-    async def judged(self, policy: HeldPolicy) -> Report:
+    async def report_on(self, policy: HeldPolicy) -> Report:
         self.asked.append(policy.key)
         if not self.answers:
             reason = "OPA is away"

@@ -80,13 +80,13 @@ async def test_what_are_no_policies_is_waited_for() -> None:
 
 async def test_report_is_what_the_rules_of_the_kind_say() -> None:
     engine = Engine(a=FINE)
-    assert await judge(engine).judged(policy("a")) == Report((), ())
+    assert await judge(engine).report_on(policy("a")) == Report((), ())
     assert engine.paths == ["kube_sync/metadata/validation/report"]
 
 
 async def test_rules_that_are_not_there_yet_say_nothing_of_a_policy() -> None:
     with pytest.raises(Retriable, match=r"OPA does not know data\.kube_sync\.metadata\.valid"):
-        await judge(Engine()).judged(policy("a"))
+        await judge(Engine()).report_on(policy("a"))
 
 
 @pytest.mark.parametrize(
@@ -96,4 +96,4 @@ async def test_rules_that_are_not_there_yet_say_nothing_of_a_policy() -> None:
 )
 async def test_rules_that_fail_on_a_policy_are_told(answers: Any, said: str) -> None:
     with pytest.raises(Undecided, match=said):
-        await judge(Engine(**answers)).judged(policy("a"))
+        await judge(Engine(**answers)).report_on(policy("a"))

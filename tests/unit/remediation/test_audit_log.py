@@ -51,8 +51,8 @@ async def test_a_write_is_told_before_and_after_with_what_differs() -> None:
         assert [one.kind for one in reports.told] == ["intent"]
         await server.patch(*arguments)  # type: ignore[arg-type]
 
-    writer = Writer(patch, FencedWriter(lambda: 9.0), memory=_memory(reports))
-    assert (await writer.write(KEY, STEP, CURRENT, "remediate apply")).word == "applied"
+    writer = Writer(patch, FencedWriter(lambda: 9.0), recorder=_memory(reports))
+    assert (await writer.write(KEY, STEP, CURRENT, "remediate apply")).status == "applied"
     intent, outcome = reports.told
     assert (intent.old, intent.new) == ({"place": "c1"}, {"place": "c2"})
     assert (intent.uid, intent.approved) == ("u", "remediate apply")
@@ -74,8 +74,8 @@ async def test_a_process_that_may_not_write_any_more_when_its_intent_is_told_sen
 ):
     reports, server = Reports(), Server()
     left = [9.0, 0.0]
-    writer = Writer(server.patch, FencedWriter(lambda: left.pop(0)), memory=_memory(reports))
-    assert (await writer.write(KEY, STEP, CURRENT)).word == "fenced"
+    writer = Writer(server.patch, FencedWriter(lambda: left.pop(0)), recorder=_memory(reports))
+    assert (await writer.write(KEY, STEP, CURRENT)).status == "fenced"
     assert server.asked == 0
     assert [(one.kind, one.status) for one in reports.told] == [
         ("intent", ""),

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from kube_sync.guard import Fleet, Inventory, Limits
-from kube_sync.guard.assessment import judge_fleet
+from kube_sync.guard.assessment import assess_fleet
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.remediation.clusters import STEADY_SECONDS, Clusters, FleetFacts
@@ -149,7 +149,7 @@ def test_what_is_not_current_is_told_with_every_fleet() -> None:
 
 def test_without_a_collection_of_clusters_none_are_missed() -> None:
     facts = FleetFacts(None, lambda: 9, lambda: 1.0)
-    assert judge_fleet(facts.fleet(1.0), LIMITS) is None
+    assert assess_fleet(facts.fleet(1.0), LIMITS) is None
     assert facts.fleet(1.0).inventory is None
 
 

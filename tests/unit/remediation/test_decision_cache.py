@@ -54,7 +54,7 @@ class Heard:
         self, *records: DecisionRecord | DeletedRecord | StatusRecord | BookmarkRecord
     ) -> None:
         for record in records:
-            self.decisions.take(record)
+            self.decisions.apply_record(record)
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_the_end_of_a_hold_is_told_once(heard: Heard) -> None:
 
 def test_a_new_stream_holds_until_it_has_confirmed_a_decision(heard: Heard) -> None:
     heard.take(decision("a"), decision("b"), RELEASED)
-    heard.decisions.take(None)
+    heard.decisions.apply_record(None)
     assert not heard.decisions.may_act(key("a"))
     heard.take(decision("a"), RELEASED)
     assert heard.decisions.may_act(key("a"))
@@ -95,7 +95,7 @@ def test_a_new_stream_holds_until_it_has_confirmed_a_decision(heard: Heard) -> N
 
 def test_what_a_complete_stream_did_not_mention_is_not_decided_any_more(heard: Heard) -> None:
     heard.take(decision("a"), decision("b"), RELEASED)
-    heard.decisions.take(None)
+    heard.decisions.apply_record(None)
     heard.changed.clear()
     heard.take(decision("a"), RELEASED, BOOKMARK)
     assert heard.decisions.known() == (key("a"),)
@@ -113,10 +113,10 @@ def test_a_deleted_resource_is_not_decided_any_more(heard: Heard) -> None:
 def test_the_stream_tells_what_is_not_current() -> None:
     now = [100.0]
     decided = DecisionCache(lambda: now[0])
-    decided.take(StatusRecord((), "me", (), (StaleRecord("clusters", 5.0, "503"),)))
+    decided.apply_record(StatusRecord((), "me", (), (StaleRecord("clusters", 5.0, "503"),)))
     now[0] += 1.0
     assert decided.freshness.stale() == [Stale("clusters", 6.0, "503")]
-    decided.take(StatusRecord((), "me"))
+    decided.apply_record(StatusRecord((), "me"))
     assert decided.freshness.stale() == [Stale("clusters", 6.0, "503")]
     now[0] += SETTLE_SECONDS + 0.1
     assert decided.freshness.stale() == []
@@ -128,7 +128,7 @@ def test_a_status_that_holds_no_more_than_before_touches_nothing() -> None:
     decided = DecisionCache(lambda: 100.0)
     decided.subscribe(lambda keys: touched.append(len(list(keys))))
     for _ in range(3):
-        decided.take(StatusRecord((), "me"))
+        decided.apply_record(StatusRecord((), "me"))
     assert len(touched) == 1
 
 

@@ -33,7 +33,7 @@ class World:
         self.away = False
         self.leads = True
         self.telling = EventReporter(recorder, self._kind_of, lambda: self.leads)
-        self.waiting = Waiting(self.telling.tell, lambda: 1.0)
+        self.waiting = Waiting(self.telling.enqueue, lambda: 1.0)
         self.recorder = recorder
 
     async def _kind_of(self, gvr: GroupVersionResource) -> str:
@@ -50,7 +50,7 @@ class World:
     def unread(self, *found: Unreadable, held: tuple[str, ...] = ()) -> None:
         """Have the stream say that these cannot be read."""
         late = Stale("things that cannot be read", 1.0, "deep", found)
-        self.telling.take(StatusRecord(held, "me", (), (late,) if found else ()))
+        self.telling.apply_record(StatusRecord(held, "me", (), (late,) if found else ()))
 
     @property
     def events(self) -> list[Any]:
@@ -169,8 +169,8 @@ async def test_object_that_cannot_be_read_is_told_once_for_one_reason(world: Wor
     for _ in range(3):
         world.unread(EAST)
         assert await world.told() == [("east", "u1", 1)]
-        world.telling.take(None)
-        world.telling.take(BookmarkRecord(1, "me"))
+        world.telling.apply_record(None)
+        world.telling.apply_record(BookmarkRecord(1, "me"))
         world.unread(held=("OPA is being loaded",))  # nobody knows yet that it can be read again
         world.telling.lead()
     other = Unreadable(EAST.object, "u1", "it cannot be read: malformed")

@@ -135,7 +135,7 @@ class World:
 
     def stream(self, *decisions: DecisionRecord) -> None:
         for record in (None, HELD, *decisions, RELEASED, BOOKMARK):
-            self.decisions.take(record)
+            self.decisions.apply_record(record)
 
     def event(self, kind: str, one: Item) -> None:
         self.subjects.apply(Event(kind, VERSION, one))
@@ -178,7 +178,7 @@ async def test_what_is_published_follows_the_resource() -> None:
     async with world.running():
         world.stream(decision("a", "eu"))
         await world.idle()
-        world.decisions.take(decision("a", "us"))
+        world.decisions.apply_record(decision("a", "us"))
         await world.idle()
         assert world.clusters() == [["eu"]]
         world.event("MODIFIED", item("a", "us"))
@@ -191,7 +191,7 @@ async def test_the_same_again_writes_nothing() -> None:
     async with world.running():
         world.stream(decision("a", "eu"))
         await world.idle()
-        world.decisions.take(decision("a", "eu"))
+        world.decisions.apply_record(decision("a", "eu"))
         world.event("MODIFIED", item("a", "eu"))
         world.sink.wake()
     assert world.api.writes == ["apply"]
@@ -203,8 +203,8 @@ async def test_a_resource_or_a_placement_that_goes_takes_what_is_published_along
         world.stream(decision("a", "eu"), decision("b", "eu"))
         await world.idle()
         world.event("DELETED", item("a", "eu"))
-        world.decisions.take(DeletedRecord(target("a"), 2))
-        world.decisions.take(decision("b"))
+        world.decisions.apply_record(DeletedRecord(target("a"), 2))
+        world.decisions.apply_record(decision("b"))
         world.event("MODIFIED", item("b"))
     assert world.clusters() == []
     assert world.api.writes == ["apply", "apply", "delete", "delete"]
@@ -215,7 +215,7 @@ async def test_what_is_decided_no_more_stays_while_the_resource_asks_for_it() ->
     async with world.running():
         world.stream(decision("a", "eu"))
         await world.idle()
-        world.decisions.take(decision("a"))
+        world.decisions.apply_record(decision("a"))
     assert (world.clusters(), world.api.writes) == ([["eu"]], ["apply"])
 
 
@@ -225,9 +225,9 @@ async def test_a_relist_without_a_resource_takes_what_is_published_along() -> No
     async with world.running():
         world.stream(decision("a", "eu"))
         await world.idle()
-        world.decisions.take(None)
+        world.decisions.apply_record(None)
         for record in (RELEASED, BOOKMARK):
-            world.decisions.take(record)
+            world.decisions.apply_record(record)
         listed(world.subjects, Listing([], VERSION))
     assert world.clusters() == []
 
@@ -339,11 +339,11 @@ async def test_while_held_nothing_is_written_and_the_release_catches_up() -> Non
     world = World(item("a", "eu"))
     async with world.running():
         world.stream()
-        world.decisions.take(HELD)
-        world.decisions.take(decision("a", "eu"))
+        world.decisions.apply_record(HELD)
+        world.decisions.apply_record(decision("a", "eu"))
         await world.idle()
         assert world.api.writes == []
-        world.decisions.take(RELEASED)
+        world.decisions.apply_record(RELEASED)
     assert world.api.writes == ["apply"]
 
 
@@ -380,7 +380,7 @@ async def test_who_may_not_write_any_more_deletes_nothing() -> None:
         await world.idle()
         world.fences = [math.inf, math.inf]  # before the turn and the apply
         world.leads = 0.0  # before the first deletion
-        world.decisions.take(decision("a", "c000"))
+        world.decisions.apply_record(decision("a", "c000"))
         world.event("MODIFIED", item("a", "c000"))
     assert world.api.writes == ["apply"] * 4
     assert len(world.api.slices) == 3
@@ -494,7 +494,7 @@ async def test_what_is_held_is_told_once_and_counted_until_it_goes() -> None:
             await world.idle()
             assert held_now("not_applied") == before + 1
             assert [held.code for held in world.sink.held.values()] == ["not_applied"]
-            world.decisions.take(DeletedRecord(target("a"), 2))
+            world.decisions.apply_record(DeletedRecord(target("a"), 2))
     assert held_now("not_applied") == before
     assert world.sink.held == {}
     assert [line["event"] for line in logs].count("placement_decision_held") == 1

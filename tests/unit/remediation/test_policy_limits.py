@@ -52,27 +52,27 @@ def test_before_anything_was_told_nobody_knows() -> None:
 
 
 def test_no_limits_are_known_to_be_none() -> None:
-    assert LimitSource().told(None) == LimitSource(Tightening())
-    assert LimitSource(Tightening(moves_burst=1)).told(None) == LimitSource(Tightening())
+    assert LimitSource().updated(None) == LimitSource(Tightening())
+    assert LimitSource(Tightening(moves_burst=1)).updated(None) == LimitSource(Tightening())
 
 
 @pytest.mark.parametrize("document", [7, "x", [], {"moves": 1}, {"not_before": []}])
 def test_what_cannot_be_read_leaves_what_was_known(document: Any) -> None:
     before = LimitSource(Tightening(moves_burst=1))
-    found = before.told(Budget(document))
+    found = before.updated(Budget(document))
     assert found.by == before.by
     assert str(found.trouble).startswith("data.kube_sync_budget: ")
-    assert LimitSource().told(Budget(document)).by is None
+    assert LimitSource().updated(Budget(document)).by is None
 
 
 def test_what_the_engine_cannot_use_leaves_what_it_or_the_reader_knew() -> None:
     known = LimitSource(Tightening(moves_burst=1))
-    assert known.told(Budget(None, "a conflict")) == LimitSource(known.by, "a conflict")
-    assert LimitSource().told(Budget(None, "a conflict")) == LimitSource(None, "a conflict")
+    assert known.updated(Budget(None, "a conflict")) == LimitSource(known.by, "a conflict")
+    assert LimitSource().updated(Budget(None, "a conflict")) == LimitSource(None, "a conflict")
     stands = Budget({"moves_burst": 2}, "a conflict", last_good=True)
-    assert known.told(stands) == LimitSource(Tightening(moves_burst=2), "a conflict")
+    assert known.updated(stands) == LimitSource(Tightening(moves_burst=2), "a conflict")
     none = Budget(None, "a conflict", last_good=True)
-    assert known.told(none) == LimitSource(Tightening(), "a conflict")
+    assert known.updated(none) == LimitSource(Tightening(), "a conflict")
 
 
 _scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
@@ -128,7 +128,7 @@ def test_a_move_that_is_held_by_the_configuration_is_held_whatever_is_told(
         brakes.tighten(budget)
         brakes.want(key, current, step, evict=False)
         brakes.weigh({"ns": 1})
-        assert not isinstance(brakes.take(key, current, step, evict=False), Write)
+        assert not isinstance(brakes.admit(key, current, step, evict=False), Write)
 
 
 async def test_a_policy_slows_moves_and_lets_them_go_when_it_is_taken_away() -> None:
@@ -319,7 +319,7 @@ def test_what_is_wanted_already_is_asked_for_again_by_other_limits() -> None:
     assert not brakes.weigh({"ns": 1})
     brakes.tighten(Budget({"not_before": {"ns/a": 9}}))
     assert brakes.weigh({"ns": 1})
-    held = brakes.take(key, current, step, evict=False)
+    held = brakes.admit(key, current, step, evict=False)
     assert isinstance(held, Withheld)
     assert held.kind == "not_before"
     brakes.tighten(None)
@@ -327,7 +327,7 @@ def test_what_is_wanted_already_is_asked_for_again_by_other_limits() -> None:
     assert not brakes.weigh({"ns": 1})
     now[0] += SETTLE_SECONDS
     assert brakes.weigh({"ns": 1})
-    assert isinstance(brakes.take(key, current, step, evict=False), Write)
+    assert isinstance(brakes.admit(key, current, step, evict=False), Write)
 
 
 def _burst(number: int) -> Tightening:

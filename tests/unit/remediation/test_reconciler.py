@@ -145,11 +145,11 @@ class World:
             self.brakes,
             self._brakes(limits, rehearsed=True),
             lambda: self.now,
-            told=lambda key: self.told.append(key[1].name),
+            notify=lambda key: self.told.append(key[1].name),
             warned=lambda key, uid, text: self.warned.update({f"{key[1].name}/{uid}": text}),
             sleep=self.sleep,
         )
-        self.take = self.reconciler.take
+        self.take = self.reconciler.apply_record
         self.relist()
 
     def _brakes(self, limits: Limits, *, rehearsed: bool) -> Brakes:
@@ -182,7 +182,7 @@ class World:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         loops = self.reconciler
-        async with running(loops.look(), loops.run(), loops.run()):
+        async with running(loops.resync(), loops.run(), loops.run()):
             yield
             await self.idle()
 
@@ -518,7 +518,7 @@ class Stream:
 async def test_every_record_of_the_stream_is_taken_in() -> None:
     world = World(ApiServer(a="us"))
     stream = Stream(None, _decision("a", "eu"), RELEASED, BOOKMARK)
-    async with world.running(), running(follow(stream, world.reconciler.take)):
+    async with world.running(), running(follow(stream, world.reconciler.apply_record)):
         await world.idle()
     assert world.server.patched == ["a"]
     assert stream.closed, "a stream that nobody reads must not stay open"
@@ -1141,7 +1141,7 @@ async def test_an_object_that_is_recreated_is_weighed_anew() -> None:
 
 async def test_what_is_held_is_weighed_again_by_and_by(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fleet gets stale without anybody telling."""
-    monkeypatch.setattr(reconciler, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(reconciler, "_RESYNC_SECONDS", 0.001)
     world = World(ApiServer(a="us"), limits=Limits(shrink=0.3))
     world.facts.clusters = 1
     async with world.running():

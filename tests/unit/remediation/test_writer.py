@@ -33,14 +33,19 @@ async def test_a_process_that_may_not_write_sends_nothing() -> None:
     server = Server()
     writer = Writer(server.patch, FencedWriter(lambda: 0.0))
     outcome = await writer.write(KEY, STEP)
-    assert (outcome.word, outcome.written, server.asked, writer.may) == ("fenced", False, 0, False)
+    assert (outcome.status, outcome.written, server.asked, writer.may) == (
+        "fenced",
+        False,
+        0,
+        False,
+    )
 
 
 async def test_an_answer_is_only_waited_for_as_long_as_this_process_may_write() -> None:
     """What became of it nobody knows."""
     writer = Writer(Server(hangs=True).patch, FencedWriter(lambda: 0.01))
     outcome = await writer.write(KEY, STEP)
-    assert (outcome.word, outcome.written) == ("fenced", None)
+    assert (outcome.status, outcome.written) == ("fenced", None)
 
 
 @pytest.mark.parametrize("left", [10.0, math.inf])
@@ -51,7 +56,7 @@ async def test_a_patch_that_is_answered_was_written(left: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "word", "written", "retry_after"),
+    ("error", "status", "written", "retry_after"),
     [
         (NotFound("404"), "gone", False, 0),
         (Terminal("422"), "refused", False, 0),
@@ -62,8 +67,8 @@ async def test_a_patch_that_is_answered_was_written(left: float) -> None:
     ],
 )
 async def test_an_error_is_told_by_what_to_do_next(
-    error: SyncError, word: str, written: object, retry_after: float
+    error: SyncError, status: str, written: object, retry_after: float
 ) -> None:
     outcome = await Writer(Server(error).patch, FencedWriter(lambda: math.inf)).write(KEY, STEP)
-    assert (outcome.word, outcome.written, outcome.retry_after) == (word, written, retry_after)
+    assert (outcome.status, outcome.written, outcome.retry_after) == (status, written, retry_after)
     assert outcome.error == str(error)

@@ -27,7 +27,7 @@ class Own:
     async def ready(self, namespace: str, policies: Sequence[HeldPolicy]) -> None:
         self.readied.append(f"{namespace}/{len(policies)}")
 
-    async def judged(self, policy: HeldPolicy) -> Report:
+    async def report_on(self, policy: HeldPolicy) -> Report:
         assert policy
         if isinstance(self.report, Undecided):
             raise self.report
@@ -80,18 +80,18 @@ def judge(engine: Engine, clock: Clock, own: Own | None = None) -> DaemonSetChec
 
 async def test_a_denied_daemonset_is_named_by_the_policy_that_denies_it(clock: Clock) -> None:
     found = judge(Engine(answer(restricted=[LINE])), clock)
-    assert await found.judged(policy("restricted")) == Report((), ("odd", LINE))
-    assert await found.judged(policy("other")) == Report((), ("odd",))
+    assert await found.report_on(policy("restricted")) == Report((), ("odd", LINE))
+    assert await found.report_on(policy("other")) == Report((), ("odd",))
 
 
 async def test_daemonsets_are_judged_once_for_all_policies_of_a_moment(clock: Clock) -> None:
     engine = Engine(answer(restricted=[LINE]), answer())
     found = judge(engine, clock)
     for name in ("restricted", "other"):
-        await found.judged(policy(name))
+        await found.report_on(policy(name))
     assert engine.asked == [(FINDINGS, {"input": {"exempt_namespaces": ["kube-system"]}})]
     clock.now += 5.0
-    assert await found.judged(policy("restricted")) == Report((), ("odd",))
+    assert await found.report_on(policy("restricted")) == Report((), ("odd",))
     assert len(engine.asked) == 2
 
 
@@ -100,7 +100,7 @@ async def test_many_daemonsets_are_judged_less_often(clock: Clock) -> None:
     engine.takes = lambda: setattr(clock, "now", clock.now + 3.0)
     found = judge(engine, clock)
     for asked in (1, 1, 2):
-        await found.judged(policy("restricted"))
+        await found.report_on(policy("restricted"))
         assert len(engine.asked) == asked
         clock.now += 30.0
 
@@ -108,7 +108,7 @@ async def test_many_daemonsets_are_judged_less_often(clock: Clock) -> None:
 async def test_a_policy_that_is_refused_denies_nothing(clock: Clock) -> None:
     engine = Engine(answer(wrong=[LINE]))
     report = Report(("spec.x: unknown field",), ())
-    assert await judge(engine, clock, Own(report)).judged(policy("wrong")) == report
+    assert await judge(engine, clock, Own(report)).report_on(policy("wrong")) == report
     assert engine.asked == []
 
 
@@ -118,17 +118,17 @@ async def test_what_was_known_stands_while_it_cannot_be_found_out(
 ) -> None:
     found = judge(Engine(answer(restricted=[LINE]), trouble), clock)
     for _ in range(2):
-        assert await found.judged(policy("restricted")) == Report((), ("odd", LINE))
+        assert await found.report_on(policy("restricted")) == Report((), ("odd", LINE))
         clock.now += 5.0
 
 
 async def test_rules_of_an_earlier_version_name_no_daemonset(clock: Clock) -> None:
-    assert await judge(Engine(None), clock).judged(policy("p")) == Report((), ("odd",))
+    assert await judge(Engine(None), clock).report_on(policy("p")) == Report((), ("odd",))
 
 
 async def test_a_policy_that_cannot_be_judged_by_itself_is_not_judged(clock: Clock) -> None:
     own = Own(Undecided("it fails"))
     with pytest.raises(Undecided):
-        await judge(Engine(None), clock, own).judged(policy("p"))
+        await judge(Engine(None), clock, own).report_on(policy("p"))
     await judge(Engine(None), clock, own).ready("", [policy("p")])
     assert own.readied == ["/1"]

@@ -94,7 +94,7 @@ def asked(changes: dict[str, Change], limits: Limits) -> dict[str, float]:
     due, found = [(NOW, key) for key in changes], dict[str, float]()
     while due:
         now, key = heapq.heappop(due)
-        verdict = guard.take(key, changes[key], (), now)
+        verdict = guard.admit(key, changes[key], (), now)
         if isinstance(verdict, Allowed):
             found[key] = now - NOW
         else:

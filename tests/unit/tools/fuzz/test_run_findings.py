@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from kube_sync.admission.conflicts import told
+from kube_sync.admission.conflicts import describe
 from kube_sync.admission.review import Malformed, parse_review
 from kube_sync.admission.verdict import parse_ruling
 from kube_sync.config import Source, parse_listen
@@ -146,4 +146,4 @@ def test_a_failure_of_opa_with_an_odd_place_is_told_without_it(location: bytes) 
 def test_a_row_of_thousands_of_digits_is_no_place() -> None:
     message = "conflict:\n at a.rego:" + "9" * 5000
     cause = {"code": "eval_conflict_error", "message": message}
-    assert "OPA does not say where" in told(OpaError(errors=[cause]), {})
+    assert "OPA does not say where" in describe(OpaError(errors=[cause]), {})
