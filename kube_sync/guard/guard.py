@@ -71,8 +71,7 @@ class _Flight:
 class Guard(Generic[K]):
     """Decides which changes are allowed and which are held, from its arguments alone.
 
-    A key names one object for its lifetime: `str(key)` is the same in every process and contains
-    the uid, so that a new object of the same name starts without history.
+    `str(key)` is the same in every process and has the uid: a new object has no history.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -141,8 +140,7 @@ class Guard(Generic[K]):
     ) -> Assessment:
         """Assess all wanted changes together, each with the history of its object.
 
-        `workloads`: the number of objects that are not idle, by namespace; `approved`: the names
-        that operators approved.
+        `workloads`: objects that are not idle, by namespace; `approved`: names of approvals.
         """
         self._approved = frozenset(approved)
         # A change before its `not_before` is weighed when that time has come, and held until then.

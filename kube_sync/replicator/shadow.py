@@ -97,8 +97,7 @@ class Shadow:
 
         Without `in_force` the decisions in force come from `hub`, which lacks them if the lane
         decides. `on_count` is called with a new count when it differs, None: there is no lane.
-        Rounds are at least `rest` seconds apart. Placements are checked against the clusters of
-        `inventory`.
+        `rest`: seconds between rounds. `inventory` has the clusters that placements may name.
         """
         self._evaluator = evaluator
         self._reference = in_force
