@@ -165,7 +165,7 @@ async def test_a_policy_nested_deeper_than_can_be_read_keeps_its_copies_and_hide
 async def test_a_cluster_that_left_unseen_is_left_when_clusters_are_told_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kube_sync.processes.policysync._LOOK", 0.05)
+    monkeypatch.setattr("kube_sync.processes.policysync._CHECK_SECONDS", 0.05)
     monkeypatch.setattr("kube_sync.policysync.hubstate.SETTLE_SECONDS", 0.5)
     async with syncing(tmp_path) as api:
         faults = await forbidden(api, MANAGED_CLUSTERS)
