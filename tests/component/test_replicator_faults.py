@@ -670,7 +670,7 @@ def test_time_of_day_is_asked_for_nowhere() -> None:
         "certificates.py",
         "clock.py",  # once, for what another process reads, or people are told
         "command.py",  # of a plan: how long ago objects moved
-        "conditionkeeper.py",
+        "condition_writer.py",
         "eventrecorder.py",
         "events.py",
         "heads.py",  # when a ledger was found without the head that was noted
@@ -688,7 +688,7 @@ def test_time_of_day_is_asked_for_nowhere() -> None:
         "quarantine.py",  # when OPA last ended, which another process reads
         "replay.py",  # of the command line: since when
         "servertls.py",
-        "statuses.py",
+        "hub_status_writer.py",
         "synced.py",  # the same
         "why.py",  # of the command line: which time is meant
     }
