@@ -4,7 +4,7 @@ The clusters of the fleet are not known here (`inventory` compares), so a set ma
 some. A cluster selector depends on the labels of clusters, which are not known either: each
 selector counts as one cluster of its own, so that any change of it is a move. An invalid value
 parses to None, and no policy may decide it (`contracts`). `is_empty_placement` and `empties` agree
-with those in decisions/placement.py.
+with those in decisions/decision.py.
 """
 
 from __future__ import annotations
