@@ -305,7 +305,7 @@ async def test_cluster_is_asked_over_as_its_export_is_and_only_read(tmp_path: Pa
     ("subject", "about", "said"),
     [
         ("wep", None, "there is no replicaset/wep in namespace shop; perhaps shop/web"),
-        ("web", "c33", "--cluster: there is no cluster c33; perhaps c3"),
+        ("web", "c33", "CLUSTER: there is no cluster c33; perhaps c3"),
     ],
 )
 async def test_what_is_not_there_is_no_answer(
