@@ -11,7 +11,7 @@ SyncError
 ├── EpochLost       OPA no longer holds what was written: load everything again
 ├── Undecided       OPA gave no usable decision, and a retry gives none either
 └── Terminal        a retry cannot help until somebody changes something
-    ├── Misconfigured   the configuration: name the field, exit with status 2
+    ├── Misconfigured   the configuration: name the field, exit with status 64
     └── Broken      the input of a command: list all errors, line by line
 """
 

@@ -74,7 +74,7 @@ def test_every_step_of_the_story_is_seen_as_expected(told: Told) -> None:
 async def test_every_view_of_the_page_is_shown_without_an_error(
     told: Told, chromium: str | None
 ) -> None:
-    if chromium is None:
+    if chromium is None:  # tests/conftest.py ends the run where containers are required, as in CI
         pytest.skip("there is no browser")
     async with tab(chromium) as page:
         await page.open(told.page)

@@ -45,7 +45,7 @@ def a_workload_is_explained(world: World, narrator: Narrator) -> None:
         "`why-not` explains why a workload left a cluster, and what would bring it back"
     ):
         before, versions, there = world.placements(), world.versions(), "gce-europe-west2"
-        asked = ("why-not", "replicaset/nginx-eu", "-n", "shop", "--cluster", there)
+        asked = ("why-not", "replicaset/nginx-eu", there, "-n", "shop")
         status, said = world.kube_sync(*asked)
         against, _, turning = said.partition(_CHANGE)
         change = turning.partition("\nothers that do")[0]
