@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from kube_sync.errors import NotFound, Refused, Retriable, Terminal
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.discovery import Resource, is_namespaced, kind_of, preference, served
+from kube_sync.kube.discovery import (
+    Resource,
+    is_namespaced,
+    kind_of,
+    names_of,
+    preference,
+    served,
+)
 from kube_sync.objects import GroupVersionResource
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CONFIGMAPS, REPLICASETS, kube_of
@@ -57,6 +64,26 @@ async def test_discovery_that_is_no_list_of_resources_is_retriable(
     api.http.fault(lambda _r: True, answer(200, b"<html>"))
     with pytest.raises(Retriable, match="/apis/apps/v1 of the API server"):
         await kind_of(client, REPLICASETS)
+
+
+async def test_names_of_a_kind_are_asked_of_discovery(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    listed = {
+        "name": "replicasets",
+        "singularName": "replicaset",
+        "shortNames": ["rs"],
+        "namespaced": True,
+        "kind": "ReplicaSet",
+    }
+    body = json.dumps({"kind": "APIResourceList", "resources": [listed]}).encode()
+    api.http.fault(lambda request: request.path.endswith("/apis/apps/v1"), answer(200, body))
+    assert {"rs", "replicaset", "replicasets"} <= await names_of(client, REPLICASETS)
+
+
+@pytest.mark.parametrize("group", ["apps", "example.org"])
+async def test_an_unknown_kind_has_no_names(client: KubeClient, group: str) -> None:
+    assert await names_of(client, GroupVersionResource(group, "v1", "things")) == frozenset()
 
 
 async def test_namespaces_are_asked_of_discovery(client: KubeClient) -> None:
