@@ -167,7 +167,7 @@ class Classes:
             return Result(left)
         self._news.refused(body, said)
         answer = await self._telling.conditions(GATEWAY_CLASSES, body, said, "class", _KIND)
-        self._state.classes.wrote(key, answer)
+        self._state.classes.record_write(key, answer)
         return Result()
 
     def _left(self, name: str, said: tuple[Condition, ...]) -> float:

@@ -96,7 +96,7 @@ class Placed:
 
 
 # Callback for a change of a policy's copies: their places, or the feedback of a cluster.
-News = Callable[[PolicyId], None]
+OnChange = Callable[[PolicyId], None]
 
 
 class Placer(Protocol):

@@ -20,8 +20,8 @@ import structlog
 from kube_sync.errors import Retriable
 from kube_sync.kube.reflector import Store
 from kube_sync.objects import GroupVersionResource
-from kube_sync.policysync.copies import MANAGER, Copy, CopyKey, News, Placed, PolicyId
-from kube_sync.policysync.copy_cache import single
+from kube_sync.policysync.copies import MANAGER, Copy, CopyKey, OnChange, Placed, PolicyId
+from kube_sync.policysync.copy_cache import one_per_cluster
 from kube_sync.policysync.spoke import Manners, Spoke
 from kube_sync.policysync.spokesecrets import SpokeSecrets
 from kube_sync.policysync.spokesteps import Fields
@@ -58,7 +58,7 @@ class DirectPlacer:
 
     def __init__(
         self,
-        news: News,
+        news: OnChange,
         came: Callable[[str], None] = lambda _cluster: None,
         *,
         manners: Manners | None = None,
@@ -123,7 +123,7 @@ class DirectPlacer:
 
     def placed(self, policy: PolicyId) -> Mapping[str, Placed]:
         """Return the copies of a policy by cluster, without those that are being deleted."""
-        return single(one for spoke in self._spokes.values() for one in spoke.of(policy))
+        return one_per_cluster(one for spoke in self._spokes.values() for one in spoke.of(policy))
 
     async def apply(self, copy: Copy) -> None:
         """Create or update a copy, and clear its removal mark. Raises SyncError."""

@@ -25,7 +25,7 @@ from kube_sync.policysync.downstream import Source
 from kube_sync.policysync.fields import fields_of
 from kube_sync.policysync.hub_status_writer import is_ours
 from kube_sync.policysync.listenersets import ListenerSets
-from kube_sync.policysync.object_cache import Bodies, Body
+from kube_sync.policysync.object_cache import Body, ObjectCache
 from kube_sync.policysync.parameters import (
     Invalid,
     Parameters,
@@ -70,18 +70,18 @@ class HubState:
         self._tell = tell
         self._clock = clock
         # Any LIST may be the last that was waited for.
-        bodies = partial(Bodies, settled=tell.kinds, clock=clock)
-        self.classes = Bodies(self._class_changed, self._look, clock=clock)
-        self.configmaps = Bodies(self._configmap_changed, self._look, clock=clock)
+        bodies = partial(ObjectCache, on_list_end=tell.kinds, clock=clock)
+        self.classes = ObjectCache(self._class_changed, self._look, clock=clock)
+        self.configmaps = ObjectCache(self._configmap_changed, self._look, clock=clock)
         self.gateways = bodies(self._gateway_changed)
         self.decisions = bodies(self._decision_changed)
         self.listener_sets = bodies(self._listener_set_changed)
         self.namespaces = bodies(self._namespace_changed)
         self.grants = bodies(self._all_changed)
-        self.definitions = Bodies(self._definition_changed, self._kinds_changed, clock=clock)
+        self.definitions = ObjectCache(self._definition_changed, self._kinds_changed, clock=clock)
         self.clusters = bodies(self._cluster_changed)
         self.clusters_freshness = Freshness[None](clock, settle_seconds=SETTLE_SECONDS)
-        self._policies: dict[GroupVersionResource, Bodies] = {}
+        self._policies: dict[GroupVersionResource, ObjectCache] = {}
         self._allowed: dict[GroupVersionResource, frozenset[str]] = {}
         self._references = References()
         self.parameters: dict[str, Parameters | Invalid] = {}  # by class
@@ -130,14 +130,14 @@ class HubState:
         """The kinds with a cache of policies, wanted or not."""
         return frozenset(self._policies)
 
-    def policies(self, gvr: GroupVersionResource) -> Bodies:
+    def policies(self, gvr: GroupVersionResource) -> ObjectCache:
         """Return the cache for a kind of policies, always the same until it is forgotten."""
         if gvr not in self._policies:
 
             def changed(key: ObjectKey, before: Body | None, after: Body | None) -> None:
                 self._policy_changed(PolicyId(gvr, key.namespace, key.name), before, after)
 
-            self._policies[gvr] = Bodies(changed, self._tell.kinds, clock=self._clock)
+            self._policies[gvr] = ObjectCache(changed, self._tell.kinds, clock=self._clock)
         return self._policies[gvr]
 
     def forget(self, gvr: GroupVersionResource) -> None:

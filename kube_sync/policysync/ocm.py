@@ -19,8 +19,8 @@ from kube_sync.kube.client import KubeClient
 from kube_sync.kube.reflector import Store
 from kube_sync.kube.wholeobjects import apply_object, delete_object, mark_object
 from kube_sync.objects import ObjectKey
-from kube_sync.policysync.copies import MANAGER, Copy, CopyKey, News, Placed, PolicyId
-from kube_sync.policysync.copy_cache import Found, HeldCopies, single
+from kube_sync.policysync.copies import MANAGER, Copy, CopyKey, OnChange, Placed, PolicyId
+from kube_sync.policysync.copy_cache import CopyCache, CopyObject, one_per_cluster
 from kube_sync.policysync.works import LEAVING, WORKS, placed_of, work_key, work_of
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -32,7 +32,7 @@ class OcmPlacer:
     def __init__(
         self,
         client: KubeClient,
-        news: News,
+        news: OnChange,
         manager: str = MANAGER,
         executor: str | None = None,
     ) -> None:
@@ -40,7 +40,7 @@ class OcmPlacer:
         self._client = client
         self._manager = manager
         self._executor = executor
-        self._held = HeldCopies(partial(placed_of, executor=executor), news)
+        self._held = CopyCache(partial(placed_of, executor=executor), news)
 
     @property
     def store(self) -> Store:
@@ -58,7 +58,7 @@ class OcmPlacer:
 
     def placed(self, policy: PolicyId) -> Mapping[str, Placed]:
         """Return the copies of a policy by cluster, without those that are being deleted."""
-        return single(self._held.of(policy))
+        return one_per_cluster(self._held.of(policy))
 
     async def apply(self, copy: Copy) -> None:
         """Create or update a work, and clear its mark. Raises SyncError; Conflict: not ours."""
@@ -70,7 +70,7 @@ class OcmPlacer:
         if found is not None and found.deleting:
             msg = f"ManifestWork {where} is being deleted: its agent is waited for"
             raise Retriable(msg)
-        if found is None or found.told.digest != copy.digest:
+        if found is None or found.comparable.digest != copy.digest:
             found = await self._write(where, body, found)
             log.info("work_applied", work=str(where))
         if found is not None and found.placed.leaving is not None:
@@ -86,12 +86,12 @@ class OcmPlacer:
         """Delete the works of a copy. Raises SyncError."""
         await self._remove(self._of(key))
 
-    def _of(self, key: CopyKey) -> list[Found]:
+    def _of(self, key: CopyKey) -> list[CopyObject]:
         return [one for one in self._held.of(key.policy) if one.placed.key == key]
 
     async def _write(
-        self, where: ObjectKey, body: Mapping[str, object], found: Found | None
-    ) -> Found | None:
+        self, where: ObjectKey, body: Mapping[str, object], found: CopyObject | None
+    ) -> CopyObject | None:
         uid = None if found is None else found.uid
         request = apply_object(self._client, WORKS, where, body, self._manager, uid)
         try:
@@ -101,15 +101,15 @@ class OcmPlacer:
             msg = f"ManifestWork {where}: {error}"
             raise Retriable(msg) from error
 
-    async def _mark(self, found: Found, said: str | None) -> None:
+    async def _mark(self, found: CopyObject, said: str | None) -> None:
         where, marks = found.where, {LEAVING: said}
         request = mark_object(self._client, WORKS, where, found.uid, marks, self._manager)
         with suppress(NotFound):  # already gone, as the watch will show
             await self._held.send(where, request)
             log.info("work_leaves" if said else "work_stays", work=str(where))
 
-    async def _remove(self, works: Iterable[Found]) -> None:
+    async def _remove(self, works: Iterable[CopyObject]) -> None:
         for found in works:
             await delete_object(self._client, WORKS, found.where, found.uid)
-            self._held.leaves(found)
+            self._held.mark_deleting(found)
             log.info("work_deleted", work=str(found.where))

@@ -155,7 +155,7 @@ class PolicyStatus:
             failed: Refused | Terminal | None = None
             try:
                 body = await self._telling.annotate(gvr, body, notes.annotations)
-                store.wrote(key, body)
+                store.record_write(key, body)
                 if notes.cut and body is not found.body:
                     log.warning("annotation_cut", gvr=str(gvr), key=str(key), cut=notes.cut)
             except (Refused, Terminal) as error:
@@ -164,7 +164,7 @@ class PolicyStatus:
                 body = await self._telling.conditions(gvr, body, said, kind=kind.kind)
             elif kind.ancestors:
                 body = await self._telling.ancestors(gvr, body, found.gateways, said)
-            store.wrote(key, body)
+            store.record_write(key, body)
             if failed is not None:
                 raise failed
         except NotFound:

@@ -23,8 +23,8 @@ from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.following import Feed, Following
 from kube_sync.kube.inline import InlineCredentials
 from kube_sync.objects import GroupVersionResource
-from kube_sync.policysync.copies import MANAGED, Copy, News, PolicyId
-from kube_sync.policysync.copy_cache import Found, HeldCopies
+from kube_sync.policysync.copies import MANAGED, Copy, OnChange, PolicyId
+from kube_sync.policysync.copy_cache import CopyCache, CopyObject
 from kube_sync.policysync.spokesteps import Fields, There, copy_in
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -49,7 +49,7 @@ class _Collection:
 
     gvr: GroupVersionResource
     fields: Fields
-    held: HeldCopies
+    held: CopyCache
     reason: str | None = None
     away: bool = False  # the API server did not answer
     asked: bool = False  # listed, or it is known why not
@@ -65,7 +65,7 @@ class Spoke:
     """One cluster."""
 
     def __init__(
-        self, cluster: str, news: News, came: Callable[[str], None], manners: Manners
+        self, cluster: str, news: OnChange, came: Callable[[str], None], manners: Manners
     ) -> None:
         """`came` is called when the spoke answers, for the first time or again."""
         self._cluster = cluster
@@ -122,7 +122,7 @@ class Spoke:
         """Return the policies that have copies."""
         return [one for found in self._collections.values() for one in found.held.policies()]
 
-    def of(self, policy: PolicyId) -> list[Found]:
+    def of(self, policy: PolicyId) -> list[CopyObject]:
         """Return the cached copies of a policy, without those being deleted."""
         found = self._collection(policy.gvr)
         return found.held.of(policy) if found else []
@@ -205,7 +205,7 @@ class Spoke:
     def _begin(
         self, gvr: GroupVersionResource, fields: Fields, known: _Collection | None
     ) -> tuple[_Collection, Feed]:
-        held = HeldCopies(
+        held = CopyCache(
             partial(copy_in, cluster=self._cluster, fields=fields),
             self._news,
             self._manners.manager,

@@ -36,7 +36,7 @@ from kube_sync.policysync.copies import (
     FeedbackField,
     Placed,
 )
-from kube_sync.policysync.copy_cache import Found, HeldCopies, found_in
+from kube_sync.policysync.copy_cache import CopyCache, CopyObject, found_in
 from kube_sync.policysync.fields import read as scalars_of
 from kube_sync.policysync.naming import keys_of, policy_of
 from kube_sync.policysync.works import LEAVING, time_of
@@ -55,7 +55,7 @@ class There:
     cluster: str
     client: KubeClient
     gvr: GroupVersionResource
-    held: HeldCopies
+    held: CopyCache
     manager: str  # field manager
     rivals: Rivals
     clock: Callable[[], float]
@@ -70,8 +70,8 @@ class There:
             msg = f"cluster {self.cluster}: {where} is being deleted, which is waited for"
             raise Retriable(msg)
         if found is not None and _is_right(found, copy):
-            found = self.held.compared(found)
-        if found is None or found.told.digest != copy.digest:
+            found = self.held.record_equal(found)
+        if found is None or found.comparable.digest != copy.digest:
             self._yield_to_rivals(where, copy)
             again = found is not None and found.placed.digest == copy.digest
             found = await self._write(copy, where, found)
@@ -83,7 +83,7 @@ class There:
             if other.where != where:
                 await self.delete(other)
 
-    async def mark(self, found: Found, said: str | None) -> None:
+    async def mark(self, found: CopyObject, said: str | None) -> None:
         """Set the time from which a copy may be removed; None: it stays. Raises SyncError."""
         where, marks = found.where, {LEAVING: said}
         request = mark_object(self.client, self.gvr, where, found.uid, marks, self.manager)
@@ -91,14 +91,14 @@ class There:
             await self.held.send(where, request)
             self._log("copy_leaves" if said else "copy_stays", where)
 
-    async def delete(self, found: Found) -> None:
+    async def delete(self, found: CopyObject) -> None:
         """Delete a copy. Raises SyncError."""
         await delete_object(self.client, self.gvr, found.where, found.uid)
-        self.held.leaves(found)
+        self.held.mark_deleting(found)
         self.rivals.forget(found.where)
         self._log("copy_deleted", found.where)
 
-    async def _look(self, copy: Copy, where: ObjectKey) -> Found | None:
+    async def _look(self, copy: Copy, where: ObjectKey) -> CopyObject | None:
         """Get the object with the name of a copy: the watch may be behind, or it may be native."""
         body = await read_object(self.client, self.gvr, where)
         if body is None:
@@ -124,7 +124,7 @@ class There:
             )
             raise Retriable(msg, until - now)
 
-    def _check(self, found: Found, copy: Copy) -> None:
+    def _check(self, found: CopyObject, copy: Copy) -> None:
         if found.placed.key.origin != copy.key.origin:
             raise self._foreign(found.where)
 
@@ -132,7 +132,9 @@ class There:
         msg = f"cluster {self.cluster}: {self.gvr} {where} is not ours, and is left as it is"
         return Conflict(msg)
 
-    async def _write(self, copy: Copy, where: ObjectKey, found: Found | None) -> Found | None:
+    async def _write(
+        self, copy: Copy, where: ObjectKey, found: CopyObject | None
+    ) -> CopyObject | None:
         request = self._applied(copy, where, None if found is None else found.uid)
         try:
             written = await self.held.send(where, request)
@@ -158,7 +160,7 @@ class There:
         log.info(event, cluster=self.cluster, gvr=str(self.gvr), key=str(where))
 
 
-def _is_right(found: Found, copy: Copy) -> bool:
+def _is_right(found: CopyObject, copy: Copy) -> bool:
     """Return whether an object that was not compared yet equals the copy, extra fields aside."""
     told = found.drifted and found.spec is not None and found.placed.digest == copy.digest
     return told and carries(found.spec, copy.body.get("spec"))

@@ -42,7 +42,7 @@ from kube_sync.policysync.hubstate import (
     HubState,
     Listeners,
 )
-from kube_sync.policysync.object_cache import Bodies
+from kube_sync.policysync.object_cache import ObjectCache
 from kube_sync.policysync.ocm import OcmPlacer
 from kube_sync.policysync.placers import PlacerRoute, Placers, Subject
 from kube_sync.policysync.policy_state import PolicyState, approved_in, look
@@ -213,7 +213,7 @@ class _Parts:
             namespace=namespace,
             label_selector=selector,
             # Unreadable objects are cached as such, so that they do not count as deleted.
-            deep=isinstance(store, Bodies),
+            deep=isinstance(store, ObjectCache),
         )
         return Reflector(name, source, store, report, behind=current).run
 

@@ -14,9 +14,9 @@ from kube_sync.policysync.naming import keys_of
 class MemoryPlacer:
     """Copies by policy and cluster."""
 
-    def __init__(self, news: Callable[[PolicyId], object] = lambda _policy: None) -> None:
+    def __init__(self, on_change: Callable[[PolicyId], object] = lambda _policy: None) -> None:
         self.ready = True
-        self.news = news
+        self.on_change = on_change
         self.there: dict[CopyKey, Placed] = {}
         self.steps: list[str] = []
         self.during: Callable[[], object] = lambda: None  # what happens during a step
@@ -58,12 +58,12 @@ class MemoryPlacer:
         told = {"digest": found.digest, "generation": 1, **values}
         feedback = Feedback(applied=True, values=told, reports=reports)
         self.there[key] = replace(found, feedback=feedback)
-        self.news(key.policy)
+        self.on_change(key.policy)
 
     def hold(self, one: Placed) -> None:
         """Have a copy there from before."""
         self.there[one.key] = one
-        self.news(one.key.policy)
+        self.on_change(one.key.policy)
 
     def _do(self, what: str, key: CopyKey) -> None:
         self.during()

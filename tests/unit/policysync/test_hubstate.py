@@ -11,7 +11,7 @@ from kube_sync.policysync.copies import MANAGER, FeedbackField, PolicyId
 from kube_sync.policysync.desired import PLACEMENT
 from kube_sync.policysync.fields import FIELDS
 from kube_sync.policysync.hubstate import HubState, Listeners
-from kube_sync.policysync.object_cache import Bodies
+from kube_sync.policysync.object_cache import ObjectCache
 from kube_sync.policysync.parameters import Invalid
 from kube_sync.policysync.validation import VERBS, Faulty, Undetermined, Valid
 from tests.fakes.copies import AUTH, policy, source
@@ -29,11 +29,11 @@ def item(key: ObjectKey, body: dict[str, Any]) -> Item:
     return Item(key, "u", ResourceVersion("1"), content)
 
 
-def put(store: Bodies, key: ObjectKey, **body: Any) -> None:
+def put(store: ObjectCache, key: ObjectKey, **body: Any) -> None:
     store.apply(Event("MODIFIED", ResourceVersion("1"), item(key, body)))
 
 
-def drop(store: Bodies, key: ObjectKey) -> None:
+def drop(store: ObjectCache, key: ObjectKey) -> None:
     store.apply(Event("DELETED", ResourceVersion("1"), item(key, {})))
 
 
@@ -117,7 +117,7 @@ class World:
 class _Listed:
     """A store whose LIST tells what it holds already."""
 
-    def __init__(self, store: Bodies) -> None:
+    def __init__(self, store: ObjectCache) -> None:
         self.store = store
 
     def finish_now(self) -> None:
@@ -453,21 +453,23 @@ def test_the_parameters_of_all_classes_are_told_by_name(world: World) -> None:
 
 def test_what_a_write_was_answered_with_counts_until_the_watch_has_come_so_far() -> None:
     told: list[ObjectKey] = []
-    store = Bodies(lambda key, _before, _after: told.append(key))
-    store.wrote(WEB, {"metadata": {"uid": "u", "resourceVersion": "9"}})  # it is gone meanwhile
+    store = ObjectCache(lambda key, _before, _after: told.append(key))
+    store.record_write(
+        WEB, {"metadata": {"uid": "u", "resourceVersion": "9"}}
+    )  # it is gone meanwhile
     assert store.get(WEB) is None
     put(store, WEB, metadata={"uid": "u", "resourceVersion": "1"})
     ours = {"manager": MANAGER, "operation": "Apply"}
     managed = [ours, {"manager": "other"}]
     answer = {"metadata": {"uid": "u", "resourceVersion": "3", "managedFields": managed}, "x": 1}
-    store.wrote(WEB, answer)
+    store.record_write(WEB, answer)
     put(store, WEB, metadata={"uid": "u", "resourceVersion": "2"})
     found = store.get(WEB)
     assert found is not None
     assert found["metadata"]["managedFields"] == [ours]
     assert (found["x"], told) == (1, [WEB])
-    store.wrote(WEB, {"metadata": {"uid": "another", "resourceVersion": "4"}})
-    store.wrote(WEB, {"no": "object"})
+    store.record_write(WEB, {"metadata": {"uid": "another", "resourceVersion": "4"}})
+    store.record_write(WEB, {"no": "object"})
     assert store.get(WEB) == found
     put(store, WEB, metadata={"uid": "u", "resourceVersion": "4"})
     assert told == [WEB, WEB]
