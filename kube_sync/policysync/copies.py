@@ -91,7 +91,7 @@ class Placed:
     key: CopyKey
     digest: str
     feedback: Feedback | None  # None: no feedback yet
-    leaving: float | None  # Unix time from which it may be removed; None: it stays
+    remove_after: float | None  # Unix time from which it may be removed; None: it stays
     gateways: frozenset[ObjectKey] = frozenset()  # those it is there for; empty: unknown
 
 
@@ -123,7 +123,7 @@ class Placer(Protocol):
         """
         ...
 
-    async def leave(self, key: CopyKey, at: float) -> None:
+    async def mark_for_removal(self, key: CopyKey, at: float) -> None:
         """Mark a copy: it may be removed from `at` on, in Unix seconds. Raises SyncError."""
         ...
 

@@ -148,7 +148,7 @@ def _clusters(target: Target, where: Placement, placed: Mapping[str, Placed]) ->
     if not (where.problem or target.refused):
         return where.clusters
     # Copies with a removal mark were unwanted already.
-    stays = {c: one for c, one in placed.items() if one.leaving is None}
+    stays = {c: one for c, one in placed.items() if one.remove_after is None}
     there = frozenset(c for c, one in stays.items() if target.gateway in one.gateways)
     return there if where.problem else there & where.clusters
 

@@ -22,7 +22,7 @@ from kube_sync.kube.reflector import Store
 from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.copies import MANAGER, Copy, CopyKey, OnChange, Placed, PolicyId
 from kube_sync.policysync.copy_cache import one_per_cluster
-from kube_sync.policysync.spoke import Manners, Spoke
+from kube_sync.policysync.spoke import Spoke, SpokeOptions
 from kube_sync.policysync.spokesecrets import SpokeSecrets
 from kube_sync.policysync.spokesteps import Fields
 
@@ -30,21 +30,23 @@ from kube_sync.policysync.spokesteps import Fields
 def spoke_kinds(
     synced: Mapping[GroupVersionResource, Fields],
     read: Mapping[GroupVersionResource, Fields],
-    held: Iterable[PolicyId],
+    policies: Iterable[PolicyId],
     possible: Iterable[GroupVersionResource],
 ) -> dict[GroupVersionResource, Fields]:
     """Return the kinds to read on spokes, with their feedback fields.
 
-    `read` are the kinds read until now, of which there are the copies `held`; of the `possible`
+    `read` are the kinds read until now, and `policies` those that have copies; of the `possible`
     kinds, which may not be synced at all, only copies are read.
     """
-    copied = {_same(policy.gvr) for policy in held}
-    found = {gvr: fields for gvr, fields in read.items() if _same(gvr) in copied} | dict(synced)
-    known = {_same(gvr) for gvr in found}
-    return found | {gvr: read.get(gvr, ()) for gvr in possible if _same(gvr) not in known}
+    copied = {_group_resource(policy.gvr) for policy in policies}
+    found = {gvr: fields for gvr, fields in read.items() if _group_resource(gvr) in copied} | dict(
+        synced
+    )
+    known = {_group_resource(gvr) for gvr in found}
+    return found | {gvr: read.get(gvr, ()) for gvr in possible if _group_resource(gvr) not in known}
 
 
-def _same(gvr: GroupVersionResource) -> tuple[str, str]:
+def _group_resource(gvr: GroupVersionResource) -> tuple[str, str]:
     return gvr.group, gvr.resource
 
 
@@ -58,21 +60,21 @@ class DirectPlacer:
 
     def __init__(
         self,
-        news: OnChange,
-        came: Callable[[str], None] = lambda _cluster: None,
+        on_change: OnChange,
+        on_reachable: Callable[[str], None] = lambda _cluster: None,
         *,
-        manners: Manners | None = None,
+        options: SpokeOptions | None = None,
         schemes: tuple[str, ...] = ("https",),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`came` is called with a cluster that answers, for the first time or again."""
+        """`on_reachable` is called with a cluster that answers, for the first time or again."""
         self._clock = clock
-        self._since: float | None = None  # when the Secrets were first listed
-        self._begun = False
-        self._news = news
-        self._came = came
-        self._manners = manners or Manners(MANAGER)
-        self._secrets = SpokeSecrets(self._look, schemes)
+        self._listed_since: float | None = None  # when the Secrets were first listed
+        self._started = False
+        self._on_change = on_change
+        self._on_reachable = on_reachable
+        self._options = options or SpokeOptions(MANAGER)
+        self._secrets = SpokeSecrets(self._update_spokes, schemes)
         self._spokes: dict[str, Spoke] = {}
         self._tasks: dict[Spoke, asyncio.Task[NoReturn]] = {}
         self._resources: Mapping[GroupVersionResource, Fields] = {}
@@ -91,11 +93,13 @@ class DirectPlacer:
         """
         if not self._secrets.listed:
             return False
-        if self._since is None:
-            self._since = self._clock()
-        over = self._clock() - self._since >= _START_SECONDS
-        self._begun = self._begun or over or all(one.asked for one in self._spokes.values())
-        return self._begun
+        if self._listed_since is None:
+            self._listed_since = self._clock()
+        timed_out = self._clock() - self._listed_since >= _START_SECONDS
+        self._started = (
+            self._started or timed_out or all(one.is_attempted for one in self._spokes.values())
+        )
+        return self._started
 
     @property
     def clusters(self) -> frozenset[str]:
@@ -105,8 +109,8 @@ class DirectPlacer:
     @property
     def troubles(self) -> Mapping[str, str]:
         """The errors by cluster, as text."""
-        told = {name: spoke.trouble for name, spoke in sorted(self._spokes.items())}
-        return {name: reason for name, reason in told.items() if reason is not None}
+        errors = {name: spoke.trouble for name, spoke in sorted(self._spokes.items())}
+        return {name: reason for name, reason in errors.items() if reason is not None}
 
     def follow(self, resources: Mapping[GroupVersionResource, Fields]) -> None:
         """Cache the copies of exactly these resources, with these feedback fields.
@@ -129,9 +133,9 @@ class DirectPlacer:
         """Create or update a copy, and clear its removal mark. Raises SyncError."""
         await self._spoke(copy.key).apply(copy)
 
-    async def leave(self, key: CopyKey, at: float) -> None:
+    async def mark_for_removal(self, key: CopyKey, at: float) -> None:
         """Mark a copy: it may be removed from `at` on, in Unix seconds. Raises SyncError."""
-        await self._spoke(key).leave(key.policy, str(math.ceil(at)))
+        await self._spoke(key).mark_for_removal(key.policy, str(math.ceil(at)))
 
     async def remove(self, key: CopyKey) -> None:
         """Remove a copy. Raises SyncError."""
@@ -155,20 +159,22 @@ class DirectPlacer:
             raise Retriable(msg)
         return spoke
 
-    def _look(self) -> None:
+    def _update_spokes(self) -> None:
         """Create or update the Spoke of each Secret with its current credentials."""
         found = self._secrets.spokes
         for name in self._spokes.keys() - found.keys():
-            self._lose(name)
+            self._remove_spoke(name)
         for name, access in found.items():
             if name not in self._spokes:
-                self._spokes[name] = spoke = Spoke(name, self._news, self._came, self._manners)
+                self._spokes[name] = spoke = Spoke(
+                    name, self._on_change, self._on_reachable, self._options
+                )
                 spoke.follow(self._resources)
-            self._spokes[name].use(access)
+            self._spokes[name].set_credentials(access)
         self._changed.set()
 
-    def _lose(self, name: str) -> None:
+    def _remove_spoke(self, name: str) -> None:
         spoke = self._spokes.pop(name)
         log.warning("spoke_has_no_secret", cluster=name)
         for policy in spoke.policies():
-            self._news(policy)
+            self._on_change(policy)

@@ -32,7 +32,7 @@ class OcmPlacer:
     def __init__(
         self,
         client: KubeClient,
-        news: OnChange,
+        on_change: OnChange,
         manager: str = MANAGER,
         executor: str | None = None,
     ) -> None:
@@ -40,30 +40,30 @@ class OcmPlacer:
         self._client = client
         self._manager = manager
         self._executor = executor
-        self._held = CopyCache(partial(placed_of, executor=executor), news)
+        self._cache = CopyCache(partial(placed_of, executor=executor), on_change)
 
     @property
     def store(self) -> Store:
         """The Store for ManifestWorks (`works.WORKS`, `works.SELECTOR`)."""
-        return self._held
+        return self._cache
 
     @property
     def ready(self) -> bool:
         """Whether the works were listed."""
-        return self._held.served
+        return self._cache.served
 
     def policies(self) -> Iterable[PolicyId]:
         """Return every policy that has works."""
-        return self._held.policies()
+        return self._cache.policies()
 
     def placed(self, policy: PolicyId) -> Mapping[str, Placed]:
         """Return the copies of a policy by cluster, without those that are being deleted."""
-        return one_per_cluster(self._held.of(policy))
+        return one_per_cluster(self._cache.of(policy))
 
     async def apply(self, copy: Copy) -> None:
         """Create or update a work, and clear its mark. Raises SyncError; Conflict: not ours."""
         where, body = work_key(copy), work_of(copy, self._executor)
-        found = self._held.get(where)
+        found = self._cache.get(where)
         if found is not None and found.placed.key.origin != copy.key.origin:
             msg = f"ManifestWork {where} brings another policy, and is left as it is"
             raise Conflict(msg)
@@ -73,11 +73,11 @@ class OcmPlacer:
         if found is None or found.comparable.digest != copy.digest:
             found = await self._write(where, body, found)
             log.info("work_applied", work=str(where))
-        if found is not None and found.placed.leaving is not None:
+        if found is not None and found.placed.remove_after is not None:
             await self._mark(found, None)
         await self._remove([one for one in self._of(copy.key) if one.where != where])
 
-    async def leave(self, key: CopyKey, at: float) -> None:
+    async def mark_for_removal(self, key: CopyKey, at: float) -> None:
         """Mark the works of a copy: they may be removed from `at` on, in Unix seconds."""
         for found in self._of(key):
             await self._mark(found, str(math.ceil(at)))
@@ -87,7 +87,7 @@ class OcmPlacer:
         await self._remove(self._of(key))
 
     def _of(self, key: CopyKey) -> list[CopyObject]:
-        return [one for one in self._held.of(key.policy) if one.placed.key == key]
+        return [one for one in self._cache.of(key.policy) if one.placed.key == key]
 
     async def _write(
         self, where: ObjectKey, body: Mapping[str, object], found: CopyObject | None
@@ -95,21 +95,21 @@ class OcmPlacer:
         uid = None if found is None else found.uid
         request = apply_object(self._client, WORKS, where, body, self._manager, uid)
         try:
-            return await self._held.send(where, request)
+            return await self._cache.send(where, request)
         except NotFound as error:
             # This includes a missing namespace: the cluster is gone, or is not there yet.
             msg = f"ManifestWork {where}: {error}"
             raise Retriable(msg) from error
 
-    async def _mark(self, found: CopyObject, said: str | None) -> None:
-        where, marks = found.where, {LEAVING: said}
+    async def _mark(self, found: CopyObject, remove_after: str | None) -> None:
+        where, marks = found.where, {LEAVING: remove_after}
         request = mark_object(self._client, WORKS, where, found.uid, marks, self._manager)
         with suppress(NotFound):  # already gone, as the watch will show
-            await self._held.send(where, request)
-            log.info("work_leaves" if said else "work_stays", work=str(where))
+            await self._cache.send(where, request)
+            log.info("work_leaves" if remove_after else "work_stays", work=str(where))
 
     async def _remove(self, works: Iterable[CopyObject]) -> None:
         for found in works:
             await delete_object(self._client, WORKS, found.where, found.uid)
-            self._held.mark_deleting(found)
+            self._cache.mark_deleting(found)
             log.info("work_deleted", work=str(found.where))

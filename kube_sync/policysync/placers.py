@@ -165,7 +165,7 @@ class Placers:
             self.heard(step.copy.key.policy)
             await self._fenced.send("apply", partial(placer.apply, step.copy))
         elif isinstance(step, Leave):
-            await self._fenced.send("leave", partial(placer.leave, step.key, step.at))
+            await self._fenced.send("leave", partial(placer.mark_for_removal, step.key, step.at))
         else:
             await self._fenced.send("remove", partial(placer.remove, step.key))
 

@@ -98,17 +98,17 @@ class _Wait:
 def _applied(copies: Mapping[str, Copy], placed: Mapping[str, Placed]) -> Iterator[Step]:
     for cluster, copy in sorted(copies.items()):
         found = placed.get(cluster)
-        if found is None or found.digest != copy.digest or found.leaving is not None:
+        if found is None or found.digest != copy.digest or found.remove_after is not None:
             yield Apply(copy)
 
 
 def _left(one: Placed, now: float, grace: float, *, at_once: bool) -> Leave | Remove | _Wait:
-    if at_once or (one.leaving is not None and one.leaving <= now):
+    if at_once or (one.remove_after is not None and one.remove_after <= now):
         return Remove(one.key)
     # A mark beyond the grace is from a longer grace, or from a wrong clock.
-    if one.leaving is None or one.leaving > now + grace + _SKEW:
+    if one.remove_after is None or one.remove_after > now + grace + _SKEW:
         return Leave(one.key, now + grace)
-    return _Wait(one.leaving)
+    return _Wait(one.remove_after)
 
 
 # The source of a cluster's existence: if many vanish at once, the source may be wrong.
@@ -161,7 +161,7 @@ def standings(
             sources = frozenset([vanished]) if vanished else frozenset()
         deleted = wanted is None and not vanished
         at_once = not kept and (deleted or abandoned or cluster in gone)
-        found[cluster] = CopyState(sources, kept, at_once, one.leaving)
+        found[cluster] = CopyState(sources, kept, at_once, one.remove_after)
     return found
 
 
@@ -191,5 +191,5 @@ def braked(found: Plan, placed: Mapping[str, Placed], brakes: Takes, now: float)
 
 def _marked(one: Placed, at: float) -> Iterator[Leave]:
     """Yield the step that marks a copy, unless it has this mark: marks are whole seconds."""
-    if one.leaving is None or one.leaving > ceil(at):
+    if one.remove_after is None or one.remove_after > ceil(at):
         yield Leave(one.key, at)

@@ -49,7 +49,7 @@ class CopyState:
     sources: frozenset[str] = frozenset()
     wanted: bool = True
     at_once: bool = False  # nobody can want it back: no grace
-    leaving: float | None = None  # its removal mark: Unix seconds
+    remove_after: float | None = None  # its removal mark: Unix seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Brakes:
                 self._since.pop(key, None)
                 self._held.pop(key, None)
             elif key not in self._since:
-                begun = now if one.leaving is None else one.leaving - self._grace
+                begun = now if one.remove_after is None else one.remove_after - self._grace
                 self._since[key] = int(min(begun, now))
 
     @property
@@ -168,7 +168,7 @@ class Brakes:
         if not approved:
             self._let[key] = now, standing.sources
         # The mark of an earlier, shorter grace still applies.
-        at = begun if standing.at_once else min(begun + self._grace, standing.leaving or inf)
+        at = begun if standing.at_once else min(begun + self._grace, standing.remove_after or inf)
         return float(at)
 
     def approval(self, key: CopyKey) -> str:

@@ -49,13 +49,13 @@ Fields = tuple[FeedbackField, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class There:
+class SpokeCollection:
     """One collection of one cluster, open for a step."""
 
     cluster: str
     client: KubeClient
     gvr: GroupVersionResource
-    held: CopyCache
+    cache: CopyCache
     manager: str  # field manager
     rivals: Rivals
     clock: Callable[[], float]
@@ -63,42 +63,42 @@ class There:
     async def apply(self, copy: Copy) -> None:
         """Create or update a copy, and clear its mark. Raises SyncError; Conflict: not ours."""
         where = _where(copy)
-        found = self.held.get(where) or await self._look(copy, where)
+        found = self.cache.get(where) or await self._get(copy, where)
         if found is not None:
-            self._check(found, copy)
+            self._check_owner(found, copy)
         if found is not None and found.deleting:
             msg = f"cluster {self.cluster}: {where} is being deleted, which is waited for"
             raise Retriable(msg)
-        if found is not None and _is_right(found, copy):
-            found = self.held.record_equal(found)
+        if found is not None and _is_equal(found, copy):
+            found = self.cache.record_equal(found)
         if found is None or found.comparable.digest != copy.digest:
             self._yield_to_rivals(where, copy)
-            again = found is not None and found.placed.digest == copy.digest
+            is_repeated = found is not None and found.placed.digest == copy.digest
             found = await self._write(copy, where, found)
-            if again:
+            if is_repeated:
                 self.rivals.wrote(where, copy.digest, self.clock())
-        if found is not None and found.placed.leaving is not None:
+        if found is not None and found.placed.remove_after is not None:
             await self.mark(found, None)
-        for other in self.held.of(copy.key.policy):
+        for other in self.cache.of(copy.key.policy):
             if other.where != where:
                 await self.delete(other)
 
-    async def mark(self, found: CopyObject, said: str | None) -> None:
+    async def mark(self, found: CopyObject, remove_after: str | None) -> None:
         """Set the time from which a copy may be removed; None: it stays. Raises SyncError."""
-        where, marks = found.where, {LEAVING: said}
+        where, marks = found.where, {LEAVING: remove_after}
         request = mark_object(self.client, self.gvr, where, found.uid, marks, self.manager)
         with suppress(NotFound):  # gone, as the watch will show
-            await self.held.send(where, request)
-            self._log("copy_leaves" if said else "copy_stays", where)
+            await self.cache.send(where, request)
+            self._log("copy_leaves" if remove_after else "copy_stays", where)
 
     async def delete(self, found: CopyObject) -> None:
         """Delete a copy. Raises SyncError."""
         await delete_object(self.client, self.gvr, found.where, found.uid)
-        self.held.mark_deleting(found)
+        self.cache.mark_deleting(found)
         self.rivals.forget(found.where)
         self._log("copy_deleted", found.where)
 
-    async def _look(self, copy: Copy, where: ObjectKey) -> CopyObject | None:
+    async def _get(self, copy: Copy, where: ObjectKey) -> CopyObject | None:
         """Get the object with the name of a copy: the watch may be behind, or it may be native."""
         body = await read_object(self.client, self.gvr, where)
         if body is None:
@@ -107,10 +107,10 @@ class There:
         read = partial(copy_in, cluster=self.cluster, fields=copy.feedback, labelled=False)
         found = found_in(body, read)
         if found is None:
-            raise self._foreign(where)
-        self._check(found, copy)
+            raise self._conflict(where)
+        self._check_owner(found, copy)
         # An object that the watch would not show as ours is written, whatever its digest.
-        known = self.held.read(body)
+        known = self.cache.read(body)
         if known is None:
             return replace(found, drifted=True, spec=None)
         return replace(known, drifted=known.generation > 1)
@@ -124,20 +124,20 @@ class There:
             )
             raise Retriable(msg, until - now)
 
-    def _check(self, found: CopyObject, copy: Copy) -> None:
+    def _check_owner(self, found: CopyObject, copy: Copy) -> None:
         if found.placed.key.origin != copy.key.origin:
-            raise self._foreign(found.where)
+            raise self._conflict(found.where)
 
-    def _foreign(self, where: ObjectKey) -> Conflict:
+    def _conflict(self, where: ObjectKey) -> Conflict:
         msg = f"cluster {self.cluster}: {self.gvr} {where} is not ours, and is left as it is"
         return Conflict(msg)
 
     async def _write(
         self, copy: Copy, where: ObjectKey, found: CopyObject | None
     ) -> CopyObject | None:
-        request = self._applied(copy, where, None if found is None else found.uid)
+        request = self._apply(copy, where, None if found is None else found.uid)
         try:
-            written = await self.held.send(where, request)
+            written = await self.cache.send(where, request)
         except NotFound as error:
             # Its kind is missing, or it was created anew; the watch will show it.
             msg = f"cluster {self.cluster}: {error}"
@@ -145,7 +145,7 @@ class There:
         self._log("copy_applied", where)
         return written
 
-    async def _applied(self, copy: Copy, where: ObjectKey, uid: str | None) -> bytes:
+    async def _apply(self, copy: Copy, where: ObjectKey, uid: str | None) -> bytes:
         apply = partial(apply_object, self.client, self.gvr, where, copy.body, self.manager)
         try:
             return await apply(uid)
@@ -160,33 +160,33 @@ class There:
         log.info(event, cluster=self.cluster, gvr=str(self.gvr), key=str(where))
 
 
-def _is_right(found: CopyObject, copy: Copy) -> bool:
+def _is_equal(found: CopyObject, copy: Copy) -> bool:
     """Return whether an object that was not compared yet equals the copy, extra fields aside."""
-    told = found.drifted and found.spec is not None and found.placed.digest == copy.digest
-    return told and carries(found.spec, copy.body.get("spec"))
+    is_same_digest = found.drifted and found.spec is not None and found.placed.digest == copy.digest
+    return is_same_digest and contains(found.spec, copy.body.get("spec"))
 
 
-def carries(there: object, wanted: object) -> bool:
+def contains(found: object, wanted: object) -> bool:
     """Return whether all wanted fields are there; defaults of the API server may be there too."""
     if isinstance(wanted, Mapping):
-        return isinstance(there, Mapping) and all(
-            carries(there.get(key), value) for key, value in wanted.items()
+        return isinstance(found, Mapping) and all(
+            contains(found.get(key), value) for key, value in wanted.items()
         )
     if isinstance(wanted, list):
         return (
-            isinstance(there, list)
-            and len(there) == len(wanted)
-            and all(map(carries, there, wanted))
+            isinstance(found, list)
+            and len(found) == len(wanted)
+            and all(map(contains, found, wanted))
         )
-    return (type(there) is type(wanted) and there == wanted) or _number(there, wanted)
+    return (type(found) is type(wanted) and found == wanted) or _is_same_number(found, wanted)
 
 
-def _number(there: object, wanted: object) -> bool:
+def _is_same_number(found: object, wanted: object) -> bool:
     """Return whether two are the same number: an API server stores 1.0 as 1, and true is none."""
     plain = (int, float)
-    numbers = isinstance(there, plain) and isinstance(wanted, plain)
+    numbers = isinstance(found, plain) and isinstance(wanted, plain)
     return (
-        numbers and not isinstance(there, bool) and not isinstance(wanted, bool) and there == wanted
+        numbers and not isinstance(found, bool) and not isinstance(wanted, bool) and found == wanted
     )
 
 
@@ -196,22 +196,26 @@ def copy_in(
     """Return the copy that a spoke's object is, None if it has not our marks."""
     try:
         metadata = mapping(body, "metadata")
-        notes = mapping(metadata, "annotations")
-        policy = policy_of(text(notes, POLICY))
+        annotations = mapping(metadata, "annotations")
+        policy = policy_of(text(annotations, POLICY))
         marked = not labelled or text(metadata, "labels", MANAGED) == "true"
         # A copy has its policy's name: an object with another name is somebody's duplicate.
         if policy is None or not marked or text(metadata, "name") != policy.name:
             return None
         # Removing this mark turns the copy into a native policy.
-        digest = text(notes, DIGEST) if text(notes, SYNCED) == "true" else ""
-        at = time_of(text(notes, LEAVING))
-        gateways = keys_of(text(notes, GATEWAYS))
+        digest = text(annotations, DIGEST) if text(annotations, SYNCED) == "true" else ""
+        remove_after = time_of(text(annotations, LEAVING))
+        gateways = keys_of(text(annotations, GATEWAYS))
     except UNREADABLE:
         return None
     # Without an agent in between, all entries of ancestors can be read.
     scalars = scalars_of([one for one in fields if not is_reserved(one.name)], body)
     return Placed(
-        CopyKey(policy, cluster), digest, replace(scalars, reports=reports_in(body)), at, gateways
+        CopyKey(policy, cluster),
+        digest,
+        replace(scalars, reports=reports_in(body)),
+        remove_after,
+        gateways,
     )
 
 

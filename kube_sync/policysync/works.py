@@ -169,7 +169,7 @@ def placed_of(work: Mapping[str, Any], executor: str | None = None) -> Placed | 
         return None
     # After an edit of the manifest it is unknown which of the two is true: both count.
     gateways = inside.gateways if found else inside.gateways | outside.gateways
-    right = found if outside.says(inside) else ""
+    right = found if outside.names_same_copy(inside) else ""
     leaving = time_of(outside.leaving)
     return Placed(CopyKey(policy, cluster), right, feedback_of(work), leaving, gateways)
 
@@ -183,7 +183,7 @@ class _Notes:
     digest: str = ""
     leaving: str = ""
 
-    def says(self, other: _Notes) -> bool:
+    def names_same_copy(self, other: _Notes) -> bool:
         """Return whether they name the same copy."""
         mine = (self.policy, self.gateways, self.digest)
         return mine == (other.policy, other.gateways, other.digest)

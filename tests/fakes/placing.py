@@ -44,9 +44,9 @@ class MemoryPlacer:
                 del self.there[key]  # one object, whatever version it was written in
         self.there[copy.key] = Placed(copy.key, copy.digest, None, None, gateways)
 
-    async def leave(self, key: CopyKey, at: float) -> None:
+    async def mark_for_removal(self, key: CopyKey, at: float) -> None:
         self._do("leave", key)
-        self.there[key] = replace(self.there[key], leaving=at)
+        self.there[key] = replace(self.there[key], remove_after=at)
 
     async def remove(self, key: CopyKey) -> None:
         self._do("remove", key)

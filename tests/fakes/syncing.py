@@ -86,5 +86,7 @@ def said(copy: Copy, **values: Any) -> Feedback:
     return Feedback(applied=True, values=found)
 
 
-def there(copy: Copy, feedback: Feedback | None = None, leaving: float | None = None) -> Placed:
-    return Placed(copy.key, copy.digest, feedback, leaving, frozenset([GATEWAY]))
+def there(
+    copy: Copy, feedback: Feedback | None = None, remove_after: float | None = None
+) -> Placed:
+    return Placed(copy.key, copy.digest, feedback, remove_after, frozenset([GATEWAY]))

@@ -25,7 +25,7 @@ from kube_sync.policysync.downstream import Downstream
 from kube_sync.policysync.fields import FIELDS
 from kube_sync.policysync.placers import AT_ONCE, PlacerRoute, Placers
 from kube_sync.policysync.plan import Apply
-from kube_sync.policysync.spoke import Manners
+from kube_sync.policysync.spoke import SpokeOptions
 from kube_sync.policysync.works import LEAVING
 from kube_sync.topology.synced import SYNCED
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists, patches
@@ -65,11 +65,11 @@ class Fleet:
         self.hub.put(SECRETS, ObjectKey("spokes", cluster), type="Opaque", data=data)
 
     @asynccontextmanager
-    async def placing(self, **manners: Any) -> AsyncGenerator[DirectPlacer]:
+    async def placing(self, **options: Any) -> AsyncGenerator[DirectPlacer]:
         placer = DirectPlacer(
             self.news.append,
             self.came.append,
-            manners=Manners(MANAGER, **manners),
+            options=SpokeOptions(MANAGER, **options),
             schemes=("http",),
         )
         placer.follow({AUTH: FIELDS})
@@ -81,8 +81,8 @@ class Fleet:
                 yield placer
 
     @asynccontextmanager
-    async def placed(self, **manners: Any) -> AsyncGenerator[DirectPlacer]:
-        async with self.placing(**manners) as placer:
+    async def placed(self, **options: Any) -> AsyncGenerator[DirectPlacer]:
+        async with self.placing(**options) as placer:
             await until(lambda: placer.ready and len(self.came) == len(self.spokes))
             for spoke in self.spokes.values():
                 await spoke.watched(AUTH)
@@ -320,11 +320,11 @@ async def test_a_copy_that_lost_its_label_is_news_and_found_by_its_name(fleet: F
 async def test_a_copy_leaves_and_comes_back(fleet: Fleet) -> None:
     async with fleet.placed() as placer:
         await placer.apply(copy())
-        await placer.leave(copy().key, 99.5)
+        await placer.mark_for_removal(copy().key, 99.5)
         assert fleet.east.get(AUTH, PLACE)["metadata"]["annotations"][LEAVING] == "100"
-        assert placer.placed(policy())["east"].leaving == 100.0
+        assert placer.placed(policy())["east"].remove_after == 100.0
         await placer.apply(copy())
-        assert placer.placed(policy())["east"].leaving is None
+        assert placer.placed(policy())["east"].remove_after is None
         assert fleet.writes() == ["PATCH"] * 3
 
 
@@ -332,8 +332,8 @@ async def test_to_mark_a_copy_that_is_gone_is_fine(fleet: Fleet) -> None:
     async with fleet.placed() as placer:
         await placer.apply(copy())
         fleet.east.http.fault(patches(AUTH), failing(404, "gone"))
-        await placer.leave(copy().key, 100)
-        assert placer.placed(policy())["east"].leaving is None
+        await placer.mark_for_removal(copy().key, 100)
+        assert placer.placed(policy())["east"].remove_after is None
 
 
 async def test_a_removed_copy_is_deleted_by_its_uid(fleet: Fleet) -> None:
@@ -400,7 +400,7 @@ async def test_a_refusal_of_one_spoke_is_told_and_hinders_no_other(fleet: Fleet)
 
 
 async def test_a_spoke_that_hangs_is_given_up_and_hinders_no_other(fleet: Fleet) -> None:
-    async with fleet.placed(patience=1.0) as placer:
+    async with fleet.placed(timeout=1.0) as placer:
         fleet.east.http.fault(patches(AUTH), hang())
         with pytest.raises(Retriable, match="cluster east: no answer in"):
             await placer.apply(copy())
@@ -413,7 +413,7 @@ async def test_many_policies_for_a_spoke_that_hangs_delay_no_other_spoke(
     """More than there are turns: those of the other one are not taken by who waits."""
     names = [f"p{number}" for number in range(AT_ONCE + 4)]
     fleet.east.http.fault(patches(AUTH), hang(), times=100)
-    async with fleet.placed(patience=60.0) as placer:
+    async with fleet.placed(timeout=60.0) as placer:
         placers = Placers(FencedWriter(lambda: 10.0))
         placers.add(PlacerRoute(placer, apart=True))
         east = [placers.do(Apply(copy("east", name))) for name in names]
@@ -437,7 +437,7 @@ async def _quietly(step: Coroutine[Any, Any, None]) -> None:
 async def test_no_more_than_a_few_steps_at_once_are_under_way_to_a_spoke(fleet: Fleet) -> None:
     gate = asyncio.Event()
     fault = fleet.east.http.fault(patches(AUTH), held(gate), times=9)
-    async with fleet.placed(at_once=2) as placer, asyncio.TaskGroup() as group:
+    async with fleet.placed(concurrency=2) as placer, asyncio.TaskGroup() as group:
         for n in range(9):
             group.create_task(placer.apply(copy(name=f"p{n}")))
         await until(lambda: len(fleet.writes()) == 2)

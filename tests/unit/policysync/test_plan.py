@@ -63,7 +63,7 @@ def do(steps: Iterable[Step], placed: Mapping[str, Placed]) -> dict[str, Placed]
                 gateways = frozenset(ObjectKey(*name.split("/")) for name in names)
                 after[copy.key.cluster] = Placed(copy.key, copy.digest, None, None, gateways)
             case Leave(one, at):
-                after[one.cluster] = replace(after[one.cluster], leaving=at)
+                after[one.cluster] = replace(after[one.cluster], remove_after=at)
             case Remove(one):
                 del after[one.cluster]
     return after
@@ -102,16 +102,16 @@ def test_a_cluster_that_the_placement_gives_up_keeps_its_copy_for_the_grace() ->
 
 
 def test_a_copy_that_leaves_is_left_alone_until_it_is_due() -> None:
-    leaving = placed("c2", leaving=NOW + 5)
+    leaving = placed("c2", remove_after=NOW + 5)
     wanted = want({GATEWAY: on()})
     assert plan(wanted, leaving, now=NOW, grace=GRACE) == Plan((), NOW + 5)
     assert plan(wanted, leaving, now=NOW + 5, grace=GRACE) == Plan((Remove(key("c2")),))
 
 
 def test_a_cluster_that_comes_back_within_the_grace_keeps_its_copy() -> None:
-    (step,) = steps(want({GATEWAY: on("c2")}), placed("c2", leaving=NOW + 5))
+    (step,) = steps(want({GATEWAY: on("c2")}), placed("c2", remove_after=NOW + 5))
     assert isinstance(step, Apply)
-    assert do([step], placed("c2"))["c2"].leaving is None
+    assert do([step], placed("c2"))["c2"].remove_after is None
 
 
 def test_without_a_grace_it_goes_at_once() -> None:
@@ -120,14 +120,14 @@ def test_without_a_grace_it_goes_at_once() -> None:
 
 def test_a_mark_far_beyond_the_grace_is_made_anew() -> None:
     """A clock that went wrong would keep the copy for ever."""
-    far = placed("c1", leaving=NOW + 10 * GRACE)
+    far = placed("c1", remove_after=NOW + 10 * GRACE)
     assert steps(want({GATEWAY: on()}), far) == (Leave(key("c1"), NOW + GRACE),)
-    near = placed("c1", leaving=NOW + GRACE + 30)
+    near = placed("c1", remove_after=NOW + GRACE + 30)
     assert steps(want({GATEWAY: on()}), near) == ()
 
 
 def test_the_copies_of_a_deleted_policy_go_at_once() -> None:
-    found = placed("c1", "c2") | placed("c3", leaving=NOW + 5)
+    found = placed("c1", "c2") | placed("c3", remove_after=NOW + 5)
     removed = tuple(Remove(key(c)) for c in ("c1", "c2", "c3"))
     assert plan(None, found, now=NOW, grace=GRACE) == Plan(removed)
 
@@ -189,7 +189,7 @@ def test_what_is_kept_without_a_decision_is_kept_up_to_date() -> None:
 
 
 def test_what_left_before_the_decision_vanished_goes_when_it_is_due() -> None:
-    found = placed("c1", leaving=NOW)
+    found = placed("c1", remove_after=NOW)
     assert steps(want({GATEWAY: NOBODY_KNOWS}, found), found) == (Remove(key("c1")),)
 
 
@@ -271,7 +271,7 @@ def worlds(draw: st.DrawFn) -> dict[str, Placed]:
     before = {GATEWAY: on(*draw(st.sets(st.sampled_from(CLUSTERS)))), OTHER: on("c1", "c4")}
     found = do(steps(want(before, {}, draw(BODIES)), {}), {})
     for cluster in sorted(found):
-        one = replace(found[cluster], leaving=draw(LEAVING))
+        one = replace(found[cluster], remove_after=draw(LEAVING))
         if draw(st.booleans()):
             one = replace(one, digest="edited")
         if draw(st.booleans()):
@@ -313,7 +313,7 @@ def test_a_plan_that_is_done_leaves_nothing_to_do_until_it_says(
     stays = set() if again is None else again.copies.keys() | again.uncertain
     assert known.keys() <= after.keys()
     # No orphan: what is left is wanted, unknown, or on its way out.
-    assert all(c in stays or at.leaving is not None for c, at in after.items())
+    assert all(c in stays or at.remove_after is not None for c, at in after.items())
 
 
 @given(worlds(), WHERE, WHERE, BODIES)
@@ -326,14 +326,14 @@ def test_no_plan_touches_what_is_right_or_unknown(
     assert len(touched) == len(set(touched))
     for cluster, at in found.items():
         copy = wanted.copies.get(cluster)
-        right = copy is not None and (at.digest, at.leaving) == (copy.digest, None)
+        right = copy is not None and (at.digest, at.remove_after) == (copy.digest, None)
         assert not (cluster in touched and (right or cluster in wanted.uncertain))
     assert all(step.key.cluster in wanted.copies for step in made if isinstance(step, Apply))
 
 
 @given(worlds())
 def test_nothing_is_removed_while_nobody_knows(found: dict[str, Placed]) -> None:
-    stays = {c: replace(one, leaving=None) for c, one in found.items()}
+    stays = {c: replace(one, remove_after=None) for c, one in found.items()}
     wanted = want({GATEWAY: NOBODY_KNOWS, OTHER: NOBODY_KNOWS}, stays, TWO)
     assert all(isinstance(step, Apply) for step in steps(wanted, stays))
 

@@ -31,8 +31,8 @@ def copy(cluster: str, digest: str = "a") -> Copy:
     return Copy(key(cluster), "AuthPolicy", {}, (), digest)
 
 
-def placed(cluster: str, *gateways: ObjectKey, leaving: float | None = None) -> Placed:
-    return Placed(key(cluster), "a", None, leaving, frozenset(gateways or [EDGE]))
+def placed(cluster: str, *gateways: ObjectKey, remove_after: float | None = None) -> Placed:
+    return Placed(key(cluster), "a", None, remove_after, frozenset(gateways or [EDGE]))
 
 
 def wanted(
@@ -73,7 +73,7 @@ class Spokes:
                     self.at[step.key.cluster] = placed(step.key.cluster)
                 case Leave():
                     one = self.at[step.key.cluster]
-                    self.at[step.key.cluster] = replace(one, leaving=step.at)
+                    self.at[step.key.cluster] = replace(one, remove_after=step.at)
                 case Remove():
                     del self.at[step.key.cluster]
         return found
@@ -140,7 +140,7 @@ def test_a_policy_whose_kind_is_gone_is_left_like_one_that_is_placed_no_more() -
 
 
 def test_a_mark_that_is_years_away_is_made_anew_and_once() -> None:
-    spokes = Spokes({c: placed(c, leaving=NOW + 1e8) for c in ("c0",)} | on("c1", "c2").at)
+    spokes = Spokes({c: placed(c, remove_after=NOW + 1e8) for c in ("c0",)} | on("c1", "c2").at)
     assert spokes.do(wanted("c1", "c2")).plan.steps == (Leave(key("c0"), NOW + GRACE),)
     assert spokes.do(wanted("c1", "c2")).plan.steps == ()
 
@@ -154,7 +154,7 @@ def test_what_is_not_weighed_yet_is_looked_at_again_soon() -> None:
 
 def test_a_mark_that_is_due_by_itself_is_not_put_off() -> None:
     """As where the grace is longer now than when the copy was marked."""
-    spokes = Spokes({c: placed(c, leaving=NOW - 1) for c in ("c0",)} | on("c1", "c2", "c3").at)
+    spokes = Spokes({c: placed(c, remove_after=NOW - 1) for c in ("c0",)} | on("c1", "c2", "c3").at)
     assert spokes.do(wanted("c1", "c2", "c3")).plan.steps == (Remove(key("c0")),)
 
 

@@ -173,7 +173,7 @@ def test_a_work_is_found_again_with_all_that_is_to_be_known_of_it() -> None:
     found = placed_of(work())
     assert found is not None
     assert (found.key, found.digest) == (copy().key, copy().digest)
-    assert (found.feedback, found.leaving) == (None, None)
+    assert (found.feedback, found.remove_after) == (None, None)
     assert found.gateways == {GATEWAY}
 
 
@@ -191,7 +191,7 @@ def test_the_mark_that_it_leaves_is_read(mark: str, at: float | None) -> None:
     read["metadata"]["annotations"][LEAVING] = mark
     found = placed_of(read)
     assert found is not None
-    assert found.leaving == at
+    assert found.remove_after == at
 
 
 MANIFEST = ("spec", "workload", "manifests", 0)
