@@ -181,7 +181,7 @@ class Classes:
         return self._pending.setdefault(name, self._clock()) + _PENDING_SECONDS - self._clock()
 
     def _said(self, name: str, body: Body) -> tuple[Condition, ...]:
-        found, together = self._state.parameters[name], self._state.together
+        found, together = self._state.parameters[name], self._state.merged_parameters
         kinds = found.kinds if isinstance(found, Parameters) else ()
         verdicts = {kind.gvr: self._state.verdict(kind.gvr) for kind in kinds}
         ours = text_if_any(body, "spec", "controllerName") == CONTROLLER

@@ -26,7 +26,7 @@ from kube_sync.policysync.copies import (
     FeedbackField,
     PolicyId,
 )
-from kube_sync.policysync.naming import cut, spelt
+from kube_sync.policysync.naming import format_policy, shorten
 from kube_sync.topology.raw_json import Malformed, is_deeper, items, mapping, text
 from kube_sync.topology.synced import ORIGIN, POLICY, SYNCED
 
@@ -66,7 +66,7 @@ class Downstream:
 
     def namespace(self, hub: str) -> str:
         """Return the spoke's namespace for one of the hub, "" for cluster-scoped objects."""
-        return cut(f"{self.prefix}{hub}", _NAMESPACE) if hub else ""
+        return shorten(f"{self.prefix}{hub}", _NAMESPACE) if hub else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def _body(
     metadata["annotations"] = {
         **_kept(source.body, "annotations"),
         SYNCED: "true",
-        POLICY: spelt(source.id),
+        POLICY: format_policy(source.id),
         GATEWAYS: ",".join(sorted(map(str, gateways))),
     }
     if created := text(source.body, "metadata", "creationTimestamp"):

@@ -48,7 +48,7 @@ class FollowedPolicies:
 
     def update(self) -> None:
         """Start and stop Reflectors; to be called when kinds change."""
-        valid = self._state.valid
+        valid = self._state.valid_kinds
         for gvr in self._feeds.keys() - valid:
             del self._feeds[gvr]
             self._note(str(gvr), None)
@@ -58,7 +58,7 @@ class FollowedPolicies:
             self._feeds[gvr] = Feed(self._state.policies(gvr), report, partial(self._failed, gvr))
             log.info("policies_followed", gvr=str(gvr))
         self._following.want(self._feeds)
-        for gvr in self._state.held - self._state.together.kinds.keys():
+        for gvr in self._state.cached_kinds - self._state.merged_parameters.kinds.keys():
             self._state.forget(gvr)
 
     async def run(self) -> None:
@@ -89,7 +89,7 @@ class Permissions:
 
     def update(self) -> None:
         """Enqueue the kinds that are new in the lists; to be called when kinds change."""
-        listed = self._state.together.kinds.keys()
+        listed = self._state.merged_parameters.kinds.keys()
         for gvr in listed - self._known:
             self._queue.add(gvr)
         self._known = set(listed)
@@ -111,5 +111,5 @@ class Permissions:
         except SyncError as error:
             log.warning("permission_not_known", gvr=str(gvr), error=str(error))
             raise
-        self._state.allow(gvr, verbs)
+        self._state.set_allowed_verbs(gvr, verbs)
         return Result(self._again)

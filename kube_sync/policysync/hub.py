@@ -197,7 +197,7 @@ class Hub:
 
     def _subjects(self) -> list[Subject]:
         found = dict.fromkeys(self._placers.subjects())
-        for gvr in sorted(self._state.held):
+        for gvr in sorted(self._state.cached_kinds):
             for key in self._state.policies(gvr).objects:
                 found[subject_of(PolicyId(gvr, key.namespace, key.name))] = None
         return list(found)

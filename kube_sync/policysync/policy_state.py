@@ -60,7 +60,7 @@ def look(
     """Return the state of a policy; `gone` returns which of the given clusters no longer exist."""
     placed = placers.placed(subject)
     policy = PolicyId(_version(subject, state, placers), subject.namespace, subject.name)
-    wanted = state.wanted(policy.gvr)
+    wanted = state.is_wanted(policy.gvr)
     if wanted is None:
         return PolicyState(policy, unknown(placed), placed)
     if not wanted:
@@ -74,7 +74,7 @@ def look(
     copies = desired(source, found, state.placements(found), placed, downstream)
     clusters = gone(copies.copies.keys() | placed.keys())
     left = _without(copies, clusters)
-    managed = clusters | state.managed(placed)
+    managed = clusters | state.managed_clusters(placed)
     return PolicyState(
         policy, left, placed, clusters, managed, body=source.body, kind=verdict, targets=found
     )
@@ -97,7 +97,7 @@ def unknown(placed: Mapping[str, Placed]) -> Desired:
 
 def _version(subject: Subject, state: HubState, placers: Placers) -> GroupVersionResource:
     """Return the version in which a policy is synced, or was."""
-    for gvr in state.together.kinds:
+    for gvr in state.merged_parameters.kinds:
         if (gvr.group, gvr.resource) == (subject.group, subject.resource):
             return gvr
     known = {policy.gvr for policy in placers.ids(subject)}

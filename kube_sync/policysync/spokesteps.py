@@ -38,7 +38,7 @@ from kube_sync.policysync.copies import (
 )
 from kube_sync.policysync.copy_cache import CopyCache, CopyObject, found_in
 from kube_sync.policysync.fields import read as scalars_of
-from kube_sync.policysync.naming import keys_of, policy_of
+from kube_sync.policysync.naming import parse_keys, parse_policy
 from kube_sync.policysync.works import LEAVING, time_of
 from kube_sync.topology.raw_json import UNREADABLE, mapping, text
 from kube_sync.topology.synced import POLICY, SYNCED
@@ -197,7 +197,7 @@ def copy_in(
     try:
         metadata = mapping(body, "metadata")
         annotations = mapping(metadata, "annotations")
-        policy = policy_of(text(annotations, POLICY))
+        policy = parse_policy(text(annotations, POLICY))
         marked = not labelled or text(metadata, "labels", MANAGED) == "true"
         # A copy has its policy's name: an object with another name is somebody's duplicate.
         if policy is None or not marked or text(metadata, "name") != policy.name:
@@ -205,7 +205,7 @@ def copy_in(
         # Removing this mark turns the copy into a native policy.
         digest = text(annotations, DIGEST) if text(annotations, SYNCED) == "true" else ""
         remove_after = time_of(text(annotations, LEAVING))
-        gateways = keys_of(text(annotations, GATEWAYS))
+        gateways = parse_keys(text(annotations, GATEWAYS))
     except UNREADABLE:
         return None
     # Without an agent in between, all entries of ancestors can be read.

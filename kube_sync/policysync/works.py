@@ -31,7 +31,7 @@ from kube_sync.policysync.copies import (
 )
 from kube_sync.policysync.downstream import digest
 from kube_sync.policysync.feedback import feedback_of
-from kube_sync.policysync.naming import cut, is_label, keys_of, policy_of, spelt
+from kube_sync.policysync.naming import format_policy, is_label, parse_keys, parse_policy, shorten
 from kube_sync.topology.raw_json import UNREADABLE, items, mapping, text
 from kube_sync.topology.synced import POLICY
 
@@ -54,7 +54,7 @@ def work_key(copy: Copy) -> ObjectKey:
     plain = "-".join(part for part in (copy.kind, policy.namespace, policy.name) if part).lower()
     # Namespace `a-b`, name `c` and namespace `a`, name `b-c` are equal in the plain form.
     whole = f"{policy.gvr.group}/{policy.gvr.resource}/{policy.namespace}/{policy.name}"
-    name = cut(plain.replace(".", "-"), _NAME, always=whole)
+    name = shorten(plain.replace(".", "-"), _NAME, always=whole)
     return ObjectKey(copy.key.cluster, name)
 
 
@@ -75,7 +75,7 @@ def work_of(copy: Copy, executor: str | None = None) -> Json:
             "labels": {"kuadrant.io": "managed", _KEY: key.name, MANAGED: "true"},
             "annotations": {
                 "kuadrant.io/parent": str(ObjectKey(policy.namespace, policy.name)),
-                POLICY: spelt(policy),
+                POLICY: format_policy(policy),
                 GATEWAYS: text(metadata, "annotations", GATEWAYS),
                 DIGEST: copy.digest,
             },
@@ -192,7 +192,7 @@ class _Notes:
 def _notes(one: Mapping[str, Any]) -> _Notes:
     try:
         said = mapping(one, "metadata", "annotations")
-        policy, gateways = policy_of(text(said, POLICY)), keys_of(text(said, GATEWAYS))
+        policy, gateways = parse_policy(text(said, POLICY)), parse_keys(text(said, GATEWAYS))
         return _Notes(policy, gateways, text(said, DIGEST), text(said, LEAVING))
     except UNREADABLE:
         return _Notes()

@@ -39,8 +39,8 @@ from kube_sync.policysync.hubstate import (
     LISTENER_SETS,
     MANAGED_CLUSTERS,
     NAMESPACES,
+    ChangeHandlers,
     HubState,
-    Listeners,
 )
 from kube_sync.policysync.object_cache import ObjectCache
 from kube_sync.policysync.ocm import OcmPlacer
@@ -89,7 +89,7 @@ class _Parts:
         )
         self._brakes = brakes_of(settings)
         fenced = FencedWriter(lambda: self.lease.remaining, metrics.policy_sync_writes)
-        self.state = HubState(Listeners(self._policy, self._class, self._kinds))
+        self.state = HubState(ChangeHandlers(self._policy, self._class, self._kinds))
         self.placers = Placers(fenced)
         self._read: dict[GroupVersionResource, Fields] = {}  # on spokes, by their kinds
         self.ocm: OcmPlacer | None = None
@@ -222,7 +222,7 @@ class _Parts:
     def _is_managed(self, cluster: str) -> bool | None:
         if self.direct is None or not self.state.clusters.listed:
             return None
-        return not self.state.gone([cluster])
+        return not self.state.gone_clusters([cluster])
 
     def _has_secret(self, cluster: str) -> bool:
         return self.direct is not None and cluster in self.direct.clusters
@@ -231,7 +231,7 @@ class _Parts:
         """Return which clusters OCM no longer has, and nobody reaches directly."""
         if self.ocm is None:
             return frozenset()
-        return frozenset(c for c in self.state.gone(clusters) if not self._has_secret(c))
+        return frozenset(c for c in self.state.gone_clusters(clusters) if not self._has_secret(c))
 
     # Callbacks; methods, since the hub is created with what calls them.
 
@@ -272,8 +272,8 @@ class _Parts:
 
     def _follow_on_spokes(self, direct: DirectPlacer) -> None:
         """Read the copies of all kinds that are synced, and of those that may have been."""
-        synced = {gvr: self.state.fields(gvr) for gvr in self.state.valid}
-        possible = self.state.targeting
+        synced = {gvr: self.state.fields(gvr) for gvr in self.state.valid_kinds}
+        possible = self.state.syncable_kinds
         self._read = spoke_kinds(synced, self._read, direct.policies(), possible)
         direct.follow(self._read)
 

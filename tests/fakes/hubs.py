@@ -88,7 +88,7 @@ class Rig:
         return self.stale
 
     def look(self, subject: Subject, below: Downstream) -> PolicyState:
-        return look(subject, self.state, self.placers, self.state.gone, below)
+        return look(subject, self.state, self.placers, self.state.gone_clusters, below)
 
     def follow(self, gvr: GroupVersionResource = AUTH) -> None:
         """Have the API server hold what the hub's state holds of policies."""

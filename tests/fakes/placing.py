@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from kube_sync.errors import Conflict, SyncError
 from kube_sync.policysync.copies import GATEWAYS, Copy, CopyKey, Feedback, Placed, PolicyId, Report
-from kube_sync.policysync.naming import keys_of
+from kube_sync.policysync.naming import parse_keys
 
 
 class MemoryPlacer:
@@ -38,7 +38,7 @@ class MemoryPlacer:
             msg = "too slow"
             raise Conflict(msg)
         self._do("apply", copy.key)
-        gateways = keys_of(copy.body["metadata"]["annotations"][GATEWAYS])
+        gateways = parse_keys(copy.body["metadata"]["annotations"][GATEWAYS])
         for key in [*self.there]:
             if key.cluster == copy.key.cluster and key.policy[1:] == copy.key.policy[1:]:
                 del self.there[key]  # one object, whatever version it was written in

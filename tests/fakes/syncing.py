@@ -10,7 +10,7 @@ from kube_sync.policysync.copies import Copy, Feedback, Placed, PolicyId
 from kube_sync.policysync.desired import PLACEMENT
 from kube_sync.policysync.downstream import Downstream, Source, copied
 from kube_sync.policysync.fields import FIELDS
-from kube_sync.policysync.targets import Hub
+from kube_sync.policysync.targets import HubObjects
 
 Object = dict[str, Any]
 
@@ -64,12 +64,12 @@ def decision(*clusters: str, placement: str = "web") -> Object:
     }
 
 
-def hub(*gateways: Object, syncs: bool | None = True, grants: Iterable[Object] = ()) -> Hub:
+def hub(*gateways: Object, syncs: bool | None = True, grants: Iterable[Object] = ()) -> HubObjects:
     found = {
         ObjectKey(one["metadata"]["namespace"], one["metadata"]["name"]): one
         for one in gateways or (gateway(),)
     }
-    return Hub(found, {CLASS: syncs}, tuple(grants))
+    return HubObjects(found, {CLASS: syncs}, tuple(grants))
 
 
 def source(body: Object | None = None) -> Source:

@@ -102,7 +102,7 @@ async def test_what_is_not_found_out_yet_is_not_said_for_a_moment(tmp_path: Path
         assert await rig.settle() == {}
         rig.now += 11.0
         assert await rig.settle() == {TYPE: ("Unknown", "Pending")}
-        rig.world.state.allow(AUTH, VERBS)
+        rig.world.state.set_allowed_verbs(AUTH, VERBS)
         assert await rig.settle() == {TYPE: ("True", "Valid")}
 
 

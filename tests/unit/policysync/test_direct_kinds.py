@@ -5,8 +5,8 @@ import pytest
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.direct import spoke_kinds
 from kube_sync.policysync.fields import FIELDS
-from kube_sync.policysync.hubstate import HubState, Listeners
-from kube_sync.policysync.validation import targeting
+from kube_sync.policysync.hubstate import ChangeHandlers, HubState
+from kube_sync.policysync.validation import syncable_kind
 from tests.fakes.copies import AUTH, policy
 from tests.unit.policysync.test_hubstate import DEFINITION, World, put
 
@@ -29,19 +29,21 @@ def test_a_kind_that_left_the_list_keeps_what_is_read_of_it_while_there_are_copi
 def test_definitions_that_were_listed_are_told_of_though_no_kind_is_wanted() -> None:
     """They may be the last that was listed, and there may be copies from before."""
     told: list[str] = []
-    listeners = Listeners(lambda _policy: None, lambda _name: None, lambda: told.append("kinds"))
+    listeners = ChangeHandlers(
+        lambda _policy: None, lambda _name: None, lambda: told.append("kinds")
+    )
     HubState(listeners).definitions.finish(known=True)
     assert told == ["kinds"]
 
 
 def test_the_hub_knows_a_kind_with_targets_that_no_class_wants() -> None:
     world = World()
-    assert list(world.state.targeting) == [AUTH]
+    assert list(world.state.syncable_kinds) == [AUTH]
     put(world.state.definitions, ObjectKey("", "x.y"), spec={"group": "y"})
-    assert list(world.state.targeting) == [AUTH]
+    assert list(world.state.syncable_kinds) == [AUTH]
 
 
 @pytest.mark.parametrize("versions", [7, [7], [{"name": 7}], [{"name": "v1", "served": False}]])
 def test_a_definition_that_cannot_be_read_or_has_no_targets_is_none(versions: object) -> None:
     body = World().state.definitions.objects[DEFINITION]
-    assert targeting({**body, "spec": {**body["spec"], "versions": versions}}) is None
+    assert syncable_kind({**body, "spec": {**body["spec"], "versions": versions}}) is None

@@ -27,7 +27,7 @@ class Following:
         self.followed = FollowedPolicies(self.world.state, source, self.notes.__setitem__)
 
     def listed(self) -> bool:
-        return self.world.state.wanted(AUTH) is True
+        return self.world.state.is_wanted(AUTH) is True
 
 
 @asynccontextmanager
@@ -56,12 +56,12 @@ async def test_a_kind_that_a_class_lists_is_followed(tmp_path: Path) -> None:
 async def test_lists_that_change_start_and_stop_what_is_followed(tmp_path: Path) -> None:
     async with following(tmp_path) as found:
         found.world.define(TLS, "TLSPolicy")
-        found.world.state.allow(TLS, VERBS)
+        found.world.state.set_allowed_verbs(TLS, VERBS)
         found.world.listen(TLS)
         found.followed.update()
-        await until(lambda: found.world.state.wanted(TLS))
-        assert found.world.state.held == {TLS}
-        assert found.world.state.wanted(AUTH) is False
+        await until(lambda: found.world.state.is_wanted(TLS))
+        assert found.world.state.cached_kinds == {TLS}
+        assert found.world.state.is_wanted(AUTH) is False
         assert found.notes[str(AUTH)] is None
 
 
@@ -69,8 +69,8 @@ async def test_a_kind_whose_definition_is_gone_keeps_what_was_known(tmp_path: Pa
     async with following(tmp_path) as found:
         drop(found.world.state.definitions, DEFINITION)
         found.followed.update()
-        assert found.world.state.held == {AUTH}
-        assert found.world.state.wanted(AUTH) is None
+        assert found.world.state.cached_kinds == {AUTH}
+        assert found.world.state.is_wanted(AUTH) is None
         found.world.define()
         found.followed.update()
         await until(found.listed)

@@ -11,7 +11,7 @@ from kube_sync.errors import Conflict
 from kube_sync.kube.approvals import APPROVED
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.copies import CopyKey, Placed
-from kube_sync.policysync.hubstate import meant
+from kube_sync.policysync.hubstate import relevant_parts
 from kube_sync.policysync.validation import VERBS
 from kube_sync.runtime.freshness import Stale
 from tests.fakes.copies import AUTH, policy
@@ -52,7 +52,7 @@ async def test_what_clusters_say_is_told_on_the_hub_and_starts_no_round(rig: Rig
     found = rig.policy(LOGIN)
     held = rig.state.policies(AUTH).get(ObjectKey("shop", "login"))
     put(rig.state.policies(AUTH), ObjectKey("shop", "login"), **dict(found))  # its echo
-    assert meant(found) == meant(held)
+    assert relevant_parts(found) == relevant_parts(held)
     assert rig.world.concerned == []
     assert await rig.later(5) == []
     assert len(rig.writes) == before
@@ -174,7 +174,7 @@ async def test_a_kind_whose_definition_goes_keeps_its_copies(rig: Rig, *, leavin
 
 async def test_a_permission_that_is_gone_keeps_copies_too(rig: Rig) -> None:
     await rig.settle()
-    rig.state.allow(AUTH, ["get"])
+    rig.state.set_allowed_verbs(AUTH, ["get"])
     assert await rig.later(10) == []
     assert len(rig.placer.there) == 2
 
@@ -199,7 +199,7 @@ async def test_a_kind_in_another_version_keeps_its_copies(rig: Rig) -> None:
     put(rig.state.definitions, DEFINITION, spec=spec)
     rig.world.listen(newer)
     rig.state.forget(AUTH)
-    rig.state.allow(newer, VERBS)
+    rig.state.set_allowed_verbs(newer, VERBS)
     store = rig.state.policies(newer)
     found = rig.policy(LOGIN)
     put(store, ObjectKey("shop", "login"), **{n: v for n, v in found.items() if n != "status"})

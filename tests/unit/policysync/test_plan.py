@@ -15,7 +15,7 @@ from kube_sync.policysync.copies import Copy, CopyKey, Placed
 from kube_sync.policysync.desired import Desired, Placement, desired
 from kube_sync.policysync.downstream import Downstream
 from kube_sync.policysync.plan import Apply, Leave, Plan, Remove, Step, plan
-from kube_sync.policysync.targets import Target, Targets, targets
+from kube_sync.policysync.targets import Target, Targets, resolve_targets
 from tests.fakes.syncing import (
     GATEWAY,
     OTHER,
@@ -49,7 +49,7 @@ def want(
 ) -> Desired:
     """Return what is wanted of a policy whose Gateways are where `placements` say."""
     body = policy() if body is None else body
-    found = targets(POLICY, "AuthPolicy", body, hub(gateway(), gateway(OTHER)))
+    found = resolve_targets(POLICY, "AuthPolicy", body, hub(gateway(), gateway(OTHER)))
     return desired(source(body), found, placements, placed or {}, Downstream())
 
 
@@ -160,13 +160,13 @@ def test_a_policy_that_refers_to_no_gateway_any_more_leaves_at_once() -> None:
 
 
 def test_a_gateway_that_is_gone_leaves_the_copies_for_the_grace() -> None:
-    found = targets(POLICY, "AuthPolicy", policy(), hub(gateway(OTHER)))
+    found = resolve_targets(POLICY, "AuthPolicy", policy(), hub(gateway(OTHER)))
     wanted = desired(source(), found, {}, placed("c1"), Downstream())
     assert steps(wanted, placed("c1")) == (Leave(key("c1"), NOW + GRACE),)
 
 
 def test_a_kind_that_is_not_synced_any_more_leaves_for_the_grace() -> None:
-    found = targets(POLICY, "AuthPolicy", policy(), hub(syncs=False))
+    found = resolve_targets(POLICY, "AuthPolicy", policy(), hub(syncs=False))
     wanted = desired(source(), found, {GATEWAY: on("c1")}, placed("c1"), Downstream())
     assert steps(wanted, placed("c1")) == (Leave(key("c1"), NOW + GRACE),)
 
@@ -194,7 +194,7 @@ def test_what_left_before_the_decision_vanished_goes_when_it_is_due() -> None:
 
 
 def test_parameters_that_cannot_be_read_empty_nothing() -> None:
-    found = targets(POLICY, "AuthPolicy", policy(), hub(syncs=None))
+    found = resolve_targets(POLICY, "AuthPolicy", policy(), hub(syncs=None))
     wanted = desired(source(), found, {GATEWAY: on("c9")}, placed("c1"), Downstream())
     assert steps(wanted, placed("c1")) == ()
     assert "cannot be read" in wanted.problems[0]
