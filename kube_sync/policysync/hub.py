@@ -26,7 +26,7 @@ from kube_sync.policysync.copies import PolicyId
 from kube_sync.policysync.events import News
 from kube_sync.policysync.hubstate import HubState
 from kube_sync.policysync.placers import Placers, Subject, subject_of
-from kube_sync.policysync.plan import Braked, Remove, Step, braked, plan, standings
+from kube_sync.policysync.plan import Braked, Remove, Step, braked, copy_states, plan
 from kube_sync.policysync.policy_state import PolicyState, unknown
 from kube_sync.policysync.policystatus import Pace, PolicyStatus
 from kube_sync.policysync.removal_guard import Brakes
@@ -114,7 +114,7 @@ class Hub:
     def heard(self, policy: PolicyId) -> None:
         """Enqueue a policy whose copies changed."""
         # Many clusters report at about the same time: they are handled together.
-        self._queue.add_after(self._placers.heard(policy), self._quiet)
+        self._queue.add_after(self._placers.record_version(policy), self._quiet)
 
     def add_all(self) -> None:
         """Enqueue every policy of the hub, and every policy with copies."""
@@ -295,7 +295,7 @@ class Hub:
 
     def _stand(self, subject: Subject, found: PolicyState) -> None:
         """Report the state of a policy's copies to the brakes, each in its own version."""
-        stands = standings(
+        stands = copy_states(
             found.wanted,
             found.placed,
             gone=found.gone,
@@ -305,7 +305,7 @@ class Hub:
         ids = frozenset(one.key.policy for one in found.placed.values())
         for policy in ids | self._told.get(subject, frozenset()):
             own = {c: s for c, s in stands.items() if found.placed[c].key.policy == policy}
-            self._brakes.want(policy, own, self._clock())
+            self._brakes.set_copies(policy, own, self._clock())
         self._told[subject] = ids
         wanted = len(found.wanted.copies) if found.wanted is not None else 0
         self._copies[subject] = wanted, len(found.placed)
@@ -329,7 +329,7 @@ class Hub:
             self._stirred.discard(subject)
             self._stand(subject, self._look(subject))
         now = self._clock()
-        said = self._brakes.take(step.key, now)
+        said = self._brakes.permit(step.key, now)
         right = not isinstance(said, Withheld) and said <= now
         if not right:
             self._queue.add_after(subject, _LOOKS_SECONDS)
@@ -341,7 +341,7 @@ class Hub:
 
         async def do(step: Step) -> None:
             try:
-                await self._placers.do(step, partial(self._still, subject, step))
+                await self._placers.run(step, partial(self._still, subject, step))
             except SyncError as error:
                 troubles[step.key.cluster] = error
 
@@ -354,7 +354,9 @@ class Hub:
 
     def _add_due(self, subject: Subject, steps: Braked, wait: float) -> None:
         # Not as a Result: it stays due although something may fail.
-        times = [] if steps.plan.again is None else [steps.plan.again - self._clock()]
+        times = (
+            [] if steps.plan.plan_again_at is None else [steps.plan.plan_again_at - self._clock()]
+        )
         times += [wait] if wait else []
         if subject in self._missing:
             times.append(self._missing[subject] + _MISSING_SECONDS - self._clock())

@@ -183,7 +183,7 @@ class _Parts:
             self.placers.add(PlacerRoute(self.ocm, self._is_managed))
         else:
             self.direct = DirectPlacer(self._copy_changed, self._spoke_added)
-            self.placers.add(PlacerRoute(self.direct, self._has_secret, apart=True))
+            self.placers.add(PlacerRoute(self.direct, self._has_secret, per_cluster=True))
 
     def _reflected(
         self,
@@ -244,12 +244,12 @@ class _Parts:
     def _lead(self) -> None:
         # Before any removal is weighed, and before the Lease is written again.
         recorded = self.lease.annotations.get(WINDOW, "")
-        self._brakes.recall(recent_removals.read(recorded, self._clock()))
+        self._brakes.add_recent(recent_removals.decode(recorded, self._clock()))
         self.hub.wake()
         self.classes.look_at_all()
 
     def _notes(self) -> dict[str, str]:
-        return {WINDOW: recent_removals.written(self._brakes.let_go)}
+        return {WINDOW: recent_removals.encode(self._brakes.recent_removals)}
 
     def _policy(self, policy: PolicyId) -> None:
         self.hub.add(policy)

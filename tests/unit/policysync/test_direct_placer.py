@@ -23,7 +23,7 @@ from kube_sync.policysync.copies import MANAGED, MANAGER, PolicyId
 from kube_sync.policysync.direct import DirectPlacer, spoke_kinds
 from kube_sync.policysync.downstream import Downstream
 from kube_sync.policysync.fields import FIELDS
-from kube_sync.policysync.placers import AT_ONCE, PlacerRoute, Placers
+from kube_sync.policysync.placers import CONCURRENT_STEPS, PlacerRoute, Placers
 from kube_sync.policysync.plan import Apply
 from kube_sync.policysync.spoke import SpokeOptions
 from kube_sync.policysync.works import LEAVING
@@ -411,22 +411,22 @@ async def test_many_policies_for_a_spoke_that_hangs_delay_no_other_spoke(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than there are turns: those of the other one are not taken by who waits."""
-    names = [f"p{number}" for number in range(AT_ONCE + 4)]
+    names = [f"p{number}" for number in range(CONCURRENT_STEPS + 4)]
     fleet.east.http.fault(patches(AUTH), hang(), times=100)
     async with fleet.placed(timeout=60.0) as placer:
         placers = Placers(FencedWriter(lambda: 10.0))
-        placers.add(PlacerRoute(placer, apart=True))
-        east = [placers.do(Apply(copy("east", name))) for name in names]
+        placers.add(PlacerRoute(placer, per_cluster=True))
+        east = [placers.run(Apply(copy("east", name))) for name in names]
         async with running(*map(_quietly, east)):
             await until(lambda: len(fleet.writes("east")) >= 4)
             started = asyncio.get_running_loop().time()
             for name in names:
-                await placers.do(Apply(copy("west", name)))
+                await placers.run(Apply(copy("west", name)))
             assert asyncio.get_running_loop().time() - started < 5.0
             assert len(fleet.spokes["west"].objects(AUTH)) == len(names)
             monkeypatch.setattr("kube_sync.policysync.placers._SLOW", 0.01)
             with pytest.raises(Retriable, match="what was asked of it before takes more"):
-                await placers.do(Apply(copy("east", "late")))
+                await placers.run(Apply(copy("east", "late")))
 
 
 async def _quietly(step: Coroutine[Any, Any, None]) -> None:

@@ -14,7 +14,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import Copy, CopyKey, Placed
 from kube_sync.policysync.desired import Desired, Placement, desired
 from kube_sync.policysync.downstream import Downstream
-from kube_sync.policysync.plan import Apply, Leave, Plan, Remove, Step, plan
+from kube_sync.policysync.plan import Apply, MarkForRemoval, Plan, Remove, Step, plan
 from kube_sync.policysync.targets import Target, Targets, resolve_targets
 from tests.fakes.syncing import (
     GATEWAY,
@@ -62,7 +62,7 @@ def do(steps: Iterable[Step], placed: Mapping[str, Placed]) -> dict[str, Placed]
                 names = copy.body["metadata"]["annotations"]["kube-sync.io/gateways"].split(",")
                 gateways = frozenset(ObjectKey(*name.split("/")) for name in names)
                 after[copy.key.cluster] = Placed(copy.key, copy.digest, None, None, gateways)
-            case Leave(one, at):
+            case MarkForRemoval(one, at):
                 after[one.cluster] = replace(after[one.cluster], remove_after=at)
             case Remove(one):
                 del after[one.cluster]
@@ -98,7 +98,7 @@ def test_only_what_differs_is_applied() -> None:
 
 def test_a_cluster_that_the_placement_gives_up_keeps_its_copy_for_the_grace() -> None:
     found = plan(want({GATEWAY: on("c1")}), placed("c1", "c2"), now=NOW, grace=GRACE)
-    assert found == Plan((Leave(key("c2"), NOW + GRACE),), NOW + GRACE)
+    assert found == Plan((MarkForRemoval(key("c2"), NOW + GRACE),), NOW + GRACE)
 
 
 def test_a_copy_that_leaves_is_left_alone_until_it_is_due() -> None:
@@ -121,7 +121,7 @@ def test_without_a_grace_it_goes_at_once() -> None:
 def test_a_mark_far_beyond_the_grace_is_made_anew() -> None:
     """A clock that went wrong would keep the copy for ever."""
     far = placed("c1", remove_after=NOW + 10 * GRACE)
-    assert steps(want({GATEWAY: on()}), far) == (Leave(key("c1"), NOW + GRACE),)
+    assert steps(want({GATEWAY: on()}), far) == (MarkForRemoval(key("c1"), NOW + GRACE),)
     near = placed("c1", remove_after=NOW + GRACE + 30)
     assert steps(want({GATEWAY: on()}), near) == ()
 
@@ -162,13 +162,13 @@ def test_a_policy_that_refers_to_no_gateway_any_more_leaves_at_once() -> None:
 def test_a_gateway_that_is_gone_leaves_the_copies_for_the_grace() -> None:
     found = resolve_targets(POLICY, "AuthPolicy", policy(), hub(gateway(OTHER)))
     wanted = desired(source(), found, {}, placed("c1"), Downstream())
-    assert steps(wanted, placed("c1")) == (Leave(key("c1"), NOW + GRACE),)
+    assert steps(wanted, placed("c1")) == (MarkForRemoval(key("c1"), NOW + GRACE),)
 
 
 def test_a_kind_that_is_not_synced_any_more_leaves_for_the_grace() -> None:
     found = resolve_targets(POLICY, "AuthPolicy", policy(), hub(syncs=False))
     wanted = desired(source(), found, {GATEWAY: on("c1")}, placed("c1"), Downstream())
-    assert steps(wanted, placed("c1")) == (Leave(key("c1"), NOW + GRACE),)
+    assert steps(wanted, placed("c1")) == (MarkForRemoval(key("c1"), NOW + GRACE),)
 
 
 @pytest.mark.parametrize("placements", [{GATEWAY: NOBODY_KNOWS}, {}])
@@ -217,7 +217,9 @@ def test_a_policy_that_cannot_be_read_empties_nothing() -> None:
 def test_a_copy_of_no_known_gateway_stays_while_something_is_unknown() -> None:
     nameless = {c: replace(one, gateways=frozenset()) for c, one in placed("c1").items()}
     assert steps(want({GATEWAY: NOBODY_KNOWS}, nameless), nameless) == ()
-    assert steps(want({GATEWAY: on()}, nameless), nameless) == (Leave(key("c1"), NOW + GRACE),)
+    assert steps(want({GATEWAY: on()}, nameless), nameless) == (
+        MarkForRemoval(key("c1"), NOW + GRACE),
+    )
 
 
 def test_a_cluster_that_is_gone_keeps_nothing_even_if_nobody_knows() -> None:
@@ -246,7 +248,7 @@ def test_a_gateway_of_an_unknown_place_stays_where_it_was_and_the_other_moves() 
     before = do(steps(want({GATEWAY: on("c1", "c2"), OTHER: on("c2")}, {}, TWO), {}), {})
     wanted = want({GATEWAY: on("c3"), OTHER: NOBODY_KNOWS}, before, TWO)
     assert refs_of(wanted) == {"c2": ["other-gateway"], "c3": ["my-gateway"]}
-    assert steps(wanted, before)[-1] == Leave(key("c1"), NOW + GRACE)
+    assert steps(wanted, before)[-1] == MarkForRemoval(key("c1"), NOW + GRACE)
     assert wanted.problems == (f"Gateway {OTHER}: x",)
 
 
@@ -305,10 +307,10 @@ def test_a_plan_that_is_done_leaves_nothing_to_do_until_it_says(
     after = do(first.steps, found)
     again, second = look(after, NOW)
     assert second.steps == ()
-    assert second.again == first.again
-    if first.again is not None:
-        assert first.again > NOW
-        after = do(look(after, first.again)[1].steps, after)
+    assert second.plan_again_at == first.plan_again_at
+    if first.plan_again_at is not None:
+        assert first.plan_again_at > NOW
+        after = do(look(after, first.plan_again_at)[1].steps, after)
     known: Mapping[str, Copy] = {} if wanted is None else wanted.copies
     stays = set() if again is None else again.copies.keys() | again.uncertain
     assert known.keys() <= after.keys()
@@ -354,5 +356,5 @@ def test_a_refused_reference_makes_no_copy_and_takes_none_away() -> None:
     before = placed("c1")
     assert list(wanted("c1", "c2", there=before).copies) == ["c1"]
     assert steps(wanted("c1", "c2", there=before), before) == ()
-    assert steps(wanted("c2", there=before), before) == (Leave(key("c1"), NOW + GRACE),)
+    assert steps(wanted("c2", there=before), before) == (MarkForRemoval(key("c1"), NOW + GRACE),)
     assert list(wanted(there=before).copies) == []

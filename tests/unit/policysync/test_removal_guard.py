@@ -15,7 +15,7 @@ from kube_sync.config import PolicySync, SyncBrakes
 from kube_sync.guard import Limits, Withheld
 from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.copies import CopyKey, PolicyId
-from kube_sync.policysync.recent_removals import read, written
+from kube_sync.policysync.recent_removals import decode, encode
 from kube_sync.policysync.removal_guard import Brakes, CopyState, HoldReport, brakes_of
 from kube_sync.runtime.freshness import Stale
 
@@ -64,12 +64,12 @@ class Hub:
 
     def hand_over(self) -> None:
         """Begin as one that takes over from another."""
-        said = written(self.brakes.let_go)
+        said = encode(self.brakes.recent_removals)
         self.begin()
-        self.brakes.recall(read(said, self.now))
+        self.brakes.add_recent(decode(said, self.now))
 
     def tell(self, name: str) -> None:
-        self.brakes.want(policy(name), self.copies[name], self.now)
+        self.brakes.set_copies(policy(name), self.copies[name], self.now)
 
     def place(self, policies: Iterable[str], clusters: Iterable[str], *sources: str) -> None:
         for name in policies:
@@ -88,7 +88,7 @@ class Hub:
         return self.brakes.weigh(stale, self.approved, self.now)
 
     def take(self, name: str, cluster: str) -> Withheld | float:
-        return self.brakes.take(CopyKey(policy(name), cluster), self.now)
+        return self.brakes.permit(CopyKey(policy(name), cluster), self.now)
 
     def taken(self, *stale: Stale) -> dict[tuple[str, str], Withheld | float]:
         """Weigh, and take all that is not wanted."""
