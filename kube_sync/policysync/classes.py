@@ -20,7 +20,7 @@ from kube_sync.errors import NotFound, SyncError
 from kube_sync.kube.conditions import Condition, message
 from kube_sync.kube.fencedwriter import Fenced
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.policysync.events import News
+from kube_sync.policysync.events import PolicySyncEvents
 from kube_sync.policysync.hub_status_writer import CONTROLLER, TYPE, HubStatusWriter
 from kube_sync.policysync.hubstate import GATEWAY_CLASSES, HubState
 from kube_sync.policysync.object_cache import Body
@@ -57,11 +57,11 @@ def class_conditions(
         if not ours:
             return ()
     else:
-        condition = _judged(found, verdicts, refused or {})
+        condition = _validity(found, verdicts, refused or {})
     return (condition, _accepted(condition)) if ours else (condition,)
 
 
-def _judged(
+def _validity(
     found: Parameters,
     verdicts: Mapping[GroupVersionResource, Verdict],
     refused: Mapping[GroupVersionResource, str],
@@ -71,9 +71,9 @@ def _judged(
         return Condition(
             TYPE, "False", _INVALID, message(["Invalid Parameters - " + faults[0], *faults[1:]])
         )
-    waiting = list(_waiting(found, verdicts))
-    if waiting:
-        return Condition(TYPE, "Unknown", "Pending", message(waiting))
+    undetermined = list(_undetermined(found, verdicts))
+    if undetermined:
+        return Condition(TYPE, "Unknown", "Pending", message(undetermined))
     names = message(str(kind.gvr) for kind in found.kinds)
     return Condition(TYPE, "True", "Valid", f"policies are synced: {names}")
 
@@ -91,7 +91,9 @@ def _faults(
             yield f"{kind.gvr}: {verdict.reason}"
 
 
-def _waiting(found: Parameters, verdicts: Mapping[GroupVersionResource, Verdict]) -> Iterator[str]:
+def _undetermined(
+    found: Parameters, verdicts: Mapping[GroupVersionResource, Verdict]
+) -> Iterator[str]:
     for kind in found.kinds:
         verdict = verdicts.get(kind.gvr, Undetermined("it has not been looked at yet"))
         if isinstance(verdict, Undetermined):
@@ -110,33 +112,33 @@ _KIND: Final = "GatewayClass"
 _PENDING_SECONDS: Final = 10.0  # for which undetermined kinds are not reported
 
 
-class Classes:
+class GatewayClassReconciler:
     """Reconciles the conditions of all GatewayClasses."""
 
     def __init__(
         self,
         state: HubState,
-        telling: HubStatusWriter,
-        held: Callable[[], bool],
-        news: News,
+        writer: HubStatusWriter,
+        is_leader: Callable[[], bool],
+        events: PolicySyncEvents,
         *,
         backoff: Callable[[], Backoff] = lambda: Backoff(1.0, 300.0),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`held`: whether this process is the leader."""
+        """`is_leader`: whether this process is the leader."""
         self._clock = clock
         self._pending: dict[str, float] = {}  # since when
         self._state = state
-        self._telling = telling
-        self._held = held
-        self._news = news
+        self._writer = writer
+        self._is_leader = is_leader
+        self._events = events
         self._queue = WorkQueue[str]("policy_sync_classes", backoff)
 
-    def look_at(self, name: str) -> None:
+    def enqueue(self, name: str) -> None:
         """Enqueue a class."""
         self._queue.add(name)
 
-    def look_at_all(self) -> None:
+    def enqueue_all(self) -> None:
         """Enqueue all classes: this process became the leader, or time has passed."""
         for key in self._state.classes.objects:
             self._queue.add(key.name)
@@ -146,7 +148,7 @@ class Classes:
         await work(self._queue, self._process)
 
     async def _process(self, name: str) -> Result:
-        if not self._held():
+        if not self._is_leader():
             return Result()
         try:
             return await self._write_status(name)
@@ -162,28 +164,28 @@ class Classes:
         if body is None or found is None:
             self._pending.pop(name, None)
             return Result()
-        said = self._said(name, body)
-        if (left := self._left(name, said)) > 0:
-            return Result(left)
-        self._news.refused(body, said)
-        answer = await self._telling.conditions(GATEWAY_CLASSES, body, said, "class", _KIND)
-        self._state.classes.record_write(key, answer)
+        conditions = self._conditions(name, body)
+        if (wait := self._seconds_to_wait(name, conditions)) > 0:
+            return Result(wait)
+        self._events.publish_refused(body, conditions)
+        response = await self._writer.conditions(GATEWAY_CLASSES, body, conditions, "class", _KIND)
+        self._state.classes.record_write(key, response)
         return Result()
 
-    def _left(self, name: str, said: tuple[Condition, ...]) -> float:
+    def _seconds_to_wait(self, name: str, conditions: tuple[Condition, ...]) -> float:
         """Return for how many seconds conditions from before a start stay: more may be known then.
 
         0 or less: they do not.
         """
-        if all(one.status != "Unknown" for one in said):
+        if all(one.status != "Unknown" for one in conditions):
             self._pending.pop(name, None)
             return 0.0
         return self._pending.setdefault(name, self._clock()) + _PENDING_SECONDS - self._clock()
 
-    def _said(self, name: str, body: Body) -> tuple[Condition, ...]:
-        found, together = self._state.parameters[name], self._state.merged_parameters
+    def _conditions(self, name: str, body: Body) -> tuple[Condition, ...]:
+        found, merged = self._state.parameters[name], self._state.merged_parameters
         kinds = found.kinds if isinstance(found, Parameters) else ()
         verdicts = {kind.gvr: self._state.verdict(kind.gvr) for kind in kinds}
         ours = text_if_any(body, "spec", "controllerName") == CONTROLLER
-        refused = together.refused.get(name)
+        refused = merged.refused.get(name)
         return class_conditions(found, verdicts, ours=ours, refused=refused)

@@ -36,13 +36,13 @@ class FollowedPolicies:
         self,
         state: HubState,
         source: Callable[[GroupVersionResource], ListerWatcher],
-        note: Callable[[str, str | None], None],
-        failed: Callable[[GroupVersionResource, SyncError], None] = lambda _gvr, _error: None,
+        report: Callable[[str, str | None], None],
+        on_error: Callable[[GroupVersionResource, SyncError], None] = lambda _gvr, _error: None,
     ) -> None:
-        """Call `note` with the problem of a kind, or None; `failed`, with an error."""
+        """Call `report` with the problem of a kind, or None; `on_error`, with an error."""
         self._state = state
-        self._note = note
-        self._failed = failed
+        self._report = report
+        self._on_error = on_error
         self._following = Following(source, " for policy sync")
         self._feeds: dict[GroupVersionResource, Feed] = {}
 
@@ -51,11 +51,11 @@ class FollowedPolicies:
         valid = self._state.valid_kinds
         for gvr in self._feeds.keys() - valid:
             del self._feeds[gvr]
-            self._note(str(gvr), None)
+            self._report(str(gvr), None)
             log.info("policies_not_followed", gvr=str(gvr))
         for gvr in valid - self._feeds.keys():
-            report = partial(self._note, str(gvr))
-            self._feeds[gvr] = Feed(self._state.policies(gvr), report, partial(self._failed, gvr))
+            report = partial(self._report, str(gvr))
+            self._feeds[gvr] = Feed(self._state.policies(gvr), report, partial(self._on_error, gvr))
             log.info("policies_followed", gvr=str(gvr))
         self._following.want(self._feeds)
         for gvr in self._state.cached_kinds - self._state.merged_parameters.kinds.keys():
@@ -66,7 +66,7 @@ class FollowedPolicies:
         await self._following.run()
 
 
-_AGAIN_SECONDS: Final = 180.0
+_RESYNC_SECONDS: Final = 180.0
 
 
 class Permissions:
@@ -77,13 +77,13 @@ class Permissions:
         client: KubeClient,
         state: HubState,
         *,
-        again: float = _AGAIN_SECONDS,
+        resync_seconds: float = _RESYNC_SECONDS,
         backoff: Callable[[], Backoff] = lambda: Backoff(1.0, 30.0),
     ) -> None:
-        """`again`: seconds after which a kind is queried again."""
+        """`resync_seconds`: seconds after which a kind is queried again."""
         self._client = client
         self._state = state
-        self._again = again
+        self._resync_seconds = resync_seconds
         self._known: set[GroupVersionResource] = set()
         self._queue = WorkQueue[GroupVersionResource]("policy_sync_permissions", backoff)
 
@@ -94,16 +94,16 @@ class Permissions:
             self._queue.add(gvr)
         self._known = set(listed)
 
-    def heard(self, gvr: GroupVersionResource, error: SyncError) -> None:
+    def enqueue_refused(self, gvr: GroupVersionResource, error: SyncError) -> None:
         """Enqueue a kind if the API server has refused to list it."""
         if isinstance(error, Refused) and gvr in self._known:
             self._queue.add(gvr)  # as often as its Reflector retries, which backs off
 
     async def run(self) -> NoReturn:
         """Query until cancelled."""
-        await work(self._queue, self._ask)
+        await work(self._queue, self._check)
 
-    async def _ask(self, gvr: GroupVersionResource) -> Result:
+    async def _check(self, gvr: GroupVersionResource) -> Result:
         if gvr not in self._known:
             return Result()
         try:
@@ -112,4 +112,4 @@ class Permissions:
             log.warning("permission_not_known", gvr=str(gvr), error=str(error))
             raise
         self._state.set_allowed_verbs(gvr, verbs)
-        return Result(self._again)
+        return Result(self._resync_seconds)

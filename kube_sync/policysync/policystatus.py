@@ -43,7 +43,7 @@ Values = Mapping[str, str | int | bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Notes:
+class PolicyAnnotations:
     """Annotations of a policy (None: the annotation is absent), and what did not fit in them."""
 
     annotations: Mapping[str, str | None]
@@ -55,7 +55,7 @@ def placed_annotations(
     clusters: Iterable[str],
     values: Mapping[str, Values],
     downstream: Downstream,
-) -> Notes:
+) -> PolicyAnnotations:
     """Return the annotations of a policy with copies on clusters.
 
     `values` are the extra status fields by cluster.
@@ -65,18 +65,18 @@ def placed_annotations(
         {"cluster": cluster, "name": policy.name, "namespace": namespace}
         for cluster in sorted(clusters)
     ]
-    places = _fitting((_sorted.encode(one).decode() for one in listed), _MOST_PLACED)
-    said = _fitting(_told(values), _MOST)
+    copies = _fitting((_sorted.encode(one).decode() for one in listed), _MOST_PLACED)
+    fields = _fitting(_encoded_fields(values), _MOST)
     cut = [
         f"the annotation {name} has room for {len(kept)} of {of} clusters"
-        for name, kept, of in ((PLACED, places, len(listed)), (STATUS, said, len(values)))
+        for name, kept, of in ((PLACED, copies, len(listed)), (STATUS, fields, len(values)))
         if len(kept) < of
     ]
     found = {
-        PLACED: f"[{','.join(places)}]" if listed else None,
-        STATUS: f"{{{','.join(said)}}}" if values else None,
+        PLACED: f"[{','.join(copies)}]" if listed else None,
+        STATUS: f"{{{','.join(fields)}}}" if values else None,
     }
-    return Notes(found, tuple(cut))
+    return PolicyAnnotations(found, tuple(cut))
 
 
 def _fitting(entries: Iterable[str], most: int) -> list[str]:
@@ -91,7 +91,7 @@ def _fitting(entries: Iterable[str], most: int) -> list[str]:
     return kept
 
 
-def _told(values: Mapping[str, Values]) -> Iterator[str]:
+def _encoded_fields(values: Mapping[str, Values]) -> Iterator[str]:
     for cluster, fields in sorted(values.items()):
         # Cut, and the same text always alike.
         short = {k: v[:_TEXT] if isinstance(v, str) else v for k, v in fields.items()}
@@ -113,7 +113,7 @@ class Pace:
         """Return the seconds until the next write; 0: now."""
         return max(0.0, self._next.get(key, 0.0) - self._clock())
 
-    def told(self, key: Subject, clusters: int) -> None:
+    def record_write(self, key: Subject, clusters: int) -> None:
         """Record a write for so many clusters."""
         self._next[key] = self._clock() + min(_MOST_SECONDS, _EACH_SECONDS * clusters)
 
@@ -126,14 +126,14 @@ class PolicyStatus:
     """Writes the policies of the hub."""
 
     def __init__(
-        self, client: KubeClient, state: HubState, telling: HubStatusWriter, downstream: Downstream
+        self, client: KubeClient, state: HubState, writer: HubStatusWriter, downstream: Downstream
     ) -> None:
         self._client = client
         self._state = state
-        self._telling = telling
+        self._writer = writer
         self._downstream = downstream
 
-    async def tell(
+    async def write(
         self, found: PolicyState, held: Mapping[str, Withheld], troubles: Mapping[str, str]
     ) -> bool:
         """Update annotations and status; return whether that took a write.
@@ -145,25 +145,25 @@ class PolicyStatus:
             return False
         wanted = found.wanted or Desired()
         extra = extra_values(wanted, found.placed)
-        notes = placed_annotations(found.policy, found.placed, extra, self._downstream)
-        said = (
-            *aggregate(wanted, found.placed, found.targets.others, troubles, notes.cut),
+        annotations = placed_annotations(found.policy, found.placed, extra, self._downstream)
+        conditions = (
+            *aggregate(wanted, found.placed, found.targets.others, troubles, annotations.cut),
             *removals_held(held),
         )
         store, key = self._state.policies(gvr), ObjectKey(found.policy.namespace, found.policy.name)
         try:
             failed: Refused | Terminal | None = None
             try:
-                body = await self._telling.annotate(gvr, body, notes.annotations)
+                body = await self._writer.annotate(gvr, body, annotations.annotations)
                 store.record_write(key, body)
-                if notes.cut and body is not found.body:
-                    log.warning("annotation_cut", gvr=str(gvr), key=str(key), cut=notes.cut)
+                if annotations.cut and body is not found.body:
+                    log.warning("annotation_cut", gvr=str(gvr), key=str(key), cut=annotations.cut)
             except (Refused, Terminal) as error:
                 failed = error  # the status is written all the same
             if kind.conditions:
-                body = await self._telling.conditions(gvr, body, said, kind=kind.kind)
+                body = await self._writer.conditions(gvr, body, conditions, kind=kind.kind)
             elif kind.ancestors:
-                body = await self._telling.ancestors(gvr, body, found.gateways, said)
+                body = await self._writer.ancestors(gvr, body, found.gateways, conditions)
             store.record_write(key, body)
             if failed is not None:
                 raise failed
@@ -178,18 +178,18 @@ class PolicyStatus:
         """
         gvr, key = policy.gvr, ObjectKey(policy.namespace, policy.name)
         try:
-            answer = await read_object(self._client, gvr, key)
+            response = await read_object(self._client, gvr, key)
         except (Refused, Terminal) as error:
             # The permission went with its kind: what may not be written is left.
             log.warning("policy_not_cleaned", gvr=str(gvr), key=str(key), error=str(error))
             return
-        if answer is None:
+        if response is None:
             return
-        body = decoded(answer)
+        body = decoded(response)
         try:
-            body = await self._telling.annotate(gvr, body, {PLACED: None, STATUS: None})
-            body = await self._telling.conditions(gvr, body, ())
-            await self._telling.ancestors(gvr, body, (), ())
+            body = await self._writer.annotate(gvr, body, {PLACED: None, STATUS: None})
+            body = await self._writer.conditions(gvr, body, ())
+            await self._writer.ancestors(gvr, body, (), ())
         except NotFound:
             return
         except (Refused, Terminal) as error:

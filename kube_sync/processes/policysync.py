@@ -21,12 +21,12 @@ from kube_sync.kube.reflector import Reflector, Store
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
 from kube_sync.policysync import recent_removals
-from kube_sync.policysync.classes import Classes
+from kube_sync.policysync.classes import GatewayClassReconciler
 from kube_sync.policysync.copies import PolicyId
 from kube_sync.policysync.desired import PLACEMENT_DECISIONS
 from kube_sync.policysync.direct import DirectPlacer, spoke_kinds
 from kube_sync.policysync.downstream import Downstream
-from kube_sync.policysync.events import News
+from kube_sync.policysync.events import PolicySyncEvents
 from kube_sync.policysync.followedpolicies import FollowedPolicies, Permissions
 from kube_sync.policysync.hub import WORKERS, Facts, Hub
 from kube_sync.policysync.hub_status_writer import CONTROLLER, HubStatusWriter
@@ -45,7 +45,7 @@ from kube_sync.policysync.hubstate import (
 from kube_sync.policysync.object_cache import ObjectCache
 from kube_sync.policysync.ocm import OcmPlacer
 from kube_sync.policysync.placers import PlacerRoute, Placers, Subject
-from kube_sync.policysync.policy_state import PolicyState, approved_in, look
+from kube_sync.policysync.policy_state import PolicyState, approved_in, observe
 from kube_sync.policysync.policystatus import PolicyStatus
 from kube_sync.policysync.recent_removals import WINDOW
 from kube_sync.policysync.removal_guard import brakes_of
@@ -66,7 +66,12 @@ def policy_sync(context: Context) -> list[Service]:
     parts = _Parts(context)
     services = parts.followed_of_hub()
     services += [parts.followed.run, parts.permissions.run, parts.classes.run]
-    services += [parts.recorder.run, parts.lease.run, parts.hub.look, *[parts.hub.work] * WORKERS]
+    services += [
+        parts.recorder.run,
+        parts.lease.run,
+        parts.hub.run_surveys,
+        *[parts.hub.work] * WORKERS,
+    ]
     if parts.direct is not None:
         services += parts.followed_of_spokes(parts.direct)
     context.readiness.met("start")
@@ -99,19 +104,21 @@ class _Parts:
         status_writer = HubStatusWriter(kube, fenced)
         reporter = Reporter(CONTROLLER, socket.gethostname())
         self.recorder = EventRecorder(kube, reporter, metrics.policy_sync_events)
-        news = News(self.recorder.occurred, self.state.kind)
-        self.classes = Classes(self.state, status_writer, lambda: self.lease.held, news)
+        events = PolicySyncEvents(self.recorder.occurred, self.state.kind)
+        self.classes = GatewayClassReconciler(
+            self.state, status_writer, lambda: self.lease.held, events
+        )
         self.permissions = Permissions(kube, self.state)
         self.followed = FollowedPolicies(
             self.state,
             partial(KubeCollection, kube, deep=True),
             self._note_kind,
-            self.permissions.heard,
+            self.permissions.enqueue_refused,
         )
         status = PolicyStatus(kube, self.state, status_writer, self._downstream)
-        self.hub = self._hub(status, news)
+        self.hub = self._hub(status, events)
 
-    def _hub(self, status: PolicyStatus, news: News) -> Hub:
+    def _hub(self, status: PolicyStatus, events: PolicySyncEvents) -> Hub:
         return Hub(
             self.state,
             self.placers,
@@ -119,8 +126,8 @@ class _Parts:
             status,
             self.lease,
             Facts(self._policy_state, self._freshness.stale, self._approved),
-            note=self._context.readiness.noted,
-            news=news,
+            report=self._context.readiness.noted,
+            events=events,
             grace=self._context.settings.policy_sync.grace_seconds,
             clock=self._clock,
         )
@@ -160,7 +167,7 @@ class _Parts:
         readiness, lease, late = self._context.readiness, self.lease, False
         while True:
             if late and not self.state.clusters_freshness.stale():
-                self.hub.add_all()  # removed clusters are known now
+                self.hub.enqueue_all()  # removed clusters are known now
             late = bool(self.state.clusters_freshness.stale())
             if lease.lacking is not None:
                 readiness.waiting("lease", f"there can be no Lease {LEASE}: {lease.lacking}")
@@ -236,7 +243,7 @@ class _Parts:
     # Callbacks; methods, since the hub is created with what calls them.
 
     def _policy_state(self, subject: Subject) -> PolicyState:
-        return look(subject, self.state, self.placers, self._gone, self._downstream)
+        return observe(subject, self.state, self.placers, self._gone, self._downstream)
 
     def _approved(self) -> frozenset[str]:
         return approved_in(self.state, self._clock())
@@ -245,30 +252,30 @@ class _Parts:
         # Before any removal is weighed, and before the Lease is written again.
         recorded = self.lease.annotations.get(WINDOW, "")
         self._brakes.add_recent(recent_removals.decode(recorded, self._clock()))
-        self.hub.wake()
-        self.classes.look_at_all()
+        self.hub.on_started_leading()
+        self.classes.enqueue_all()
 
     def _notes(self) -> dict[str, str]:
         return {WINDOW: recent_removals.encode(self._brakes.recent_removals)}
 
     def _policy(self, policy: PolicyId) -> None:
-        self.hub.add(policy)
+        self.hub.enqueue(policy)
 
     def _copy_changed(self, policy: PolicyId) -> None:
-        self.hub.heard(policy)
+        self.hub.enqueue_changed_copies(policy)
 
     def _spoke_added(self, _cluster: str) -> None:
-        self.hub.add_all()
+        self.hub.enqueue_all()
 
     def _class(self, name: str) -> None:
-        self.classes.look_at(name)
+        self.classes.enqueue(name)
 
     def _kinds(self) -> None:
         self.permissions.update()
         self.followed.update()
         if self.direct is not None:
             self._follow_on_spokes(self.direct)
-        self.hub.add_all()
+        self.hub.enqueue_all()
 
     def _follow_on_spokes(self, direct: DirectPlacer) -> None:
         """Read the copies of all kinds that are synced, and of those that may have been."""

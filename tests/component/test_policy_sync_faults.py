@@ -65,7 +65,7 @@ def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     defaults = Backoff.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "sleep", sleep)
-    monkeypatch.setattr("kube_sync.policysync.hub._LOOKS_SECONDS", 0.05)
+    monkeypatch.setattr("kube_sync.policysync.hub._SURVEY_SECONDS", 0.05)
 
 
 class Story:

@@ -14,7 +14,7 @@ from kube_sync.policysync.aggregate import SYNCED, aggregate, extra_values
 from kube_sync.policysync.copies import PLACED, STATUS, Copy, Feedback, Placed
 from kube_sync.policysync.desired import Desired
 from kube_sync.policysync.downstream import Downstream
-from kube_sync.policysync.policystatus import Notes, placed_annotations
+from kube_sync.policysync.policystatus import PolicyAnnotations, placed_annotations
 from tests.fakes.syncing import POLICY, copies, said, there
 
 ACCEPTED = {"acceptedStatus": "True", "acceptedReason": "Accepted", "acceptedMessage": "fine"}
@@ -249,7 +249,9 @@ def test_a_policy_says_where_its_copies_are() -> None:
 
 
 def test_a_policy_without_copies_says_nothing() -> None:
-    assert placed_annotations(POLICY, [], {}, Downstream()) == Notes({PLACED: None, STATUS: None})
+    assert placed_annotations(POLICY, [], {}, Downstream()) == PolicyAnnotations(
+        {PLACED: None, STATUS: None}
+    )
 
 
 def test_what_spokes_say_is_bounded() -> None:

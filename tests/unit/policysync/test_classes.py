@@ -11,8 +11,8 @@ import pytest
 from kube_sync.kube.events import Occurrence
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.objects import ObjectKey
-from kube_sync.policysync.classes import Classes
-from kube_sync.policysync.events import News
+from kube_sync.policysync.classes import GatewayClassReconciler
+from kube_sync.policysync.events import PolicySyncEvents
 from kube_sync.policysync.hub_status_writer import CONTROLLER, HubStatusWriter
 from kube_sync.policysync.hubstate import GATEWAY_CLASSES
 from kube_sync.policysync.validation import VERBS
@@ -37,8 +37,10 @@ class Rig:
         self.world = World(allowed=allowed)
         self.held = True
         self.events: list[Occurrence] = []
-        self.news = News(lambda what, _: self.events.append(what), self.world.state.kind)
-        self.classes = Classes(
+        self.news = PolicySyncEvents(
+            lambda what, _: self.events.append(what), self.world.state.kind
+        )
+        self.classes = GatewayClassReconciler(
             self.world.state,
             telling,
             lambda: self.held,
@@ -54,7 +56,7 @@ class Rig:
         put(self.world.state.classes, MULTI, metadata=dict(found["metadata"]), spec=spec)
 
     async def settle(self) -> dict[str, tuple[str, str]]:
-        self.classes.look_at("multi")
+        self.classes.enqueue("multi")
         for _ in range(40):
             await asyncio.sleep(0.001)
         listed = self.api.get(GATEWAY_CLASSES, MULTI).get("status", {}).get("conditions", [])
@@ -110,7 +112,7 @@ async def test_who_does_not_write_says_nothing_until_it_does(rig: Rig) -> None:
     rig.held = False
     assert await rig.settle() == {}
     rig.held = True
-    rig.classes.look_at_all()
+    rig.classes.enqueue_all()
     assert await rig.settle() == {TYPE: ("True", "Valid")}
 
 
@@ -150,7 +152,7 @@ async def test_a_kind_that_is_refused_is_an_event_on_the_class_once(rig: Rig) ->
 async def test_what_the_class_says_already_is_not_told_by_another_process(rig: Rig) -> None:
     drop(rig.world.state.definitions, DEFINITION)
     await rig.settle()
-    rig.news.begin()
+    rig.news.reset()
     rig.events.clear()
     await rig.settle()
     assert rig.events == []

@@ -54,7 +54,7 @@ async def rig(tmp_path: Path) -> AsyncGenerator[tuple[Rig, Permissions]]:
     async with fake_apiserver() as api, kube_of(api, tmp_path) as client:
         found = Rig(api)
         quick = Permissions(
-            client, found.world.state, again=0.02, backoff=lambda: Backoff(0.001, 0.001)
+            client, found.world.state, resync_seconds=0.02, backoff=lambda: Backoff(0.001, 0.001)
         )
         async with running(quick.run()):
             yield found, quick
@@ -96,16 +96,16 @@ async def test_a_refusal_has_it_asked_again_at_once(tmp_path: Path) -> None:
     async with fake_apiserver() as api, kube_of(api, tmp_path) as client:
         found = Rig(api)
         slow = Permissions(
-            client, found.world.state, again=1e6, backoff=lambda: Backoff(0.001, 0.001)
+            client, found.world.state, resync_seconds=1e6, backoff=lambda: Backoff(0.001, 0.001)
         )
         async with running(slow.run()):
             slow.update()
             await until(lambda: found.is_valid)
             found.granted = set()
-            slow.heard(AUTH, Retriable("no answer"))
-            slow.heard(TLS, Refused("of a kind that nobody lists"))
+            slow.enqueue_refused(AUTH, Retriable("no answer"))
+            slow.enqueue_refused(TLS, Refused("of a kind that nobody lists"))
             asked = len(api.http.requests)
-            slow.heard(AUTH, Refused("forbidden"))
+            slow.enqueue_refused(AUTH, Refused("forbidden"))
             await until(lambda: found.is_faulty)
             assert {r.json()["spec"]["resourceAttributes"]["resource"]
                     for r in api.http.requests[asked:]} == {AUTH.resource}  # fmt: skip

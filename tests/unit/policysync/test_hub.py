@@ -95,7 +95,7 @@ async def test_only_who_holds_the_lease_does_anything(rig: Rig) -> None:
     assert rig.writes == []
     assert rig.notes["copies"] == "another one brings them"
     rig.leader.held = True
-    rig.hub.wake()
+    rig.hub.on_started_leading()
     assert await rig.settle() == BOTH
 
 
@@ -105,7 +105,7 @@ async def test_one_that_loses_the_lease_amid_a_round_stops(rig: Rig) -> None:
     assert rig.writes == []  # of statuses: what was under way ended, nothing began
     rig.placer.during = lambda: None
     rig.leader.held = True
-    rig.hub.wake()
+    rig.hub.on_started_leading()
     await rig.settle()
     assert rig.listed(LOGIN) == ["east", "west"]
 
@@ -226,7 +226,7 @@ async def test_a_placement_nobody_knows_empties_nothing_also_after_a_restart(rig
     drop(rig.state.decisions, ObjectKey("shop", "d1"))
     assert await rig.later(2) == []
     assert rig.said(LOGIN)[SYNCED][1] == "PlacementUnknown"
-    rig.hub.wake()
+    rig.hub.on_started_leading()
     assert await rig.later(2) == []
     assert len(rig.placer.there) == 2
 
@@ -273,16 +273,16 @@ async def test_a_copy_that_somebody_changed_is_put_right(rig: Rig) -> None:
 async def test_it_looks_by_itself_and_at_once_when_it_is_woken(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kube_sync.policysync.hub._LOOKS_SECONDS", 0.01)
-    async with running(rig.hub.look()):
+    monkeypatch.setattr("kube_sync.policysync.hub._SURVEY_SECONDS", 0.01)
+    async with running(rig.hub.run_surveys()):
         await until(lambda: len(rig.placer.there) == 2)
         rig.leader.held = False
         await until(lambda: rig.notes["copies"] == "another one brings them")
-        monkeypatch.setattr("kube_sync.policysync.hub._LOOKS_SECONDS", 1000.0)
+        monkeypatch.setattr("kube_sync.policysync.hub._SURVEY_SECONDS", 1000.0)
         rig.notes.clear()
         await until(lambda: "copies" in rig.notes)  # it waits for so long now
         rig.leader.held = True
-        rig.hub.wake()
+        rig.hub.on_started_leading()
         await until(lambda: rig.notes["copies"] == "2 placed, 2 wanted")
 
 
@@ -301,8 +301,8 @@ async def test_what_waits_is_looked_at_before_anything_is_weighed_but_not_for_ev
     rig.leader.held = True
     for turn in range(4):
         rig.now += 1.0
-        rig.hub.add_all()
-        await rig.hub.look_once()
+        rig.hub.enqueue_all()
+        await rig.hub.survey()
         assert (rig.weighed > weighed) is (turn == 3)
 
 

@@ -65,7 +65,7 @@ async def test_a_policy_that_is_nested_too_deeply_keeps_what_it_has_and_stops_no
     ]
     assert await rig.later(10) == []
     assert len(rig.placer.there) == (4 if first else 2)
-    rig.hub.wake()  # a restart looks at all of them too
+    rig.hub.on_started_leading()  # a restart looks at all of them too
     assert await rig.later(10) == []
 
 
@@ -101,7 +101,7 @@ async def test_what_nobody_has_thought_of_is_the_trouble_of_one_policy(rig: Rig)
         return right(subject, *rest)
 
     rig.look = look  # type: ignore[method-assign, assignment]
-    rig.hub.wake()  # in the survey, then in a worker
+    rig.hub.on_started_leading()  # in the survey, then in a worker
     rig.world.add("other")
     rig.follow()
     assert sorted(await rig.settle()) == ["apply other east", "apply other west"]

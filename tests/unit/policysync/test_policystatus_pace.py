@@ -25,7 +25,7 @@ def test_the_more_clusters_the_longer_the_next_one_waits_up_to_a_bound(
 ) -> None:
     clock = Clock()
     pace = Pace(clock)
-    pace.told(POLICY, clusters)
+    pace.record_write(POLICY, clusters)
     assert pace.wait(POLICY) == pytest.approx(seconds)
     assert pace.wait(OTHER) == 0.0
     clock.now += seconds + 0.001
@@ -34,7 +34,7 @@ def test_the_more_clusters_the_longer_the_next_one_waits_up_to_a_bound(
 
 def test_what_is_forgotten_waits_for_nothing() -> None:
     pace = Pace(Clock())
-    pace.told(POLICY, 100)
+    pace.record_write(POLICY, 100)
     pace.forget(POLICY)
     pace.forget(POLICY)
     assert pace.wait(POLICY) == 0.0
