@@ -86,10 +86,10 @@ def _troubles(
     status: Mapping[str, Any], manifest: Mapping[str, Any], *, applied: bool | None
 ) -> Iterator[str]:
     """Yield why it is not applied, in the words of the spoke's API server, or cannot be read."""
-    said = {text(one, "type"): one for one in items(manifest, "conditions")}
+    conditions = {text(one, "type"): one for one in items(manifest, "conditions")}
     for one in items(status, "conditions"):
-        said.setdefault(text(one, "type"), one)
+        conditions.setdefault(text(one, "type"), one)
     kinds = ["Applied"] if applied is False else []
     for kind in [*kinds, "StatusFeedbackSynced"]:
-        if text(found := said.get(kind, {}), "status") == "False":
+        if text(found := conditions.get(kind, {}), "status") == "False":
             yield text(found, "message") or text(found, "reason") or f"{kind} is False"

@@ -28,7 +28,7 @@ OBSERVED: Final = "observedGeneration"
 PARTS: Final = ("status", "reason", "message", OBSERVED)
 
 
-def named(condition: str, part: str) -> str:
+def field_name(condition: str, part: str) -> str:
     """Return the name of a condition's field: `enforcedReason`."""
     return condition[0].lower() + condition[1:] + part[0].upper() + part[1:]
 
@@ -45,7 +45,7 @@ def _conditions() -> Iterator[FeedbackField]:
     for condition in CONDITIONS:
         for part in PARTS:
             path = f'.status.conditions[?(@.type=="{condition}")].{part}'
-            yield FeedbackField(named(condition, part), path)
+            yield FeedbackField(field_name(condition, part), path)
 
 
 _COMMON: Final = (
@@ -114,7 +114,7 @@ def _value(value: Any, path: Iterable[Step]) -> str | int | bool | None:  # noqa
         elif isinstance(step, int):
             value = _item(value, step)
         else:
-            value = next((one for one in value if _fits(one, *step)), None)
+            value = next((one for one in value if _matches(one, *step)), None)
     if value is None or isinstance(value, str | int):  # a bool is an int
         return value
     msg = "is no text, whole number or boolean"
@@ -128,5 +128,5 @@ def _item(listed: list[Any], index: int) -> Any:  # noqa: ANN401 - JSON of a spo
     return listed[index]
 
 
-def _fits(one: object, key: str, text: str) -> bool:
+def _matches(one: object, key: str, text: str) -> bool:
     return isinstance(one, Mapping) and one.get(key) == text

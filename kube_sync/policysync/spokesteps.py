@@ -39,7 +39,7 @@ from kube_sync.policysync.copies import (
 from kube_sync.policysync.copy_cache import CopyCache, CopyObject, found_in
 from kube_sync.policysync.fields import read as scalars_of
 from kube_sync.policysync.naming import parse_keys, parse_policy
-from kube_sync.policysync.works import LEAVING, time_of
+from kube_sync.policysync.works import LEAVING, parse_time
 from kube_sync.topology.raw_json import UNREADABLE, mapping, text
 from kube_sync.topology.synced import POLICY, SYNCED
 
@@ -204,7 +204,7 @@ def copy_in(
             return None
         # Removing this mark turns the copy into a native policy.
         digest = text(annotations, DIGEST) if text(annotations, SYNCED) == "true" else ""
-        remove_after = time_of(text(annotations, LEAVING))
+        remove_after = parse_time(text(annotations, LEAVING))
         gateways = parse_keys(text(annotations, GATEWAYS))
     except UNREADABLE:
         return None

@@ -162,20 +162,20 @@ def placed_of(work: Mapping[str, Any], executor: str | None = None) -> Placed | 
             return None
     except UNREADABLE:
         return None
-    outside, inside = _notes(work), _notes(_manifest(work))
-    found = _carried(work, inside, executor)
+    outside, inside = _copy_annotations(work), _copy_annotations(_manifest(work))
+    found = _content_digest(work, inside, executor)
     policy = (inside.policy if found else outside.policy) or inside.policy
     if policy is None:
         return None
     # After an edit of the manifest it is unknown which of the two is true: both count.
     gateways = inside.gateways if found else inside.gateways | outside.gateways
-    right = found if outside.names_same_copy(inside) else ""
-    leaving = time_of(outside.leaving)
-    return Placed(CopyKey(policy, cluster), right, feedback_of(work), leaving, gateways)
+    current_digest = found if outside.names_same_copy(inside) else ""
+    leaving = parse_time(outside.leaving)
+    return Placed(CopyKey(policy, cluster), current_digest, feedback_of(work), leaving, gateways)
 
 
 @dataclass(frozen=True, slots=True)
-class _Notes:
+class _CopyAnnotations:
     """The annotations of a work, or of its manifest, about the copy."""
 
     policy: PolicyId | None = None
@@ -183,19 +183,24 @@ class _Notes:
     digest: str = ""
     leaving: str = ""
 
-    def names_same_copy(self, other: _Notes) -> bool:
+    def names_same_copy(self, other: _CopyAnnotations) -> bool:
         """Return whether they name the same copy."""
         mine = (self.policy, self.gateways, self.digest)
         return mine == (other.policy, other.gateways, other.digest)
 
 
-def _notes(one: Mapping[str, Any]) -> _Notes:
+def _copy_annotations(one: Mapping[str, Any]) -> _CopyAnnotations:
     try:
-        said = mapping(one, "metadata", "annotations")
-        policy, gateways = parse_policy(text(said, POLICY)), parse_keys(text(said, GATEWAYS))
-        return _Notes(policy, gateways, text(said, DIGEST), text(said, LEAVING))
+        annotations = mapping(one, "metadata", "annotations")
+        policy, gateways = (
+            parse_policy(text(annotations, POLICY)),
+            parse_keys(text(annotations, GATEWAYS)),
+        )
+        return _CopyAnnotations(
+            policy, gateways, text(annotations, DIGEST), text(annotations, LEAVING)
+        )
     except UNREADABLE:
-        return _Notes()
+        return _CopyAnnotations()
 
 
 def _manifest(work: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -205,7 +210,7 @@ def _manifest(work: Mapping[str, Any]) -> Mapping[str, Any]:
         return {}
 
 
-def _carried(work: Mapping[str, Any], inside: _Notes, executor: str | None) -> str:
+def _content_digest(work: Mapping[str, Any], inside: _CopyAnnotations, executor: str | None) -> str:
     """Return the digest of a work's content; "", which no copy has, if that is no copy."""
     try:
         (manifest,) = items(work, "spec", "workload", "manifests")
@@ -229,6 +234,6 @@ def _rules(config: Mapping[str, Any]) -> Iterator[FeedbackField]:
             yield FeedbackField(text(path, "name"), text(path, "path"))
 
 
-def time_of(said: str) -> float | None:
+def parse_time(text: str) -> float | None:
     """Parse the end of a grace; an invalid mark counts as none, and is written anew."""
-    return float(said) if said.isdecimal() and said.isascii() else None
+    return float(text) if text.isdecimal() and text.isascii() else None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kube_sync.policysync.copies import FeedbackField
-from kube_sync.policysync.fields import FIELDS, NAMES, fields_of, named, read, steps
+from kube_sync.policysync.fields import FIELDS, NAMES, field_name, fields_of, read, steps
 
 BODY: dict[str, Any] = {
     "metadata": {"annotations": {"kube-sync.io/digest": "d1"}, "generation": 2},
@@ -113,8 +113,11 @@ def test_what_is_read_of_every_copy_are_scalars_of_different_names() -> None:
     assert set(fields_of(conditions=False, ancestors=True)) < set(FIELDS)
     assert all(steps(field.path) for field in FIELDS)
     paths = {field.name: field.path for field in FIELDS}
-    assert paths[named("Enforced", "reason")] == '.status.conditions[?(@.type=="Enforced")].reason'
-    assert named("Enforced", "reason") == "enforcedReason"
+    assert (
+        paths[field_name("Enforced", "reason")]
+        == '.status.conditions[?(@.type=="Enforced")].reason'
+    )
+    assert field_name("Enforced", "reason") == "enforcedReason"
     values = read(FIELDS, BODY).values
     assert values == {
         "digest": "d1",
