@@ -38,7 +38,7 @@ from kube_sync.policysync.references import References
 from kube_sync.policysync.targets import HubObjects, Targets, resolve_targets
 from kube_sync.policysync.validation import Valid, Verdict, syncable_kind, validate
 from kube_sync.runtime.freshness import SETTLE_SECONDS, Freshness
-from kube_sync.topology.raw_json import UNREADABLE, mapping, same, text_if_any
+from kube_sync.topology.raw_json import UNREADABLE, is_same, mapping, text_if_any
 
 _GATEWAY: Final = "gateway.networking.k8s.io"
 GATEWAY_CLASSES: Final = GroupVersionResource(_GATEWAY, "v1", "gatewayclasses")
@@ -248,7 +248,7 @@ class HubState:
 
     def _policy_changed(self, policy: PolicyId, before: Body | None, after: Body | None) -> None:
         self._update_references(policy, after)
-        if not same(relevant_parts(before), relevant_parts(after)):
+        if not is_same(relevant_parts(before), relevant_parts(after)):
             self._handlers.policy(policy)
 
     def _update_references(self, policy: PolicyId, body: Body | None) -> None:

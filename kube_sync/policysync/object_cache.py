@@ -21,7 +21,7 @@ from kube_sync.kube.collection import Item
 from kube_sync.kube.meta import State, state_of
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import MANAGER
-from kube_sync.topology.raw_json import is_deeper, same
+from kube_sync.topology.raw_json import is_deeper, is_same
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -86,7 +86,7 @@ def _newer(cached: Body | None, found: Body) -> Body:
 
 
 def _differs(one: Body | None, other: Body | None) -> bool:
-    return not same(one, other)
+    return not is_same(one, other)
 
 
 def _state(body: Body) -> State:

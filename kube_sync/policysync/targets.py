@@ -22,7 +22,7 @@ from kube_sync.policysync.listenersets import ListenerSets, is_attached, named_g
 from kube_sync.policysync.object_cache import TOO_DEEP
 from kube_sync.topology import GroupKind, View
 from kube_sync.topology.gateway import GATEWAY, LISTENER_SET
-from kube_sync.topology.links import REFERENCE_GRANT, granted
+from kube_sync.topology.links import REFERENCE_GRANT, is_granted
 from kube_sync.topology.nodes import Body, Node, node_of
 from kube_sync.topology.raw_json import UNREADABLE, Malformed, items, mapping, reason, text
 from kube_sync.topology.synced import SYNCED, is_synced
@@ -180,7 +180,7 @@ def _is_permitted(
     nodes = {node.locator: node for node in _grants(hub) if node.namespace == key.namespace}
     view = View({}, {}, {REFERENCE_GRANT.id: {key.namespace: nodes}})
     by, of = (own, policy.namespace), (kind, key.namespace, key.name)
-    return granted(view, by, of)
+    return is_granted(view, by, of)
 
 
 def _grants(hub: HubObjects) -> Iterator[Node]:

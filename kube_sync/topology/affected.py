@@ -41,8 +41,8 @@ def effects(topology: Topology, kind: GroupKind) -> Iterator[Effect]:
 
     The topology may not change meanwhile.
     """
-    known: dict[int, list[_Entrance]] = {}  # by id of the combined policy: its sources in force
-    entrances: dict[Locator, _Entrance] = {}
+    known: dict[int, list[_Attachment]] = {}  # by id of the combined policy: its sources in force
+    attachments: dict[Locator, _Attachment] = {}
     nearby: _Nearby = {}
     for one in topology.effective(kind):
         if one.combined is None:
@@ -51,11 +51,11 @@ def effects(topology: Topology, kind: GroupKind) -> Iterator[Effect]:
         if found is None:
             found = known[id(one.combined)] = []
             for policy in _in_force(one.combined):
-                if policy not in entrances:
-                    entrances[policy] = _Entrance(topology, policy, nearby)
-                found.append(entrances[policy])
-        for entrance in found:
-            effect = entrance.on(one.path)
+                if policy not in attachments:
+                    attachments[policy] = _Attachment(topology, policy, nearby)
+                found.append(attachments[policy])
+        for attachment in found:
+            effect = attachment.on(one.path)
             if effect is not None:
                 yield effect
 
@@ -94,7 +94,7 @@ def _in_force(combined: Combined) -> list[Locator]:
 _Nearby = dict[Locator, tuple[frozenset[Locator | None], Locator]]
 
 
-class _Entrance:
+class _Attachment:
     """Where one policy attaches; results of a node are cached for all paths through it."""
 
     def __init__(self, topology: Topology, policy: Locator, nearby: _Nearby) -> None:
@@ -108,14 +108,14 @@ class _Entrance:
     def on(self, path: Path) -> Effect | None:
         """Return the effect of the policy on a path, None if it does not attach to it."""
         for start, name in enumerate(path):
-            is_in = self._known.get(name)
-            if is_in is None:
-                is_in = self._known[name] = self._comes_in(name)
-            if is_in:
+            is_attached = self._known.get(name)
+            if is_attached is None:
+                is_attached = self._known[name] = self._is_attached(name)
+            if is_attached:
                 return Effect(self._policy, path, start, self._spaces(path, start))
         return None
 
-    def _comes_in(self, name: Locator) -> bool:
+    def _is_attached(self, name: Locator) -> bool:
         around, space = self._near(name)
         return space in self._targets or not around.isdisjoint(self._targets)
 

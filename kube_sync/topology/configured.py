@@ -50,7 +50,7 @@ def _link(link: TopologyLink, parent: GroupKind, child: GroupKind) -> Link:
 
 def _above_all(parent: GroupKind, child: GroupKind) -> Link:
     def parents(_node: Node, view: View) -> Iterator[Locator]:
-        return (node.locator for node in view.every(parent))
+        return (node.locator for node in view.in_all_namespaces(parent))
 
     return Link(parent, child, parents=parents)
 

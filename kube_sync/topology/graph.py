@@ -165,16 +165,16 @@ class PathIndex:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._known: dict[Locator, tuple[Path, ...]] = {}
-        self.looping = False  # whether the graph has loops
+        self.has_loops = False  # whether the graph has loops
 
     def to(self, node: Locator) -> tuple[Path, ...]:
         """Return every path from a root to a node, in an order that depends on locators alone."""
         found = self._known.get(node)
         if found is None:
-            found = self._searched(node) if self.looping else self._extended(node)
+            found = self._searched(node) if self.has_loops else self._extended(node)
         return found
 
-    def forget(self, nodes: Iterable[Locator]) -> None:
+    def invalidate(self, nodes: Iterable[Locator]) -> None:
         """Invalidate nodes after a change above them; the caller names all below them too."""
         for node in nodes:
             self._known.pop(node, None)

@@ -26,9 +26,9 @@ def advice(policy: Policy, by: Collection[Locator], parts: Iterable[Combined]) -
     """
     copies = _copies(by, parts) if by and not policy.synced else {}
     kind = policy.node.kind.kind
-    told = [_told(kind, copies[name]) for name in sorted(copies)[:_MOST]]
-    more = len(copies) - len(told)
-    return "".join(f"; {one}" for one in told) + (f"; {more} more are copies" if more > 0 else "")
+    texts = [_advice_on(kind, copies[name]) for name in sorted(copies)[:_MOST]]
+    more = len(copies) - len(texts)
+    return "".join(f"; {one}" for one in texts) + (f"; {more} more are copies" if more > 0 else "")
 
 
 def _copies(by: Collection[Locator], parts: Iterable[Combined]) -> Mapping[Locator, Policy]:
@@ -40,13 +40,13 @@ def _copies(by: Collection[Locator], parts: Iterable[Combined]) -> Mapping[Locat
     }
 
 
-def _told(kind: str, copy: Policy) -> str:
+def _advice_on(kind: str, copy: Policy) -> str:
     node = copy.node
     of = hub_policy(node.body)
     named = f"the hub's policy {of}" if of else "a policy of the hub"
     targets = listed(_targets(copy))
     return (
-        f"{_inside(node.namespace, node.name)} is a copy of {named}: to have it otherwise here,"
+        f"{_full_name(node.namespace, node.name)} is a copy of {named}: to have it otherwise here,"
         f" make a {kind} with the same target, {targets}, which takes the place of the copy, or"
         " ask whoever looks after the hub"
     )
@@ -55,9 +55,9 @@ def _told(kind: str, copy: Policy) -> str:
 def _targets(copy: Policy) -> Iterable[str]:
     for ref in copy.refs:
         section = f"#{ref.section}" if ref.section else ""
-        place = _inside(ref.namespace or copy.node.namespace, ref.name)
+        place = _full_name(ref.namespace or copy.node.namespace, ref.name)
         yield f"{ref.kind.kind} {place}{section}"
 
 
-def _inside(namespace: str, name: str) -> str:
+def _full_name(namespace: str, name: str) -> str:
     return f"{namespace}/{name}" if namespace else name

@@ -20,63 +20,63 @@ _NONE: frozenset[Edge] = frozenset()
 
 
 @dataclass(slots=True)
-class Rewired:
+class EdgeChanges:
     """The edges that were added and removed."""
 
-    come: set[Edge] = field(default_factory=set)
-    gone: set[Edge] = field(default_factory=set)
+    added: set[Edge] = field(default_factory=set)
+    removed: set[Edge] = field(default_factory=set)
 
 
-class Linker:
+class EdgeIndex:
     """The edges and conditions of every node, with the topics that it read."""
 
     def __init__(self, links: Iterable[Link], view: View) -> None:
         self.view = view
-        self.said: dict[Locator, Sequence[Condition]] = {}
+        self.conditions: dict[Locator, Sequence[Condition]] = {}
         self._links: dict[GroupKind, list[Link]] = {}
         for link in links:
             self._links.setdefault(link.child if link.parents else link.parent, []).append(link)
         self._edges: dict[Locator, frozenset[Edge]] = {}
-        self._seen: dict[Locator, set[Topic]] = {}
-        self._watchers: dict[Topic, dict[Locator, None]] = {}
+        self._topics: dict[Locator, set[Topic]] = {}
+        self._readers: dict[Topic, dict[Locator, None]] = {}
 
-    def watching(self, topics: Iterable[Topic]) -> Iterator[Locator]:
+    def readers(self, topics: Iterable[Topic]) -> Iterator[Locator]:
         """Yield the nodes that read any of these topics, some of them twice."""
         for topic in topics:
-            yield from self._watchers.get(topic, ())
+            yield from self._readers.get(topic, ())
 
-    def says(self, edge: Edge) -> bool:
+    def has_edge(self, edge: Edge) -> bool:
         """Return whether either end of an edge has it."""
         return any(edge in self._edges.get(end, _NONE) for end in edge)
 
-    def forget(self, node: Locator, rewired: Rewired) -> None:
+    def remove(self, node: Locator, changes: EdgeChanges) -> None:
         """Remove the edges of a deleted node."""
-        self.said.pop(node, None)
-        self._watch(node, set())
-        rewired.gone |= self._edges.pop(node, _NONE)
+        self.conditions.pop(node, None)
+        self._set_topics(node, set())
+        changes.removed |= self._edges.pop(node, _NONE)
 
-    def ask(self, node: Node, others: Iterable[Edge], rewired: Rewired) -> None:
+    def recompute(self, node: Node, others: Iterable[Edge], changes: EdgeChanges) -> None:
         """Recompute the edges of a node; `others` are edges of it that no link is for."""
-        edges = frozenset(self._answer(node, others))
+        edges = frozenset(self._compute(node, others))
         before = self._edges.get(node.locator, _NONE)
         self._edges[node.locator] = edges
-        rewired.come |= edges - before
-        rewired.gone |= before - edges
+        changes.added |= edges - before
+        changes.removed |= before - edges
 
-    def _answer(self, node: Node, others: Iterable[Edge]) -> set[Edge]:
+    def _compute(self, node: Node, others: Iterable[Edge]) -> set[Edge]:
         edges = set(others)
         try:
             for link in self._links.get(node.kind, ()):
-                edges.update(self._linked(link, node))
+                edges.update(self._edges_of(link, node))
         except UNREADABLE as error:
-            self.view.complain(ACCEPTED, "Invalid", reason(error))
-        self._watch(node.locator, self.view.seen)
-        self.said.pop(node.locator, None)
-        if self.view.said:
-            self.said[node.locator] = tuple(self.view.said)
+            self.view.add_condition(ACCEPTED, "Invalid", reason(error))
+        self._set_topics(node.locator, self.view.topics)
+        self.conditions.pop(node.locator, None)
+        if self.view.conditions:
+            self.conditions[node.locator] = tuple(self.view.conditions)
         return edges
 
-    def _linked(self, link: Link, node: Node) -> Iterator[Edge]:
+    def _edges_of(self, link: Link, node: Node) -> Iterator[Edge]:
         if link.parents is not None:
             for parent in link.parents(node, self.view):
                 if self.view.get(parent):
@@ -86,14 +86,14 @@ class Linker:
                 if self.view.get(child):
                     yield node.locator, child
 
-    def _watch(self, node: Locator, topics: set[Topic]) -> None:
-        before = self._seen.pop(node, set())
+    def _set_topics(self, node: Locator, topics: set[Topic]) -> None:
+        before = self._topics.pop(node, set())
         if topics:
-            self._seen[node] = topics
+            self._topics[node] = topics
         for topic in before - topics:
-            watchers = self._watchers[topic]
-            del watchers[node]
-            if not watchers:
-                del self._watchers[topic]
+            readers = self._readers[topic]
+            del readers[node]
+            if not readers:
+                del self._readers[topic]
         for topic in topics - before:
-            self._watchers.setdefault(topic, {})[node] = None
+            self._readers.setdefault(topic, {})[node] = None

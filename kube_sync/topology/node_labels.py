@@ -14,7 +14,7 @@ from kube_sync.topology.gateway.validity import WITH_HOSTNAMES, shared_hostnames
 from kube_sync.topology.graph import Path
 from kube_sync.topology.identity import Locator
 from kube_sync.topology.nodes import Node
-from kube_sync.topology.raw_json import Malformed, items, same, text, texts
+from kube_sync.topology.raw_json import Malformed, is_same, items, text, texts
 from kube_sync.topology.topology import Topology
 
 _Said = tuple[Any, ...]
@@ -39,7 +39,7 @@ class NodeLabels:
                 self._known.pop(locator, None)
             else:
                 self._known[locator] = new
-            if new is not None and not same(old or _NOTHING, new or _NOTHING):
+            if new is not None and not is_same(old or _NOTHING, new or _NOTHING):
                 found.add(locator)
         return found
 

@@ -17,7 +17,7 @@ from kube_sync.topology.conditions import ENFORCED, PROGRAMMED, Effect
 from kube_sync.topology.identity import GroupKind, Locator, locator
 from kube_sync.topology.merging import STRATEGIES, Mode, Rules, Strategy
 from kube_sync.topology.nodes import Body, Kind, Node, Role
-from kube_sync.topology.raw_json import Malformed, items, mapping, same, text
+from kube_sync.topology.raw_json import Malformed, is_same, items, mapping, text
 from kube_sync.topology.rulemaps import Identity, identity_of, rule_maps, scope
 from kube_sync.topology.synced import Origin, origin_of
 
@@ -107,7 +107,7 @@ class Policy:
 
     def says_the_same(self, other: Policy) -> bool:
         """Return whether it equals another version of it in all that counts."""
-        return same(self.rules.values, other.rules.values) and all(
+        return is_same(self.rules.values, other.rules.values) and all(
             getattr(self, name) == getattr(other, name) for name in _COUNTS
         )
 

@@ -19,7 +19,7 @@ from kube_sync.topology.effective import Combined, EffectivePolicy, digest
 from kube_sync.topology.identity import Locator
 from kube_sync.topology.node_labels import NodeLabels
 from kube_sync.topology.nodes import Role
-from kube_sync.topology.raw_json import same
+from kube_sync.topology.raw_json import is_same
 from kube_sync.topology.topology import Topology
 
 NODES, EFFECTIVE, MERGED, TARGETABLES = "nodes", "effective", "merged", "targetables"
@@ -277,9 +277,9 @@ def _unchanged(old: Record | None, new: Record) -> bool:
     if old != new:
         return False
     if isinstance(old, MergedRecord) and isinstance(new, MergedRecord):
-        return same(old.spec, new.spec)
+        return is_same(old.spec, new.spec)
     if isinstance(old, EffectiveRecord) and isinstance(new, EffectiveRecord):
-        return same(old.matches, new.matches)
+        return is_same(old.matches, new.matches)
     return True
 
 

@@ -51,18 +51,18 @@ def gateway_of(one: Node, view: View, validity: Validity) -> Iterator[Locator]:
     for gateway in parents_named(one):
         if view.get(gateway) is None:
             message = f"spec.parentRef: {gateway} is not there"
-            view.complain(ACCEPTED, "Pending", message, status="Unknown")
+            view.add_condition(ACCEPTED, "Pending", message, status="Unknown")
             continue
         found = attached(gateway, view, validity)
         if one.locator not in found.sets:
             why = f": its {found.problem}" if found.problem else " of this namespace"
             message = f"spec.parentRef: {gateway} takes no ListenerSets{why}"
-            view.complain(ACCEPTED, "NotAllowed", message)
+            view.add_condition(ACCEPTED, "NotAllowed", message)
             continue
         listeners = [listener.locator for listener in view.sections(one.locator)]
         if listeners and all(name in found.conflicts for name in listeners):
             message = f"spec.listeners: each conflicts with another listener of {gateway}"
-            view.complain(ACCEPTED, "ListenersNotValid", message)
+            view.add_condition(ACCEPTED, "ListenersNotValid", message)
         yield gateway
 
 
@@ -75,7 +75,7 @@ def set_of(listener: Node, view: View, validity: Validity) -> Iterator[Locator]:
     if found is not None and (why := found.conflicts.get(listener.locator)):
         # Without the other's name: its namespace may be hidden from the author.
         message = "it conflicts with another listener of its Gateway"
-        view.complain(_CONFLICTED, why, message, status="True")
+        view.add_condition(_CONFLICTED, why, message, status="True")
     yield owner.locator
 
 

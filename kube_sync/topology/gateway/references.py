@@ -15,7 +15,7 @@ from kube_sync.topology.gateway.kinds import GATEWAY, GATEWAY_CLASS, GROUP, LIST
 from kube_sync.topology.gateway.listenersets import taking
 from kube_sync.topology.gateway.validity import Validity, allows, hostnames_meet
 from kube_sync.topology.identity import GroupKind, Locator, locator
-from kube_sync.topology.links import View, granted
+from kube_sync.topology.links import View, is_granted
 from kube_sync.topology.nodes import Body, Node
 from kube_sync.topology.raw_json import items, number, text
 
@@ -97,7 +97,7 @@ def _named(ref: Body, listeners: Sequence[Node], validity: Validity) -> list[Nod
 
 
 def _complain(view: View, place: str, reason: str, message: str) -> None:
-    view.complain(ACCEPTED, reason, f"{place}: {message}")
+    view.add_condition(ACCEPTED, reason, f"{place}: {message}")
 
 
 def backends_of_rule(rule: Node, view: View, validity: Validity) -> Iterator[Locator]:
@@ -125,7 +125,7 @@ def class_of(gateway: Node, view: View) -> Iterator[Locator]:
     where = locator(GATEWAY_CLASS, "", name)
     if view.get(where) is None:
         message = f"spec.gatewayClassName: {where} is not there"
-        view.complain("Accepted", "Pending", message, status="Unknown")
+        view.add_condition("Accepted", "Pending", message, status="Unknown")
     yield where
 
 
@@ -140,25 +140,25 @@ def _permitted(
         if (
             validity.reference_grants
             and namespace != node.namespace
-            and not granted(view, (by, node.namespace), (SERVICE, namespace, name))
+            and not is_granted(view, (by, node.namespace), (SERVICE, namespace, name))
         ):
             message = f"backendRefs[{index}]: namespace {namespace} grants no reference to {name}"
-            view.complain(RESOLVED, "RefNotPermitted", message)
+            view.add_condition(RESOLVED, "RefNotPermitted", message)
             continue
         yield locator(SERVICE, namespace, name), ref
 
 
 def _found(service: Locator, view: View) -> Iterator[Locator]:
     if view.get(service) is None:
-        view.complain(RESOLVED, "BackendNotFound", f"{service} is not there")
+        view.add_condition(RESOLVED, "BackendNotFound", f"{service} is not there")
     yield service
 
 
 def _ports(service: Locator, port: int, view: View) -> Iterator[Locator]:
     if view.get(service) is None:
-        view.complain(RESOLVED, "BackendNotFound", f"{service} is not there")
+        view.add_condition(RESOLVED, "BackendNotFound", f"{service} is not there")
         return
     found = [n.locator for n in view.sections(service) if number(n.body, "port") == port]
     if not found:
-        view.complain(RESOLVED, "BackendNotFound", f"{service} has no port {port}")
+        view.add_condition(RESOLVED, "BackendNotFound", f"{service} has no port {port}")
     yield from found
