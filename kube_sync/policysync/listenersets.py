@@ -15,7 +15,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.topology import NAMESPACE, Kind, Locator, View
 from kube_sync.topology.gateway import GATEWAY, LISTENER_SET
 from kube_sync.topology.gateway.listenersets import parents_named
-from kube_sync.topology.gateway.validity import takes
+from kube_sync.topology.gateway.validity import accepts
 from kube_sync.topology.nodes import Body, Node, node_of
 
 _KINDS: Final = {kind: Kind(kind) for kind in (GATEWAY, LISTENER_SET)}
@@ -43,7 +43,7 @@ def is_attached(one: Body, gateway: Body, known: ListenerSets) -> bool:
     """Return whether a Gateway accepts a ListenerSet that names it. Raises Malformed."""
     node = node_of(_KINDS[LISTENER_SET], one)
     namespaces = _namespace_nodes(known.namespaces.get(ObjectKey("", node.namespace)))
-    return takes(node_of(_KINDS[GATEWAY], gateway), node, View(namespaces, {}, {}))
+    return accepts(node_of(_KINDS[GATEWAY], gateway), node, View(namespaces, {}, {}))
 
 
 def _namespace_nodes(namespace: Body | None) -> dict[Locator, Node]:

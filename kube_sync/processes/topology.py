@@ -17,7 +17,7 @@ from kube_sync.objects import GroupVersionResource
 from kube_sync.processes.context import Context, report_lease
 from kube_sync.runtime.services import Service
 from kube_sync.topology import GroupKind
-from kube_sync.topology.configured import shaped
+from kube_sync.topology.configured import topology_shape
 from kube_sync.topology.controller.controller import Controller
 from kube_sync.topology.controller.following import FollowedKinds
 from kube_sync.topology.controller.kind_selection import Chooser
@@ -34,7 +34,7 @@ LEASE: Final = "kube-sync-topology"
 def topology(context: Context) -> list[Service]:
     """Return the services that maintain the topology and, while leader, write its statuses."""
     readiness, changed = context.readiness, asyncio.Event()
-    world, shape = World(changed.set), shaped(gateway_api(), context.settings.topology)
+    world, shape = World(changed.set), topology_shape(gateway_api(), context.settings.topology)
     chooser = Chooser(shape.kinds)
     followed = FollowedKinds(context.kube, world, readiness, changed.set, chooser)
     readiness.noted("statuses", "not looked at yet")

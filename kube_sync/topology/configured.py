@@ -27,7 +27,7 @@ class Shape:
     roots: frozenset[GroupKind] = frozenset()
 
 
-def shaped(api: GatewayApi, settings: PolicyTopology) -> Shape:
+def topology_shape(api: GatewayApi, settings: PolicyTopology) -> Shape:
     """Return the Gateway API with the validated configuration added."""
     sections = (kind.sections.kind for kind in api.kinds if kind.sections is not None)
     known = {NAMESPACE, *(kind.id for kind in api.kinds), *sections}
@@ -35,20 +35,20 @@ def shaped(api: GatewayApi, settings: PolicyTopology) -> Shape:
     links = [_link(link, _kind(link.parent), _kind(link.child)) for link in settings.links]
     linked = {link.parent for link in links}
     own = dict.fromkeys([*roots, *(end for link in links for end in (link.parent, link.child))])
-    links += [_above_all(root, GATEWAY_CLASS) for root in roots if root not in linked]
+    links += [_link_to_all(root, GATEWAY_CLASS) for root in roots if root not in linked]
     kinds = tuple(Kind(kind) for kind in own if kind not in known)
     return Shape((*api.kinds, *kinds), (*api.links, *links), frozenset(roots))
 
 
 def _link(link: TopologyLink, parent: GroupKind, child: GroupKind) -> Link:
     if link.field is None:
-        return _above_all(parent, child)
+        return _link_to_all(parent, child)
     if link.kind == link.parent:
         return Link(parent, child, children=partial(_named, kind=child, path=link.field))
     return Link(parent, child, parents=partial(_named, kind=parent, path=link.field))
 
 
-def _above_all(parent: GroupKind, child: GroupKind) -> Link:
+def _link_to_all(parent: GroupKind, child: GroupKind) -> Link:
     def parents(_node: Node, view: View) -> Iterator[Locator]:
         return (node.locator for node in view.in_all_namespaces(parent))
 
@@ -75,10 +75,10 @@ def _reference(value: object, kind: GroupKind, path: str) -> tuple[str, str]:
     if not isinstance(value, Mapping):
         msg = f"{path}: expected a name or a reference"
         raise Malformed(msg)
-    said = GroupKind(
+    named = GroupKind(
         text(value, "group", default=kind.group), text(value, "kind", default=kind.kind)
     )
-    return text(value, "namespace"), text(value, "name") if said == kind else ""
+    return text(value, "namespace"), text(value, "name") if named == kind else ""
 
 
 def _values(body: Body, fields: list[str], path: str) -> Iterator[object]:

@@ -15,7 +15,7 @@ from kube_sync.topology.hints import (
     LABEL,
     NAMED,
     Hints,
-    described,
+    policy_kind_of,
     shipped,
 )
 from kube_sync.topology.identity import GroupKind
@@ -40,18 +40,18 @@ def declared(body: Body, kinds: Iterable[Kind]) -> PolicyKind:
     `kinds` are those that it may take effect at.
     """
     id_ = GroupKind(text(body, "spec", "group"), text(body, "spec", "names", "kind"))
-    own = _own(body)
-    kind = policy_kind(id_, kinds, own)
-    if NAMED in own:
+    hints = _own_hints(body)
+    kind = policy_kind(id_, kinds, hints)
+    if NAMED in hints:
         _check_paths(kind.rules, list(_specs(body)))
     elif NAMED not in shipped(id_) and id_ != COLOR_POLICY.id:
         kind = replace(kind, rules=rules_of(body) or ())
     return kind
 
 
-def policy_kind(id_: GroupKind, kinds: Iterable[Kind], own: Hints | None = None) -> PolicyKind:
+def policy_kind(id_: GroupKind, kinds: Iterable[Kind], hints: Hints | None = None) -> PolicyKind:
     """Return a kind of policies from its shipped hints and its own ones. Raises Malformed."""
-    return described(id_, {**shipped(id_), **(own or {})}, kinds)
+    return policy_kind_of(id_, {**shipped(id_), **(hints or {})}, kinds)
 
 
 def is_cluster_scoped(body: Body) -> bool:
@@ -59,10 +59,10 @@ def is_cluster_scoped(body: Body) -> bool:
     return text(body, "spec", "scope") == "Cluster"
 
 
-def tells_rules(body: Body) -> bool:
+def has_known_rules(body: Body) -> bool:
     """Return whether the paths of a kind's named rules are known. Raises Malformed."""
     id_ = GroupKind(text(body, "spec", "group"), text(body, "spec", "names", "kind"))
-    return NAMED in {**shipped(id_), **_own(body)} or rules_of(body) is not None
+    return NAMED in {**shipped(id_), **_own_hints(body)} or rules_of(body) is not None
 
 
 def rules_of(body: Body) -> tuple[str, ...] | None:
@@ -76,12 +76,12 @@ def rules_of(body: Body) -> tuple[str, ...] | None:
     return (_RULES,) if any(_has_rules(spec) for spec in specs) else ()
 
 
-def _own(body: Body) -> dict[str, str]:
+def _own_hints(body: Body) -> dict[str, str]:
     """Return the label and annotations of a definition."""
-    there = mapping(body, "metadata", "annotations").keys()
-    said = {name: text(body, "metadata", "annotations", name) for name in ANNOTATIONS}
+    names = mapping(body, "metadata", "annotations").keys()
+    annotations = {name: text(body, "metadata", "annotations", name) for name in ANNOTATIONS}
     label = mapping(body, "metadata", "labels").get(LABEL)
-    found = {name: value for name, value in said.items() if name in there}
+    found = {name: value for name, value in annotations.items() if name in names}
     return found | ({LABEL: label} if isinstance(label, str) and label else {})
 
 
@@ -97,18 +97,18 @@ def _has_rules(spec: Body) -> bool:
 
 def _check_paths(paths: Iterable[str], specs: Iterable[Body]) -> None:
     """Refuse a path that no policy of the kind can have. Raises Malformed."""
-    blocks = [block for spec in specs for block in (spec, *_inner(spec)) if block]
+    blocks = [block for spec in specs for block in (spec, *_inner_blocks(spec)) if block]
     for path in paths:
-        if blocks and not any(_may_have(block, path.split(".")) for block in blocks):
+        if blocks and not any(_allows_field(block, path.split(".")) for block in blocks):
             msg = f"metadata.annotations: {NAMED}: the schema has no spec.{path}"
             raise Malformed(msg)
 
 
-def _inner(spec: Body) -> Iterable[Body]:
+def _inner_blocks(spec: Body) -> Iterable[Body]:
     return (mapping(_properties(spec), name) for name in _BLOCKS)
 
 
-def _may_have(schema: Body, path: Iterable[str]) -> bool:
+def _allows_field(schema: Body, path: Iterable[str]) -> bool:
     """Return whether a schema has a field, or allows unknown ones."""
     for name in path:
         if not (properties := _properties(schema)):

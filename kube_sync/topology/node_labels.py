@@ -17,23 +17,23 @@ from kube_sync.topology.nodes import Node
 from kube_sync.topology.raw_json import Malformed, is_same, items, text, texts
 from kube_sync.topology.topology import Topology
 
-_Said = tuple[Any, ...]
-_NOTHING: _Said = ()
+_Values = tuple[Any, ...]
+_NOTHING: _Values = ()
 _ROUTES, _RULES = frozenset(ROUTES), frozenset(RULES)
 
 
-class NodeLabels:
+class RouteMatches:
     """Cached hostnames and matches of nodes."""
 
     def __init__(self) -> None:
-        self._known: dict[Locator, _Said] = {}
-        self._shared: dict[tuple[_Said, _Said], tuple[str, ...]] = {}
+        self._known: dict[Locator, _Values] = {}
+        self._shared: dict[tuple[_Values, _Values], tuple[str, ...]] = {}
 
-    def changed(self, topology: Topology, nodes: Iterable[Locator]) -> set[Locator]:
+    def update(self, topology: Topology, nodes: Iterable[Locator]) -> set[Locator]:
         """Update nodes from the topology; return those whose values have changed."""
         found = set()
         for locator in nodes:
-            new = _said(topology[locator]) if locator in topology else None
+            new = _values_of(topology[locator]) if locator in topology else None
             old = self._known.get(locator)
             if new is None or not new:
                 self._known.pop(locator, None)
@@ -43,10 +43,10 @@ class NodeLabels:
                 found.add(locator)
         return found
 
-    def on(self, topology: Topology, path: Path) -> tuple[Sequence[str], Sequence[Any]]:
+    def of_path(self, topology: Topology, path: Path) -> tuple[Sequence[str], Sequence[Any]]:
         """Return the hostnames of a path, and the matches of the rule on it."""
-        own: _Said = _NOTHING
-        wanted: _Said | None = None
+        own: _Values = _NOTHING
+        wanted: _Values | None = None
         matches: Sequence[Any] = _NOTHING
         for locator in path:
             kind = topology[locator].kind
@@ -59,20 +59,20 @@ class NodeLabels:
                 matches = self._of(topology, locator)
         return self._hostnames(own, wanted or _NOTHING), matches
 
-    def _of(self, topology: Topology, locator: Locator) -> _Said:
+    def _of(self, topology: Topology, locator: Locator) -> _Values:
         found = self._known.get(locator)
         if found is None:
-            found = self._known[locator] = _said(topology[locator])
+            found = self._known[locator] = _values_of(topology[locator])
         return found
 
-    def _hostnames(self, own: _Said, wanted: _Said) -> tuple[str, ...]:
+    def _hostnames(self, own: _Values, wanted: _Values) -> tuple[str, ...]:
         found = self._shared.get((own, wanted))
         if found is None:
             found = self._shared[own, wanted] = shared_hostnames(own, wanted)
         return found
 
 
-def _said(node: Node) -> _Said:
+def _values_of(node: Node) -> _Values:
     """Return the hostname of a listener, the hostnames of a route, or the matches of a rule."""
     try:
         if node.kind == LISTENER:

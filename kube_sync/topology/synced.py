@@ -39,29 +39,29 @@ class Origin(NamedTuple):
 
 def is_synced(body: Body) -> bool:
     """Return whether a policy is a copy: it has the annotation (RFC 0007). Raises Malformed."""
-    notes = mapping(body, "metadata", "annotations")
-    text(notes, SYNCED)
-    return SYNCED in notes
+    annotations = mapping(body, "metadata", "annotations")
+    text(annotations, SYNCED)
+    return SYNCED in annotations
 
 
 def origin_of(body: Body) -> Origin:
     """Parse the origin of a policy. Raises Malformed."""
     if not is_synced(body):
         return Origin()
-    said = mapping(body, "metadata", "annotations").get(ORIGIN)
-    if said is None:
+    annotation = mapping(body, "metadata", "annotations").get(ORIGIN)
+    if annotation is None:
         return Origin(synced=True)
-    created = _time(said)
+    created = _time(annotation)
     if created is None:
         remark = f"annotation {ORIGIN} is no time (RFC 3339), so creationTimestamp counts"
         return Origin(synced=True, remark=remark)
     return Origin(synced=True, created=created)
 
 
-def _time(said: object) -> datetime | None:
-    if not isinstance(said, str) or not _RFC3339.fullmatch(said):
+def _time(annotation: object) -> datetime | None:
+    if not isinstance(annotation, str) or not _RFC3339.fullmatch(annotation):
         return None
     try:
-        return datetime.fromisoformat(said.upper())
+        return datetime.fromisoformat(annotation.upper())
     except ValueError:  # the 30th of February
         return None

@@ -34,7 +34,7 @@ def resolve_targets(
     """Resolve the references of a policy."""
     found: dict[str, dict[Locator, None]] = {one.name: {} for one in fields(ResolvedTargets)}
     for ref in policy.refs:
-        where = ref.among(kinds, policy.node.namespace)
+        where = ref.resolve(kinds, policy.node.namespace)
         node = view.get(where)
         if _is_forbidden_scope(kind, policy, ref, kinds):
             found["above"][where] = None

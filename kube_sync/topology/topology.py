@@ -224,7 +224,7 @@ class Topology:
         kind = self.policy_kinds[node.kind]
         policy = policy_of(kind, node, self._state.kinds)
         before = self._parsed.get(node.locator)
-        if before is not None and before[0].says_the_same(policy):
+        if before is not None and before[0].equals(policy):
             policy = before[0]  # keep the same object: results cached for it stay valid
         found = resolve_targets(kind, policy, self._state.kinds, self._state.view)
         self._parsed[node.locator] = policy, found
@@ -264,7 +264,7 @@ class Topology:
         found: dict[GroupKind, list[Policy]] = {kind: [] for kind in self._effective}
         for parent in self.all.parents(target):
             policy = self._parsed[parent][0] if parent in self._parsed else None
-            if policy is not None and not policy.problem and not policy.leaving:
+            if policy is not None and not policy.problem and not policy.deleting:
                 found[policy.node.kind].append(policy)
         for kind, policies in found.items():
             self._effective[kind].attach(target, policies)

@@ -18,7 +18,7 @@ from kube_sync.kube.client import KubeClient
 from kube_sync.kube.reflector import Reflector, Store
 from kube_sync.observability.readiness import Readiness
 from kube_sync.topology import GroupKind
-from kube_sync.topology.configured import shaped
+from kube_sync.topology.configured import topology_shape
 from kube_sync.topology.controller.following import FollowedKinds
 from kube_sync.topology.controller.kind_selection import Chooser
 from kube_sync.topology.controller.live import LiveTopology
@@ -163,7 +163,7 @@ def follow_gateway_api(
     client: KubeClient, settings: PolicyTopology, notes: Notes, wake: Callable[[], None]
 ) -> Source:
     """Follow the Gateway API, configured kinds, and the declared kinds of policies."""
-    shape, world = shaped(gateway_api(), settings), World(wake)
+    shape, world = topology_shape(gateway_api(), settings), World(wake)
     followed = FollowedKinds(client, world, notes, wake, Chooser(shape.kinds))
     live = LiveTopology(world, followed, shape.kinds, shape.links, roots=shape.roots)
     return Source(followed, live)

@@ -152,7 +152,7 @@ class LiveRecords:
         touched, self._unsaid = self._unsaid | step.affected, set()
         if step.anew:
             return self._records.replace(self._live.topology)
-        return self._records.follow(self._live.topology, touched)
+        return self._records.update(self._live.topology, touched)
 
 
 def _item(key: Key, record: Record) -> Item:

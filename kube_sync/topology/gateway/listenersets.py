@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 from kube_sync.topology.conditions import ACCEPTED
 from kube_sync.topology.gateway.kinds import GATEWAY, GROUP, LISTENER_SET
-from kube_sync.topology.gateway.places import Places
-from kube_sync.topology.gateway.validity import Validity, takes
+from kube_sync.topology.gateway.places import ListenerConflicts
+from kube_sync.topology.gateway.validity import Validity, accepts
 from kube_sync.topology.identity import GroupKind, Locator, locator
 from kube_sync.topology.links import View
 from kube_sync.topology.nodes import Node
@@ -66,12 +66,12 @@ def gateway_of(one: Node, view: View, validity: Validity) -> Iterator[Locator]:
         yield gateway
 
 
-def set_of(listener: Node, view: View, validity: Validity) -> Iterator[Locator]:
+def listener_set_of(listener: Node, view: View, validity: Validity) -> Iterator[Locator]:
     """Yield the ListenerSet of a listener, if it is of one, and report a conflict."""
     owner = view.get(listener.owner) if listener.owner else None
     if owner is None or owner.kind != LISTENER_SET:
         return
-    found = taking(owner, view, validity)
+    found = attachment_of(owner, view, validity)
     if found is not None and (why := found.conflicts.get(listener.locator)):
         # Without the other's name: its namespace may be hidden from the author.
         message = "it conflicts with another listener of its Gateway"
@@ -79,7 +79,7 @@ def set_of(listener: Node, view: View, validity: Validity) -> Iterator[Locator]:
     yield owner.locator
 
 
-def taking(one: Node, view: View, validity: Validity) -> Attached | None:
+def attachment_of(one: Node, view: View, validity: Validity) -> Attached | None:
     """Return the result for the Gateway that accepts a ListenerSet, None if none does."""
     try:
         gateways = list(parents_named(one))
@@ -95,15 +95,15 @@ def attached(gateway: Locator, view: View, validity: Validity) -> Attached:
 
 
 def _attached(name: Locator, view: View, validity: Validity) -> Attached:
-    gateway, named = view.get(name), view.indexed(LISTENER_SET, name)
+    gateway, candidates = view.get(name), view.indexed(LISTENER_SET, name)
     if gateway is None:
         return Attached()
     if validity.allowed_listeners:
         try:
-            named = [one for one in named if takes(gateway, one, view)]
+            candidates = [one for one in candidates if accepts(gateway, one, view)]
         except UNREADABLE as error:
             return Attached(problem=reason(error))
-    sets = sorted(named, key=_precedence)
+    sets = sorted(candidates, key=_precedence)
     conflicts = _conflicts(name, sets, view) if validity.listener_conflicts else {}
     return Attached(frozenset(one.locator for one in sets), conflicts)
 
@@ -118,9 +118,9 @@ def _precedence(one: Node) -> tuple[bool, str, str]:
 
 
 def _conflicts(gateway: Locator, sets: Iterable[Node], view: View) -> dict[Locator, str]:
-    places = Places()
-    places.hold(view.sections(gateway))
+    registered = ListenerConflicts()
+    registered.add(view.sections(gateway))
     found: dict[Locator, str] = {}
     for one in sets:
-        found |= places.take(view.sections(one.locator))
+        found |= registered.register(view.sections(one.locator))
     return found

@@ -21,7 +21,7 @@ _WITHOUT_HOSTNAMES = frozenset({"TCP", "UDP"})
 PROTOCOL_CONFLICT, HOSTNAME_CONFLICT = "ProtocolConflict", "HostnameConflict"
 
 
-class _Place(NamedTuple):
+class _Binding(NamedTuple):
     port: int
     family: str  # protocols that share a port
     hostname: str  # in lower case; "" for all, and if the protocol has none
@@ -32,61 +32,71 @@ class _Place(NamedTuple):
         return self.family != "UDP"
 
 
-class Places:
+class ListenerConflicts:
     """The places that are taken on a Gateway."""
 
     def __init__(self) -> None:
-        self._taken: set[_Place] = set()
+        self._taken: set[_Binding] = set()
         self._families: dict[int, set[str]] = {}  # by TCP port
 
-    def hold(self, listeners: Iterable[Node]) -> None:
+    def add(self, listeners: Iterable[Node]) -> None:
         """Register listeners, whether they conflict or not."""
         for listener in listeners:
-            if (place := _place(listener)) is not None:
-                self._put(place)
+            if (binding := _binding(listener)) is not None:
+                self._add(binding)
 
-    def take(self, listeners: Iterable[Node]) -> dict[Locator, str]:
+    def register(self, listeners: Iterable[Node]) -> dict[Locator, str]:
         """Register the listeners of one object; return the reason for each that conflicts.
 
         Of listeners that conflict with each other none is accepted, and their place is taken for
         later ones; one that conflicts with an earlier one does not block others.
         """
-        wanted = {one.locator: place for one in listeners if (place := _place(one)) is not None}
-        refused = {name: why for name, place in wanted.items() if (why := self._conflict(place))}
-        left = {name: place for name, place in wanted.items() if name not in refused}
-        among = _among(list(left.values()))
-        for place in left.values():
-            self._put(place)
-        return refused | {name: among[place] for name, place in left.items() if place in among}
+        wanted = {
+            one.locator: binding for one in listeners if (binding := _binding(one)) is not None
+        }
+        refused = {
+            name: why for name, binding in wanted.items() if (why := self._conflict(binding))
+        }
+        left = {name: binding for name, binding in wanted.items() if name not in refused}
+        conflicting = _conflicts_within(list(left.values()))
+        for binding in left.values():
+            self._add(binding)
+        return refused | {
+            name: conflicting[binding] for name, binding in left.items() if binding in conflicting
+        }
 
-    def _put(self, place: _Place) -> None:
-        self._taken.add(place)
-        if place.is_stream:
-            self._families.setdefault(place.port, set()).add(place.family)
+    def _add(self, binding: _Binding) -> None:
+        self._taken.add(binding)
+        if binding.is_stream:
+            self._families.setdefault(binding.port, set()).add(binding.family)
 
-    def _conflict(self, place: _Place) -> str:
-        if place.is_stream and self._families.get(place.port, set()) - {place.family}:
+    def _conflict(self, binding: _Binding) -> str:
+        if binding.is_stream and self._families.get(binding.port, set()) - {binding.family}:
             return PROTOCOL_CONFLICT
-        return _alike(place) if place in self._taken else ""
+        return _duplicate_reason(binding) if binding in self._taken else ""
 
 
-def _among(places: Sequence[_Place]) -> dict[_Place, str]:
+def _conflicts_within(bindings: Sequence[_Binding]) -> dict[_Binding, str]:
     """Return why places of one object conflict with each other."""
     families: dict[int, set[str]] = {}
-    for place in places:
-        if place.is_stream:
-            families.setdefault(place.port, set()).add(place.family)
-    found = {place: _alike(place) for place, times in Counter(places).items() if times > 1}
-    mixed = (one for one in places if one.is_stream and len(families[one.port]) > 1)
+    for binding in bindings:
+        if binding.is_stream:
+            families.setdefault(binding.port, set()).add(binding.family)
+    found = {
+        binding: _duplicate_reason(binding)
+        for binding, times in Counter(bindings).items()
+        if times > 1
+    }
+    mixed = (one for one in bindings if one.is_stream and len(families[one.port]) > 1)
     return found | dict.fromkeys(mixed, PROTOCOL_CONFLICT)
 
 
-def _alike(place: _Place) -> str:
+def _duplicate_reason(binding: _Binding) -> str:
     """Return why two listeners of one place conflict."""
-    return PROTOCOL_CONFLICT if place.family in _WITHOUT_HOSTNAMES else HOSTNAME_CONFLICT
+    return PROTOCOL_CONFLICT if binding.family in _WITHOUT_HOSTNAMES else HOSTNAME_CONFLICT
 
 
-def _place(listener: Node) -> _Place | None:
+def _binding(listener: Node) -> _Binding | None:
     try:
         port = number(listener.body, "port")
         family = _FAMILIES.get(text(listener.body, "protocol"))
@@ -95,4 +105,4 @@ def _place(listener: Node) -> _Place | None:
         return None
     if port is None or family is None:
         return None
-    return _Place(port, family, "" if family in _WITHOUT_HOSTNAMES else hostname)
+    return _Binding(port, family, "" if family in _WITHOUT_HOSTNAMES else hostname)

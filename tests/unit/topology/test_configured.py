@@ -9,7 +9,7 @@ import pytest
 
 from kube_sync.config import PolicyTopology
 from kube_sync.topology import NAMESPACE, Kind, Locator, PolicyKind, Topology
-from kube_sync.topology.configured import Shape, shaped
+from kube_sync.topology.configured import Shape, topology_shape
 from kube_sync.topology.declared import declared
 from kube_sync.topology.hints import COLOR_POLICY
 from tests.fakes.released import released_kind
@@ -39,7 +39,7 @@ BLUE: Any = {"rules": rules(a="blue")}
 
 
 def shape(**said: Any) -> Shape:
-    return shaped(API, msgspec.convert(said, PolicyTopology))
+    return topology_shape(API, msgspec.convert(said, PolicyTopology))
 
 
 def built(found: Shape, *objects: Object, policies: tuple[PolicyKind, ...] = (WIDE,)) -> Topology:

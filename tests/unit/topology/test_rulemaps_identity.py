@@ -140,7 +140,7 @@ def test_records_have_the_new_identifier_when_a_policy_says_another() -> None:
     assert len(of_records(records)) == 2
     changed = split("name")
     touched = found.update(changed)
-    for changes in records.follow(found, touched):
+    for changes in records.update(found, touched):
         assert changes is not None
     assert len(of_records(records)) == 1
     assert of_records(records) == of_topology(topology([*WORLD, *changed], API, kind()))

@@ -44,7 +44,7 @@ def policy_kinds(
         if declares_policies(manifest):
             kind = _said(manifest, lambda body: declaring.declared(body, targetables))
             found[kind.id] = kind
-            if not _said(manifest, declaring.tells_rules):
+            if not _said(manifest, declaring.has_known_rules):
                 silent.add(kind.id)
             if _said(manifest, declaring.is_cluster_scoped):
                 cluster_scoped.add(kind.id)
