@@ -144,7 +144,7 @@ def _told(objects: list[Object], runs: int) -> float:
 
 def _look(found: Topology) -> int:
     planner = Planner(found, lambda _: True, "2026-01-01T00:00:00Z")
-    nodes = [node for node in found.nodes() if node.owner is None and planner.has_place(node)]
+    nodes = [node for node in found.nodes() if node.owner is None and planner.has_status(node)]
     steps = sum(planner.step(node, node.body) is not None for node in nodes)
     dot(found, LIMIT)
     return steps

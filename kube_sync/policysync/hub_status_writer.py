@@ -33,7 +33,7 @@ from kube_sync.policysync.copies import MANAGER
 from kube_sync.policysync.object_cache import Body
 from kube_sync.topology.gateway import GATEWAY
 from kube_sync.topology.raw_json import UNREADABLE, items, mapping, number, reason, text
-from kube_sync.topology.statuslists import ANCESTORS, About, Entry, merge
+from kube_sync.topology.statuslists import ANCESTORS, Entry, StatusContext, merge_entries
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -77,9 +77,9 @@ def entries(
     """Return the new value of `status.ancestors`, None if it is in place. Raises Malformed."""
     raw = mapping(body, "status").get("ancestors")
     found = raw if isinstance(raw, list) else []
-    about = About(generation(body), now, CONTROLLER)
+    about = StatusContext(generation(body), now, CONTROLLER)
     named = [Entry(_reference(key), tuple(wanted)) for key in gateways] if wanted else []
-    result = merge(ANCESTORS, found, named, about, lambda _type: True).entries
+    result = merge_entries(ANCESTORS, found, named, about, lambda _type: True).entries
     return None if result == found else result
 
 

@@ -28,14 +28,14 @@ from kube_sync.topology.controller.workflow import Reconciliation, Workflow
 from kube_sync.topology.nodes import Body
 from kube_sync.topology.pictures import dot
 from kube_sync.topology.raw_json import UNREADABLE, reason
-from kube_sync.topology.status.ancestors import stands
-from kube_sync.topology.status.ownmaps import KEY, LABELS, LIMIT, NAME, OwnMaps, PathStore
-from kube_sync.topology.status.pathmaps import PLACES, PathMaps
+from kube_sync.topology.status.ancestors import is_policy_condition
+from kube_sync.topology.status.ownmaps import KEY, LABELS, LIMIT, NAME, OwnedConfigMaps, PathStore
+from kube_sync.topology.status.pathmaps import CONFIGMAP_NAMES, PathMaps
 from kube_sync.topology.status.plan import Planner, Step
 from kube_sync.topology.status.resync import ResyncLoop
-from kube_sync.topology.status.targets import affects
-from kube_sync.topology.status.write_cache import Latest, matter
-from kube_sync.topology.status.writer import Addresses, Trouble, Writer
+from kube_sync.topology.status.targets import is_target_condition
+from kube_sync.topology.status.write_cache import LatestObjects, our_status
+from kube_sync.topology.status.writer import Addresses, WriteFailure, Writer
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -44,60 +44,61 @@ _NAMED: Final = 3  # failures in a message
 PATHS: Final = {"kube-sync.io/topology": "paths"}  # label of the ConfigMaps with maps of paths
 
 
-class Machinery:
+class StatusReconciler:
     """Writes the statuses of a topology's objects."""
 
     def __init__(
         self,
         client: KubeClient,
-        held: Callable[[Locator], Body | None],
+        cached: Callable[[Locator], Body | None],
         addresses: Addresses,
         fence: Callable[[], float],
         namespace: str,
-        note: Callable[[str], None],
+        report: Callable[[str], None],
         *,
-        unseen: Callable[[], Collection[GroupKind]] = tuple,
-        looks: ResyncLoop | None = None,
+        unknown_kinds: Callable[[], Collection[GroupKind]] = tuple,
+        resync: ResyncLoop | None = None,
         ours: Collection[str] = (),
         paths: bool = True,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`held` returns the newest state of an object; `fence`: for how many seconds we may write.
+        """Create one; `cached` returns the newest state of an object.
 
-        The picture is in `namespace`; `note` gets the state of statuses, in words. `unseen` returns
-        the kinds whose objects are unknown, `looks` schedules the next resync, on the same clock.
-        `ours` are the kinds that are configured as those whose conditions we own; `paths`: targets
-        get conditions with what applies on each path to them.
+        `fence`: for how many seconds we may write. The picture is in `namespace`; `report` gets the
+        state of statuses, in words. `unknown_kinds` returns the kinds whose objects are unknown,
+        `resync` schedules the next resync, on the same clock. `ours` are the kinds that are
+        configured as those whose conditions we own; `paths`: targets get conditions with what
+        applies on each path to them.
         """
         fenced = FencedWriter(fence, metrics.topology_writes, success="written")
-        self._latest = Latest(held)
+        self._latest = LatestObjects(cached)
         self._addresses = addresses
         self._writer = Writer(client, addresses, fenced, self._latest, clock=clock)
-        self._picture = OwnMaps(client, fenced, namespace, "picture", LABELS)
-        own = OwnMaps(client, fenced, namespace, "paths", PATHS)
+        self._picture = OwnedConfigMaps(client, fenced, namespace, "picture", LABELS)
+        own = OwnedConfigMaps(client, fenced, namespace, "paths", PATHS)
         self._path_store = PathStore(own, clock) if paths else None
         self._namespace = namespace
         self._ours = frozenset(ours)
-        self._note = note
-        self._unseen = unseen
-        self._looks = looks or ResyncLoop(clock=clock)
+        self._report = report
+        self._unknown_kinds = unknown_kinds
+        self._resync = resync or ResyncLoop(clock=clock)
         self._now = now
-        self._complaints: Mapping[str, str] = {}
+        self._problems: Mapping[str, str] = {}
 
     @property
     def workflow(self) -> Workflow:
         """The workflow to call whenever the graph has changed."""
         return Workflow(tasks=(self.statuses, self.picture))
 
-    def heeds(self, event: ResourceEvent) -> bool:
+    def needs_reconcile(self, event: ResourceEvent) -> bool:
         """Return whether an event needs a reconcile: not one of our own write."""
         if event.meaning or event.old is None or event.new is None:
             return True
         # One event may cover several changes and our write: compare with its response.
-        known = self._latest.answer(event.locator) or event.old
-        ours = stands if self._says_conditions(event.kind) else affects
-        return matter(known, ours) != matter(event.new, ours)
+        known = self._latest.response(event.locator) or event.old
+        is_ours = is_policy_condition if self._owns_conditions(event.kind) else is_target_condition
+        return our_status(known, is_ours) != our_status(event.new, is_ours)
 
     async def statuses(self, reconciliation: Reconciliation) -> None:
         """Write all statuses that differ. Raises Retriable if some may succeed on a retry."""
@@ -105,56 +106,58 @@ class Machinery:
         now = time_text(self._now())
         # Conditions of kinds whose objects are unknown now are kept.
         types = (condition_type, paths_type)
-        keeps = frozenset(type_(kind) for kind in self._unseen() for type_ in types)
+        kept_types = frozenset(type_(kind) for kind in self._unknown_kinds() for type_ in types)
         topology = reconciliation.topology
         paths = PathMaps(topology, self._namespace) if self._path_store is not None else None
-        planner = Planner(topology, self._says_ancestors, now, keeps, self._says_conditions, paths)
-        await planner.look()
-        self._latest.tidy()
-        unkept = await self._keep(paths)
-        troubles = await self._writer.write(self._steps(planner))
-        said = self._untold(planner.topology) | planner.complaints
-        self._complain(said)
-        again = [one.until for one in troubles.values() if one.until is not None]
-        self._looks.looked(min(again, default=None))
-        self._tell(troubles, said, self._whereabouts(paths))
-        if unkept is not None:
-            raise unkept
+        planner = Planner(
+            topology, self._has_ancestors, now, kept_types, self._owns_conditions, paths
+        )
+        await planner.compute()
+        self._latest.prune()
+        error = await self._write_path_maps(paths)
+        failures = await self._writer.write(self._steps(planner))
+        problems = self._kinds_without_status(planner.topology) | planner.problems
+        self._log_problems(problems)
+        retry_times = [one.until for one in failures.values() if one.until is not None]
+        self._resync.schedule(min(retry_times, default=None))
+        self._report_result(failures, problems, self._path_maps_note(paths))
+        if error is not None:
+            raise error
 
-    async def _keep(self, paths: PathMaps | None) -> SyncError | None:
+    async def _write_path_maps(self, paths: PathMaps | None) -> SyncError | None:
         """Write the maps that are too long for a status, before a status names them."""
         if paths is None or self._path_store is None:
             return None
         try:
-            await self._path_store.keep(paths.layout())
+            await self._path_store.ensure(paths.layout())
         except SyncError as error:  # no status waits for it
             log.warning("paths_not_kept", error=str(error))
             return error
         return None
 
-    def _whereabouts(self, paths: PathMaps | None) -> str:
+    def _path_maps_note(self, paths: PathMaps | None) -> str:
         """Describe where the maps too long for a status are, "" if there are none."""
         number = sum(map(len, paths.layout().values())) if paths is not None else 0
         if not number:
             return ""
-        first, last = PLACES[0], PLACES[-1]
+        first, last = CONFIGMAP_NAMES[0], CONFIGMAP_NAMES[-1]
         return (
             f"; paths to {number} targets are in ConfigMaps {first} to {last} of {self._namespace}"
         )
 
     async def picture(self, reconciliation: Reconciliation) -> None:
         """Write the picture if it differs. Raises SyncError."""
-        await self._picture.keep(NAME, {KEY: dot(reconciliation.topology, LIMIT)})
+        await self._picture.ensure(NAME, {KEY: dot(reconciliation.topology, LIMIT)})
 
-    def _says_ancestors(self, kind: GroupKind) -> bool:
+    def _has_ancestors(self, kind: GroupKind) -> bool:
         address = self._addresses(kind)
         return address is not None and address.ancestors
 
-    def _says_conditions(self, kind: GroupKind) -> bool:
+    def _owns_conditions(self, kind: GroupKind) -> bool:
         address = self._addresses(kind)
         return address is not None and address.conditions
 
-    def _untold(self, topology: Topology) -> dict[str, str]:
+    def _kinds_without_status(self, topology: Topology) -> dict[str, str]:
         """Return why policies get no status, by their kinds."""
         addresses = {kind: self._addresses(kind) for kind in topology.policy_kinds}
         unknown = self._ours - {str(kind) for kind in addresses}
@@ -162,12 +165,12 @@ class Machinery:
         return dict.fromkeys(sorted(unknown), why) | {
             str(kind): f"nothing is said of its policies: {one.lacking or 'no status.ancestors'}"
             for kind, one in addresses.items()
-            if one is not None and not one.tells
+            if one is not None and not one.gets_status
         }
 
     async def _steps(self, planner: Planner) -> AsyncIterator[Step]:
         for number, node in enumerate(_objects(planner.topology), 1):
-            if planner.has_place(node) and (step := self._step(planner, node)) is not None:
+            if planner.has_status(node) and (step := self._step(planner, node)) is not None:
                 yield step
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
@@ -177,34 +180,36 @@ class Machinery:
             current = self._latest.get(node.locator)
             return None if current is None else planner.step(node, current)
         except UNREADABLE as error:  # whatever it contains, it concerns one object
-            planner.complaints[node.locator] = f"its status is left as it is: {reason(error)}"
+            planner.problems[node.locator] = f"its status is left as it is: {reason(error)}"
             return None
 
-    def _complain(self, complaints: Mapping[str, str]) -> None:
+    def _log_problems(self, problems: Mapping[str, str]) -> None:
         """Log each complaint once that no write can resolve."""
-        for name, complaint in sorted(complaints.items()):
-            if self._complaints.get(name) != complaint:
-                log.warning("status_incomplete", locator=name, reason=complaint)
-        self._complaints = complaints
+        for name, problem in sorted(problems.items()):
+            if self._problems.get(name) != problem:
+                log.warning("status_incomplete", locator=name, reason=problem)
+        self._problems = problems
 
-    def _tell(
-        self, troubles: Mapping[Locator, Trouble], complaints: Mapping[str, str], more: str
+    def _report_result(
+        self, failures: Mapping[Locator, WriteFailure], problems: Mapping[str, str], more: str
     ) -> None:
-        if not troubles:
-            self._note((_listed("ok but for", complaints) if complaints else "ok") + more)
+        if not failures:
+            self._report((_listed("ok but for", problems) if problems else "ok") + more)
             return
-        message = _listed("statuses not written", {n: one.reason for n, one in troubles.items()})
-        self._note(message + more)
-        soon = [one for one in troubles.values() if one.until is None]
-        if soon:
-            raise Retriable(message, max((one.after for one in soon if one.after), default=None))
+        message = _listed("statuses not written", {n: one.reason for n, one in failures.items()})
+        self._report(message + more)
+        retriable = [one for one in failures.values() if one.until is None]
+        if retriable:
+            raise Retriable(
+                message, max((one.after for one in retriable if one.after), default=None)
+            )
 
 
 def _objects(topology: Topology) -> Collection[Node]:
     return [node for node in topology.nodes() if node.owner is None]
 
 
-def _listed(what: str, said: Mapping[Any, str]) -> str:
-    first = "; ".join(f"{name}: {said[name]}" for name in sorted(said)[:_NAMED])
-    more = f"; and {len(said) - _NAMED} more" if len(said) > _NAMED else ""
+def _listed(what: str, reasons: Mapping[Any, str]) -> str:
+    first = "; ".join(f"{name}: {reasons[name]}" for name in sorted(reasons)[:_NAMED])
+    more = f"; and {len(reasons) - _NAMED} more" if len(reasons) > _NAMED else ""
     return f"{what}: {first}{more}"

@@ -25,7 +25,7 @@ NAME: Final = "kube-sync-topology"
 KEY: Final = "topology"
 LABELS: Final = {"kube-sync.io/topology": "dot"}
 LIMIT: Final = 900 << 10  # bytes
-_AGAIN: Final = 300.0  # seconds
+_CHECK_SECONDS: Final = 300.0  # seconds
 
 
 class _ConfigMap(msgspec.Struct):
@@ -36,7 +36,7 @@ class _ConfigMap(msgspec.Struct):
 Operation = Literal["picture", "paths"]
 
 
-class OwnMaps:
+class OwnedConfigMaps:
     """The ConfigMaps of one namespace; `operation` is the label of writes in metrics."""
 
     def __init__(
@@ -54,29 +54,33 @@ class OwnMaps:
         self._labels = labels
         self._written: dict[str, Data] = {}
 
-    async def keep(self, name: str, data: Data) -> bool:
+    async def ensure(self, name: str, data: Data) -> bool:
         """Write one if it differs; return whether it was written. Raises SyncError."""
-        if await self._is_there(name, data):
+        if await self._is_current(name, data):
             return False
         await self._fenced.send(self._operation, lambda: self._write(name, data))
         self._written[name] = data
         return True
 
-    async def _is_there(self, name: str, data: Data) -> bool:
+    async def _is_current(self, name: str, data: Data) -> bool:
         path = CONFIGMAPS.path(self._namespace, name)
         try:
             found = await self._client.request("GET", path)
-            there = msgspec.json.decode(found, type=_ConfigMap)
+            stored = msgspec.json.decode(found, type=_ConfigMap)
         except NotFound:
             return not data
         except NO_JSON as error:
             msg = f"{path} of the API server is no ConfigMap: {error}"
             raise Retriable(msg) from error
-        labels = there.metadata.labels or {}
-        known = there.data or {}
+        labels = stored.metadata.labels or {}
+        known = stored.data or {}
         # Other keys that remain after our write belong to somebody else.
-        whole = known.keys() == data.keys() or self._written.get(name) == data
-        return whole and known.items() >= data.items() and labels.items() >= self._labels.items()
+        has_same_keys = known.keys() == data.keys() or self._written.get(name) == data
+        return (
+            has_same_keys
+            and known.items() >= data.items()
+            and labels.items() >= self._labels.items()
+        )
 
     async def _write(self, name: str, data: Data) -> None:
         metadata = {"name": name, "namespace": self._namespace, "labels": dict(self._labels)}
@@ -95,17 +99,17 @@ class OwnMaps:
 class PathStore:
     """The ConfigMaps of maps of paths; an unchanged one is checked only periodically."""
 
-    def __init__(self, maps: OwnMaps, clock: Callable[[], float]) -> None:
+    def __init__(self, maps: OwnedConfigMaps, clock: Callable[[], float]) -> None:
         self._maps = maps
         self._clock = clock
-        self._right: dict[str, tuple[Data, float]] = {}  # and when it was checked
+        self._checked: dict[str, tuple[Data, float]] = {}  # and when it was checked
 
-    async def keep(self, layout: Mapping[str, Data]) -> None:
+    async def ensure(self, layout: Mapping[str, Data]) -> None:
         """Write all that differ. Raises SyncError."""
         now = self._clock()
         for name, data in layout.items():
-            known = self._right.get(name)
-            if known is None or known[0] != data or now - known[1] >= _AGAIN:
-                self._right.pop(name, None)
-                await self._maps.keep(name, data)
-                self._right[name] = dict(data), now
+            known = self._checked.get(name)
+            if known is None or known[0] != data or now - known[1] >= _CHECK_SECONDS:
+                self._checked.pop(name, None)
+                await self._maps.ensure(name, data)
+                self._checked[name] = dict(data), now

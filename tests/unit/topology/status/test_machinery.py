@@ -27,9 +27,9 @@ from kube_sync.topology.controller.workflow import Reconciliation
 from kube_sync.topology.gateway import GATEWAY, GATEWAY_CLASS, ROUTES
 from kube_sync.topology.hints import COLOR_POLICY
 from kube_sync.topology.pictures import dot
-from kube_sync.topology.status.machinery import Machinery
+from kube_sync.topology.status.machinery import StatusReconciler
 from kube_sync.topology.status.ownmaps import LIMIT, NAME
-from kube_sync.topology.status.pathmaps import PLACES
+from kube_sync.topology.status.pathmaps import CONFIGMAP_NAMES
 from kube_sync.topology.status.plan import Planner
 from kube_sync.topology.status.resync import ResyncLoop
 from kube_sync.topology.status.writer import Address
@@ -87,18 +87,18 @@ class World:
         for one in (gateway_class(), gateway(), route(), color("p", **BLUE)):
             self.put(one)
 
-    def started(self) -> Machinery:
+    def started(self) -> StatusReconciler:
         """Return what a process begins with."""
         self.looks = ResyncLoop(clock=lambda: self.now)
-        return Machinery(
+        return StatusReconciler(
             self.client,
             self._held,
             self.addresses.get,
             lambda: self.left,
             "kube-sync",
             self.notes.append,
-            unseen=lambda: self.unseen,
-            looks=self.looks,
+            unknown_kinds=lambda: self.unseen,
+            resync=self.looks,
             ours=self.ours,
             now=lambda: self.clock,
             clock=lambda: self.now,
@@ -441,7 +441,7 @@ async def test_others_run_while_a_topology_is_looked_at(
             await asyncio.sleep(0)
 
     async with running(other()):
-        await planner.look()
+        await planner.compute()
     assert turns > 40
 
 
@@ -555,12 +555,12 @@ async def test_our_own_writes_call_for_nothing_and_those_of_others_do(world: Wor
     before = world.get(GATEWAYS, "my-gateway")
     world.seen = world.told()
     await world.reconcile()
-    assert not world.machinery.heeds(event(world, before))
-    assert world.machinery.heeds(event(world, before, meaning=True))
+    assert not world.machinery.needs_reconcile(event(world, before))
+    assert world.machinery.needs_reconcile(event(world, before, meaning=True))
     before = world.get(GATEWAYS, "my-gateway")
     kept = {"spec": before["spec"], "metadata": {"generation": 1}}
     world.api.put(GATEWAYS, ObjectKey(NS, "my-gateway"), **kept, status={})
-    assert world.machinery.heeds(event(world, before))
+    assert world.machinery.needs_reconcile(event(world, before))
 
 
 async def test_what_others_take_away_at_once_is_no_echo_of_our_write(world: World) -> None:
@@ -570,7 +570,7 @@ async def test_what_others_take_away_at_once_is_no_echo_of_our_write(world: Worl
     await world.reconcile()
     kept = {"spec": before["spec"], "metadata": {"generation": 1}}
     world.api.put(GATEWAYS, ObjectKey(NS, "my-gateway"), **kept, status={})
-    assert world.machinery.heeds(event(world, before))
+    assert world.machinery.needs_reconcile(event(world, before))
 
 
 @pytest.mark.parametrize(
@@ -593,7 +593,7 @@ async def test_of_others_only_what_changes_our_places_calls_for_a_look(
     before = {"metadata": {}, "status": {"conditions": [{"type": "Accepted", "status": "True"}]}}
     after = {"metadata": {}, "status": status}
     told = ResourceEvent(GATEWAY, NS, "my-gateway", before, after, meaning=False)
-    assert world.machinery.heeds(told) is heeded
+    assert world.machinery.needs_reconcile(told) is heeded
 
 
 async def test_large_worlds_let_others_run(world: World) -> None:
@@ -620,7 +620,7 @@ def many_paths(number: int = 64) -> Object:
 def kept(world: World) -> dict[str, dict[str, str]]:
     """Return the ConfigMaps with maps of paths that are there, by name."""
     found = world.api.objects(CONFIGMAPS).items()
-    return {key.name: body.get("data", {}) for key, body in found if key.name in PLACES}
+    return {key.name: body.get("data", {}) for key, body in found if key.name in CONFIGMAP_NAMES}
 
 
 async def test_maps_of_many_paths_are_kept_until_they_are_short_again(world: World) -> None:
@@ -658,7 +658,7 @@ async def test_a_map_that_somebody_spoiled_is_right_after_a_while(world: World) 
 
 async def test_maps_that_cannot_be_kept_hold_up_no_status(world: World) -> None:
     world.put(many_paths())
-    world.api.http.fault(lambda r: r.path.endswith(PLACES), refusal(500))
+    world.api.http.fault(lambda r: r.path.endswith(CONFIGMAP_NAMES), refusal(500))
     with pytest.raises(Retriable):
         await world.reconcile()
     assert world.get(HTTP_ROUTES, "route")["status"]["parents"]
@@ -689,4 +689,6 @@ async def test_who_takes_a_condition_of_ours_away_is_noticed(world: World) -> No
     before = world.get(POLICIES, "p")
     world.put(color("p", **BLUE))
     after = world.get(POLICIES, "p")
-    assert world.machinery.heeds(ResourceEvent(COLOR_POLICY.id, NS, "p", before, after, False))  # noqa: FBT003 - as declared
+    assert world.machinery.needs_reconcile(
+        ResourceEvent(COLOR_POLICY.id, NS, "p", before, after, False)  # noqa: FBT003 - as declared
+    )

@@ -72,7 +72,7 @@ def steps(
     made = [
         plan.step(node, (current or {}).get(node.locator, node.body))
         for node in nodes
-        if plan.has_place(node)
+        if plan.has_status(node)
     ]
     return {step.node: step for step in made if step is not None}
 
@@ -273,7 +273,9 @@ def test_another_object_of_the_name_is_left_alone() -> None:
 def test_only_statuses_that_are_ours_have_a_place() -> None:
     found = topology([*BASE, service()])
     plan = Planner(found, lambda _: False, NOW)
-    placed = {node.locator for node in found.nodes() if node.owner is None and plan.has_place(node)}
+    placed = {
+        node.locator for node in found.nodes() if node.owner is None and plan.has_status(node)
+    }
     assert placed == {CLASS, GATEWAY, ROUTE, Locator(f"service:{NS}/service")}
 
 
@@ -314,7 +316,7 @@ def test_two_places_are_left_to_others() -> None:
     types = [condition["type"] for condition in conditions(step)]
     assert types == [f"kube-sync.io/K{n}PolicyAffected" for n in range(3)]
     assert "listeners" not in step.status
-    assert plan.complaints == {
+    assert plan.problems == {
         GATEWAY: "1 conditions do not fit",
         f"{GATEWAY}#http": "4 conditions do not fit",
     }
@@ -325,7 +327,7 @@ def test_ancestors_that_do_not_fit_are_complained_of() -> None:
     full = {"ancestors": [{"ancestorRef": {"name": str(n)}} for n in range(16)]}
     plan = planner(with_status(POLICY, full))
     assert plan.step(plan.topology[POLICY], plan.topology[POLICY].body) is None
-    assert plan.complaints == {POLICY: "status.ancestors: 1 do not fit"}
+    assert plan.problems == {POLICY: "status.ancestors: 1 do not fit"}
 
 
 def test_what_is_to_go_is_named_from_the_last_to_the_first() -> None:
