@@ -18,7 +18,7 @@ from kube_sync.kube.conditions import Condition, message
 from kube_sync.policysync.cluster_conditions import STATUSES, Answer, answer, has_reported
 from kube_sync.policysync.copies import Copy, Placed
 from kube_sync.policysync.desired import Desired
-from kube_sync.policysync.fields import CONDITIONS, NAMES, OF_COPY
+from kube_sync.policysync.feedback_fields import CONDITIONS, NAMES, OF_COPY
 from kube_sync.topology.conditions import listed
 
 SYNCED: Final = "kube-sync.io/Synced"

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from kube_sync.policysync.copies import FeedbackField, Report
-from kube_sync.policysync.fields import CONDITIONS, NAMES, PARTS, field_name
+from kube_sync.policysync.feedback_fields import CONDITIONS, NAMES, PARTS, field_name
 from kube_sync.policysync.naming import is_subdomain
 from kube_sync.topology.raw_json import UNREADABLE, items, mapping, text
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from kube_sync.policysync.copies import Placed, Report
-from kube_sync.policysync.fields import GENERATION, OBSERVED, PARTS, field_name
+from kube_sync.policysync.feedback_fields import GENERATION, OBSERVED, PARTS, field_name
 
 STATUSES: Final = ("True", "False", "Unknown")
 _WORST_FIRST: Final = ("False", "Unknown", "True")

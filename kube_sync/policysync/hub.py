@@ -28,7 +28,7 @@ from kube_sync.policysync.hubstate import HubState
 from kube_sync.policysync.placers import Placers, Subject, subject_of
 from kube_sync.policysync.plan import Braked, Remove, Step, braked, copy_states, plan
 from kube_sync.policysync.policy_state import PolicyState, keep_all
-from kube_sync.policysync.policystatus import Pace, PolicyStatus
+from kube_sync.policysync.policy_status_writer import Pace, PolicyStatus
 from kube_sync.policysync.removal_guard import Brakes
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.controller import Result, work

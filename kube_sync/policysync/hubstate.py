@@ -22,7 +22,7 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.copies import PLACED, STATUS, FeedbackField, PolicyId
 from kube_sync.policysync.desired import Placement, placement, placement_of
 from kube_sync.policysync.downstream import Source
-from kube_sync.policysync.fields import fields_of
+from kube_sync.policysync.feedback_fields import fields_of
 from kube_sync.policysync.hub_status_writer import is_ours
 from kube_sync.policysync.listenersets import ListenerSets
 from kube_sync.policysync.object_cache import Body, ObjectCache

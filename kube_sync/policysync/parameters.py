@@ -19,7 +19,7 @@ from kube_sync.errors import NO_JSON
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.ancestors import is_taken
 from kube_sync.policysync.copies import FeedbackField
-from kube_sync.policysync.fields import steps
+from kube_sync.policysync.feedback_fields import steps
 from kube_sync.policysync.naming import is_label, is_subdomain
 from kube_sync.topology.raw_json import UNREADABLE, Malformed, items, mapping, reason, text
 

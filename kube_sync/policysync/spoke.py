@@ -25,7 +25,7 @@ from kube_sync.kube.inline import InlineCredentials
 from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.copies import MANAGED, Copy, OnChange, PolicyId
 from kube_sync.policysync.copy_cache import CopyCache, CopyObject
-from kube_sync.policysync.spokesteps import Fields, SpokeCollection, copy_in
+from kube_sync.policysync.spoke_collection import Fields, SpokeCollection, copy_in
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

@@ -21,13 +21,12 @@ from kube_sync.kube.reflector import Reflector, Store
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
 from kube_sync.policysync import recent_removals
-from kube_sync.policysync.classes import GatewayClassReconciler
 from kube_sync.policysync.copies import PolicyId
 from kube_sync.policysync.desired import PLACEMENT_DECISIONS
-from kube_sync.policysync.direct import DirectPlacer, spoke_kinds
+from kube_sync.policysync.direct_placer import DirectPlacer, spoke_kinds
 from kube_sync.policysync.downstream import Downstream
 from kube_sync.policysync.events import PolicySyncEvents
-from kube_sync.policysync.followedpolicies import FollowedPolicies, Permissions
+from kube_sync.policysync.gateway_class_status import GatewayClassReconciler
 from kube_sync.policysync.hub import WORKERS, Facts, Hub
 from kube_sync.policysync.hub_status_writer import CONTROLLER, HubStatusWriter
 from kube_sync.policysync.hubstate import (
@@ -42,16 +41,17 @@ from kube_sync.policysync.hubstate import (
     ChangeHandlers,
     HubState,
 )
+from kube_sync.policysync.manifestworks import SELECTOR, WORKS
 from kube_sync.policysync.object_cache import ObjectCache
-from kube_sync.policysync.ocm import OcmPlacer
+from kube_sync.policysync.ocm_placer import OcmPlacer
 from kube_sync.policysync.placers import PlacerRoute, Placers, Subject
+from kube_sync.policysync.policy_reflectors import FollowedPolicies, Permissions
 from kube_sync.policysync.policy_state import PolicyState, approved_in, observe
-from kube_sync.policysync.policystatus import PolicyStatus
+from kube_sync.policysync.policy_status_writer import PolicyStatus
 from kube_sync.policysync.recent_removals import WINDOW
 from kube_sync.policysync.removal_guard import brakes_of
-from kube_sync.policysync.spokesecrets import SECRETS
-from kube_sync.policysync.spokesteps import Fields
-from kube_sync.policysync.works import SELECTOR, WORKS
+from kube_sync.policysync.spoke_collection import Fields
+from kube_sync.policysync.spoke_secrets import SECRETS
 from kube_sync.processes.context import Context
 from kube_sync.runtime.clock import unix_clock
 from kube_sync.runtime.freshness import SETTLE_SECONDS, Freshness

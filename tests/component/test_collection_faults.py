@@ -31,10 +31,10 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policykinds.kinds import SCHEDULING
 from kube_sync.policykinds.policy_cache import HeldPolicies
 from kube_sync.policysync.copy_cache import CopyCache
-from kube_sync.policysync.fields import FIELDS
+from kube_sync.policysync.feedback_fields import FIELDS
 from kube_sync.policysync.object_cache import ObjectCache
-from kube_sync.policysync.spokesecrets import SpokeSecrets
-from kube_sync.policysync.spokesteps import copy_in
+from kube_sync.policysync.spoke_collection import copy_in
+from kube_sync.policysync.spoke_secrets import SpokeSecrets
 from kube_sync.remediation.clusters import Clusters
 from kube_sync.remediation.targets import Targets
 from kube_sync.replicator.bulk_load import EVERYWHERE

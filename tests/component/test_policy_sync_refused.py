@@ -28,7 +28,7 @@ from kube_sync.policysync.hubstate import (
     MANAGED_CLUSTERS,
     NAMESPACES,
 )
-from kube_sync.policysync.works import WORKS
+from kube_sync.policysync.manifestworks import WORKS
 from kube_sync.processes.context import Context
 from kube_sync.processes.policysync import policy_sync
 from kube_sync.runtime.draining import Drain

@@ -22,7 +22,7 @@ from kube_sync.policysync.hub import Facts, Hub
 from kube_sync.policysync.hub_status_writer import HubStatusWriter
 from kube_sync.policysync.placers import PlacerRoute, Placers, Subject
 from kube_sync.policysync.policy_state import PolicyState, approved_in, observe
-from kube_sync.policysync.policystatus import PolicyStatus
+from kube_sync.policysync.policy_status_writer import PolicyStatus
 from kube_sync.policysync.removal_guard import brakes_of
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.freshness import Stale

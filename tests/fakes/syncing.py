@@ -9,7 +9,7 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.copies import Copy, Feedback, Placed, PolicyId
 from kube_sync.policysync.desired import PLACEMENT
 from kube_sync.policysync.downstream import Downstream, Source, copied
-from kube_sync.policysync.fields import FIELDS
+from kube_sync.policysync.feedback_fields import FIELDS
 from kube_sync.policysync.targets import HubObjects
 
 Object = dict[str, Any]

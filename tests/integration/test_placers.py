@@ -17,11 +17,11 @@ from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.reflector import Reflector
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.copies import Copy, PolicyId
-from kube_sync.policysync.direct import DirectPlacer
+from kube_sync.policysync.direct_placer import DirectPlacer
 from kube_sync.policysync.downstream import Downstream, Source, copied
-from kube_sync.policysync.fields import FIELDS
-from kube_sync.policysync.ocm import OcmPlacer
-from kube_sync.policysync.works import SELECTOR, WORKS
+from kube_sync.policysync.feedback_fields import FIELDS
+from kube_sync.policysync.manifestworks import SELECTOR, WORKS
+from kube_sync.policysync.ocm_placer import OcmPlacer
 from tests.eventually import eventually
 from tests.ocm.fleet import connected, work_agents
 from tools.servers.spokes import RunningSpoke

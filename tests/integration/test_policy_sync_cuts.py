@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from kube_sync.certificates import issue, make_authority
+from kube_sync.policysync.manifestworks import WORKS
 from kube_sync.policysync.placers import CONCURRENT_STEPS
-from kube_sync.policysync.works import WORKS
 from kube_sync.processes.context import Context
 from kube_sync.processes.policysync import policy_sync
 from tests.eventually import eventually

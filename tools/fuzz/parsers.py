@@ -45,7 +45,7 @@ from kube_sync.opa.client import OpaError
 from kube_sync.opa.modules import plain_package
 from kube_sync.policies.placementpolicy_status import PolicyOutcome, conditions, unreadable
 from kube_sync.policysync.feedback import feedback_of
-from kube_sync.policysync.fields import read as read_scalars
+from kube_sync.policysync.feedback_fields import read as read_scalars
 from kube_sync.policysync.parameters import Parameters, merge_parameters, parse_parameters
 from kube_sync.remediation.decision_cache import DecisionCache
 from kube_sync.remediation.plan import plan

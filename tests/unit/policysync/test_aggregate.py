@@ -14,7 +14,7 @@ from kube_sync.policysync.aggregate import SYNCED, aggregate, extra_values
 from kube_sync.policysync.copies import PLACED, STATUS, Copy, Feedback, Placed
 from kube_sync.policysync.desired import Desired
 from kube_sync.policysync.downstream import Downstream
-from kube_sync.policysync.policystatus import PolicyAnnotations, placed_annotations
+from kube_sync.policysync.policy_status_writer import PolicyAnnotations, placed_annotations
 from tests.fakes.syncing import POLICY, copies, said, there
 
 ACCEPTED = {"acceptedStatus": "True", "acceptedReason": "Accepted", "acceptedMessage": "fine"}

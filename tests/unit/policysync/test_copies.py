@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.copies import DIGEST, PolicyId
 from kube_sync.policysync.downstream import Downstream, Source, copied, digest
-from kube_sync.policysync.fields import FIELDS
+from kube_sync.policysync.feedback_fields import FIELDS
 from kube_sync.policysync.naming import format_policy, parse_keys, parse_policy, shorten
 from tests.fakes.syncing import (
     AUTH,

@@ -9,8 +9,8 @@ import pytest
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.policysync.copies import PolicyId
 from kube_sync.policysync.copy_cache import CopyCache
-from kube_sync.policysync.fields import FIELDS
-from kube_sync.policysync.spokesteps import copy_in
+from kube_sync.policysync.feedback_fields import FIELDS
+from kube_sync.policysync.spoke_collection import copy_in
 from tests.fakes.copies import PLACE, copy, policy
 
 READ = partial(copy_in, cluster="east", fields=FIELDS)

@@ -20,13 +20,13 @@ from kube_sync.kube.reflector import Reflector
 from kube_sync.kube.wholeobjects import NAMESPACES
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.copies import MANAGED, MANAGER, PolicyId
-from kube_sync.policysync.direct import DirectPlacer, spoke_kinds
+from kube_sync.policysync.direct_placer import DirectPlacer, spoke_kinds
 from kube_sync.policysync.downstream import Downstream
-from kube_sync.policysync.fields import FIELDS
+from kube_sync.policysync.feedback_fields import FIELDS
+from kube_sync.policysync.manifestworks import LEAVING
 from kube_sync.policysync.placers import CONCURRENT_STEPS, PlacerRoute, Placers
 from kube_sync.policysync.plan import Apply
 from kube_sync.policysync.spoke import SpokeOptions
-from kube_sync.policysync.works import LEAVING
 from kube_sync.topology.synced import SYNCED
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists, patches
 from tests.fakes.clients import SECRETS, kube_of

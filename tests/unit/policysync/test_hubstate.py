@@ -9,7 +9,7 @@ from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.copies import MANAGER, FeedbackField, PolicyId
 from kube_sync.policysync.desired import PLACEMENT
-from kube_sync.policysync.fields import FIELDS
+from kube_sync.policysync.feedback_fields import FIELDS
 from kube_sync.policysync.hubstate import ChangeHandlers, HubState
 from kube_sync.policysync.object_cache import ObjectCache
 from kube_sync.policysync.parameters import Invalid

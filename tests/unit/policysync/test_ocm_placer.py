@@ -15,8 +15,8 @@ from kube_sync.kube.reflector import Reflector
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import MANAGER, PolicyId
 from kube_sync.policysync.downstream import Downstream, copied
-from kube_sync.policysync.ocm import OcmPlacer
-from kube_sync.policysync.works import LEAVING, SELECTOR, WORKS, work_key, work_of
+from kube_sync.policysync.manifestworks import LEAVING, SELECTOR, WORKS, work_key, work_of
+from kube_sync.policysync.ocm_placer import OcmPlacer
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, patches
 from tests.fakes.clients import kube_of
 from tests.fakes.copies import copy, policy, source

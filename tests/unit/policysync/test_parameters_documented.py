@@ -11,7 +11,7 @@ from typing import Any
 import msgspec.yaml
 
 from kube_sync.objects import GroupVersionResource
-from kube_sync.policysync.fields import steps
+from kube_sync.policysync.feedback_fields import steps
 from kube_sync.policysync.parameters import Parameters, parse_parameters
 from kube_sync.policysync.validation import VERBS, Valid, validate
 from tools.servers.thirdparty import ThirdParty, download

@@ -8,7 +8,7 @@ import pytest
 
 from kube_sync.kube.conditions import Condition, message
 from kube_sync.objects import GroupVersionResource
-from kube_sync.policysync.classes import class_conditions
+from kube_sync.policysync.gateway_class_status import class_conditions
 from kube_sync.policysync.hub_status_writer import TYPE
 from kube_sync.policysync.parameters import Invalid, Parameters, SyncedKind
 from kube_sync.policysync.validation import VERBS, Faulty, Undetermined, Valid, validate

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kube_sync.policysync.spokesteps import contains
+from kube_sync.policysync.spoke_collection import contains
 
 
 def test_what_is_wanted_is_there_with_whatever_else() -> None:

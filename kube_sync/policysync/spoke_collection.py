@@ -37,9 +37,9 @@ from kube_sync.policysync.copies import (
     Placed,
 )
 from kube_sync.policysync.copy_cache import CopyCache, CopyObject, found_in
-from kube_sync.policysync.fields import read as scalars_of
+from kube_sync.policysync.feedback_fields import read as scalars_of
+from kube_sync.policysync.manifestworks import LEAVING, parse_time
 from kube_sync.policysync.naming import parse_keys, parse_policy
-from kube_sync.policysync.works import LEAVING, parse_time
 from kube_sync.topology.raw_json import UNREADABLE, mapping, text
 from kube_sync.topology.synced import POLICY, SYNCED
 

@@ -14,7 +14,7 @@ from kube_sync.errors import Terminal
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.copies import Copy, CopyKey, PolicyId
 from kube_sync.policysync.downstream import Downstream, Source, copied
-from kube_sync.policysync.works import LEAVING, MOST, check, placed_of, work_key, work_of
+from kube_sync.policysync.manifestworks import LEAVING, MOST, check, placed_of, work_key, work_of
 from tests.fakes.syncing import AUTH, GATEWAY, NS, POLICY, copies, policy, ref
 
 Work = dict[str, Any]

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.policysync.direct import spoke_kinds
-from kube_sync.policysync.fields import FIELDS
+from kube_sync.policysync.direct_placer import spoke_kinds
+from kube_sync.policysync.feedback_fields import FIELDS
 from kube_sync.policysync.hubstate import ChangeHandlers, HubState
 from kube_sync.policysync.validation import syncable_kind
 from tests.fakes.copies import AUTH, policy

@@ -8,7 +8,7 @@ from pathlib import Path
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.objects import ObjectKey
-from kube_sync.policysync.followedpolicies import FollowedPolicies
+from kube_sync.policysync.policy_reflectors import FollowedPolicies
 from kube_sync.policysync.validation import VERBS
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import kube_of

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kube_sync.policysync.placers import Subject
-from kube_sync.policysync.policystatus import Pace
+from kube_sync.policysync.policy_status_writer import Pace
 
 POLICY, OTHER = (Subject("kuadrant.io", "authpolicies", "team", name) for name in ("p", "other"))
 

@@ -21,7 +21,7 @@ from kube_sync.kube.wholeobjects import apply_object, delete_object, mark_object
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import MANAGER, Copy, CopyKey, OnChange, Placed, PolicyId
 from kube_sync.policysync.copy_cache import CopyCache, CopyObject, one_per_cluster
-from kube_sync.policysync.works import LEAVING, WORKS, placed_of, work_key, work_of
+from kube_sync.policysync.manifestworks import LEAVING, WORKS, placed_of, work_key, work_of
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -44,7 +44,7 @@ class OcmPlacer:
 
     @property
     def store(self) -> Store:
-        """The Store for ManifestWorks (`works.WORKS`, `works.SELECTOR`)."""
+        """The Store for ManifestWorks (`manifestworks.WORKS`, `manifestworks.SELECTOR`)."""
         return self._cache
 
     @property

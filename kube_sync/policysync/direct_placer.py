@@ -23,8 +23,8 @@ from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.copies import MANAGER, Copy, CopyKey, OnChange, Placed, PolicyId
 from kube_sync.policysync.copy_cache import one_per_cluster
 from kube_sync.policysync.spoke import Spoke, SpokeOptions
-from kube_sync.policysync.spokesecrets import SpokeSecrets
-from kube_sync.policysync.spokesteps import Fields
+from kube_sync.policysync.spoke_collection import Fields
+from kube_sync.policysync.spoke_secrets import SpokeSecrets
 
 
 def spoke_kinds(

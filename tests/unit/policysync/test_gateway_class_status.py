@@ -11,8 +11,8 @@ import pytest
 from kube_sync.kube.events import Occurrence
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.objects import ObjectKey
-from kube_sync.policysync.classes import GatewayClassReconciler
 from kube_sync.policysync.events import PolicySyncEvents
+from kube_sync.policysync.gateway_class_status import GatewayClassReconciler
 from kube_sync.policysync.hub_status_writer import CONTROLLER, HubStatusWriter
 from kube_sync.policysync.hubstate import GATEWAY_CLASSES
 from kube_sync.policysync.validation import VERBS

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kube_sync.policysync.copies import FeedbackField
-from kube_sync.policysync.fields import FIELDS, NAMES, field_name, fields_of, read, steps
+from kube_sync.policysync.feedback_fields import FIELDS, NAMES, field_name, fields_of, read, steps
 
 BODY: dict[str, Any] = {
     "metadata": {"annotations": {"kube-sync.io/digest": "d1"}, "generation": 2},

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from kube_sync.errors import Refused, Retriable
 from kube_sync.kube.access import REVIEWS
-from kube_sync.policysync.followedpolicies import Permissions
+from kube_sync.policysync.policy_reflectors import Permissions
 from kube_sync.policysync.validation import Faulty, Valid
 from kube_sync.runtime.backoff import Backoff
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver

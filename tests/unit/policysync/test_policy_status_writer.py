@@ -132,7 +132,7 @@ async def test_how_it_stands_is_told_although_annotations_are_refused(rig: Rig) 
 async def test_what_does_not_fit_in_the_annotation_is_told_by_the_condition_and_once_in_the_log(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kube_sync.policysync.policystatus._MOST_PLACED", 80)
+    monkeypatch.setattr("kube_sync.policysync.policy_status_writer._MOST_PLACED", 80)
     told = f"the annotation {NOTE} has room for 1 of 2 clusters"
     with capture_logs() as logs:
         await rig.settle()

@@ -12,7 +12,7 @@ from kube_sync.errors import Misconfigured
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.inline import InlineCredentials
 from kube_sync.objects import ObjectKey
-from kube_sync.policysync.spokesecrets import SpokeSecrets
+from kube_sync.policysync.spoke_secrets import SpokeSecrets
 
 VERSION = ResourceVersion("1")
 
