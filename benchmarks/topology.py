@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 
 from benchmarks.topologyburst import measure_burst
 from kube_sync.topology import PolicyKind
-from kube_sync.topology.declared import declared
 from kube_sync.topology.hints import COLOR_POLICY
 from kube_sync.topology.pictures import dot
-from kube_sync.topology.status.ownmaps import LIMIT
+from kube_sync.topology.policy_definitions import declared
+from kube_sync.topology.status.owned_configmaps import LIMIT
 from kube_sync.topology.status.plan import Planner
 from kube_sync.topology.topology import Topology
 from tests.fakes.released import released_kind

@@ -14,7 +14,7 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 
 MANAGER: Final = "kube-sync-policy-sync"  # field manager, on the hub and, directly, on spokes
 
-# Of a spoke's object, beside what the topology there reads (`topology/synced.py`).
+# Of a spoke's object, beside what the topology there reads (`topology/synced_policies.py`).
 MANAGED: Final = "kube-sync.io/policy-synced"  # label: "true"; selects the copies
 GATEWAYS: Final = "kube-sync.io/gateways"  # annotation: the hub's Gateways that it is there for
 DIGEST: Final = "kube-sync.io/digest"  # annotation: the digest of the copy

@@ -28,7 +28,7 @@ from kube_sync.policysync.copies import (
 )
 from kube_sync.policysync.naming import format_policy, shorten
 from kube_sync.topology.raw_json import Malformed, is_deeper, items, mapping, text
-from kube_sync.topology.synced import ORIGIN, POLICY, SYNCED
+from kube_sync.topology.synced_policies import ORIGIN, POLICY, SYNCED
 
 _NAMESPACE: Final = 63  # characters (RFC 1123, a label)
 _CHARACTERS: Final = 16  # of a digest

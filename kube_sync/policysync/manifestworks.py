@@ -33,7 +33,7 @@ from kube_sync.policysync.downstream import digest
 from kube_sync.policysync.feedback import feedback_of
 from kube_sync.policysync.naming import format_policy, is_label, parse_keys, parse_policy, shorten
 from kube_sync.topology.raw_json import UNREADABLE, items, mapping, text
-from kube_sync.topology.synced import POLICY
+from kube_sync.topology.synced_policies import POLICY
 
 WORKS: Final = GroupVersionResource("work.open-cluster-management.io", "v1", "manifestworks")
 LEAVING: Final = "kuadrant.io/grace-timeout"  # annotation: Unix seconds

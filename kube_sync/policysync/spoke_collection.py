@@ -41,7 +41,7 @@ from kube_sync.policysync.feedback_fields import read as scalars_of
 from kube_sync.policysync.manifestworks import LEAVING, parse_time
 from kube_sync.policysync.naming import parse_keys, parse_policy
 from kube_sync.topology.raw_json import UNREADABLE, mapping, text
-from kube_sync.topology.synced import POLICY, SYNCED
+from kube_sync.topology.synced_policies import POLICY, SYNCED
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

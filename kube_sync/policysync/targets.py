@@ -25,7 +25,7 @@ from kube_sync.topology.gateway import GATEWAY, LISTENER_SET
 from kube_sync.topology.links import REFERENCE_GRANT, is_granted
 from kube_sync.topology.nodes import Body, Node, node_of
 from kube_sync.topology.raw_json import UNREADABLE, Malformed, items, mapping, reason, text
-from kube_sync.topology.synced import SYNCED, is_synced
+from kube_sync.topology.synced_policies import SYNCED, is_synced
 
 _NOWHERE: Final = ObjectKey("", "")
 

@@ -17,14 +17,14 @@ from kube_sync.objects import GroupVersionResource
 from kube_sync.processes.context import Context, report_lease
 from kube_sync.runtime.services import Service
 from kube_sync.topology import GroupKind
-from kube_sync.topology.configured import topology_shape
 from kube_sync.topology.controller.controller import Controller
-from kube_sync.topology.controller.following import FollowedKinds
+from kube_sync.topology.controller.followed_kinds import FollowedKinds
 from kube_sync.topology.controller.kind_selection import Chooser
-from kube_sync.topology.controller.live import LiveTopology
+from kube_sync.topology.controller.live_topology import LiveTopology
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import gateway_api
-from kube_sync.topology.status.machinery import StatusReconciler
+from kube_sync.topology.shape import topology_shape
+from kube_sync.topology.status.reconciler import StatusReconciler
 from kube_sync.topology.status.resync import ResyncLoop
 from kube_sync.topology.status.writer import Address, Addresses
 

@@ -19,7 +19,7 @@ from kube_sync.topology.merging import STRATEGIES, Mode, Rules, Strategy
 from kube_sync.topology.nodes import Body, Kind, Node, Role
 from kube_sync.topology.raw_json import Malformed, is_same, items, mapping, text
 from kube_sync.topology.rulemaps import Identity, identity_of, rule_maps, scope
-from kube_sync.topology.synced import Origin, origin_of
+from kube_sync.topology.synced_policies import Origin, origin_of
 
 _NOT_YET = datetime.max.replace(tzinfo=UTC)
 _STRATEGY = "strategy"

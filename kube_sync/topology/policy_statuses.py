@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from kube_sync.topology.conditions import ACCEPTED, RESOLVED, Condition, listed
+from kube_sync.topology.copy_advice import advice
 from kube_sync.topology.effective import Combined, EffectivePolicies
-from kube_sync.topology.hubcopies import advice
 from kube_sync.topology.identity import Locator
 from kube_sync.topology.policies import Policy, PolicyKind
 from kube_sync.topology.raw_json import is_same

@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from kube_sync.errors import Terminal
 from kube_sync.topology.conditions import Condition
+from kube_sync.topology.edges import Edge, EdgeChanges, EdgeIndex
 from kube_sync.topology.effective import Combined, EffectivePolicies, EffectivePolicy
 from kube_sync.topology.graph import Graph, Path, PathIndex
 from kube_sync.topology.identity import NAMESPACE, GroupKind, Locator
-from kube_sync.topology.linking import Edge, EdgeChanges, EdgeIndex
 from kube_sync.topology.links import Link
 from kube_sync.topology.nodes import Body, Kind, Node, Role
 from kube_sync.topology.policies import Policy, PolicyKind, policy_of

@@ -27,14 +27,14 @@ from kube_sync.objects import GroupVersionResource
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.topology import NAMESPACE, Kind, PolicyKind
 from kube_sync.topology.controller.controller import Controller
-from kube_sync.topology.controller.live import LiveTopology
+from kube_sync.topology.controller.live_topology import LiveTopology
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import GATEWAY, GATEWAY_CLASS, ROUTES, SERVICE
 from kube_sync.topology.hints import COLOR_POLICY
 from kube_sync.topology.links import REFERENCE_GRANT
-from kube_sync.topology.status.machinery import StatusReconciler
-from kube_sync.topology.status.ownmaps import KEY, NAME
+from kube_sync.topology.status.owned_configmaps import KEY, NAME
 from kube_sync.topology.status.pathmaps import CONFIGMAP_NAMES
+from kube_sync.topology.status.reconciler import StatusReconciler
 from kube_sync.topology.status.writer import MANAGER, Address
 from tests.eventually import eventually
 from tests.fakes.topologies import (

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from kube_sync.topology.conditions import ACCEPTED
 from kube_sync.topology.gateway.kinds import GATEWAY, GROUP, LISTENER_SET
-from kube_sync.topology.gateway.places import ListenerConflicts
+from kube_sync.topology.gateway.listener_conflicts import ListenerConflicts
 from kube_sync.topology.gateway.validity import Validity, accepts
 from kube_sync.topology.identity import GroupKind, Locator, locator
 from kube_sync.topology.links import View

@@ -31,7 +31,7 @@ from kube_sync.topology.conditions import ACCEPTED, EFFECTS, RESOLVED
 from kube_sync.topology.effective import Combined
 from kube_sync.topology.gateway import GATEWAY
 from kube_sync.topology.policies import TargetRef
-from kube_sync.topology.status.targets import DOMAIN, exhaust
+from kube_sync.topology.status.target_conditions import DOMAIN, exhaust
 from kube_sync.topology.statuslists import Entry
 
 # Patterns and lengths of ParentReference (Gateway API, shared_types.go).

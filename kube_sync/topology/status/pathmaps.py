@@ -2,8 +2,8 @@
 
 Invariant: as soon as there is a policy of a kind, every node where the kind takes effect has the
 map of all its paths, including those without an effective policy (`null`). The condition is where
-`targets.py` puts its own. A map that is too long for a condition is in a ConfigMap (`layout`), and
-the condition names it; one that fits nowhere is counted and reported as missing.
+`target_conditions.py` puts its own. A map that is too long for a condition is in a ConfigMap
+(`layout`), and the condition names it; one that fits nowhere is counted and reported as missing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kube_sync.kube.conditions import Condition
 from kube_sync.topology import EffectivePolicy, GroupKind, Locator, Node, Topology
 from kube_sync.topology.affected import paths_type
 from kube_sync.topology.effective import digest
-from kube_sync.topology.status.targets import exhaust, parents_of, status_owner
+from kube_sync.topology.status.target_conditions import exhaust, parents_of, status_owner
 from kube_sync.topology.statuslists import Entry
 
 CONFIGMAP_NAMES: Final = tuple(f"kube-sync-topology-paths-{number}" for number in range(8))

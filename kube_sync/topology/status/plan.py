@@ -21,7 +21,7 @@ from kube_sync.topology.nodes import Body
 from kube_sync.topology.raw_json import items, mapping, number, text
 from kube_sync.topology.status.ancestors import CONTROLLER, Ancestors, is_policy_condition
 from kube_sync.topology.status.pathmaps import PathMaps
-from kube_sync.topology.status.targets import Affected, is_target_condition
+from kube_sync.topology.status.target_conditions import Affected, is_target_condition
 from kube_sync.topology.statuslists import (
     ANCESTORS,
     PARENTS,

@@ -15,7 +15,7 @@ from kube_sync.topology.nodes import Body
 from kube_sync.topology.raw_json import Malformed, items, text_if_any
 from kube_sync.topology.status.ancestors import CONTROLLER, is_policy_condition
 from kube_sync.topology.status.plan import Replace, Step
-from kube_sync.topology.status.targets import is_target_condition
+from kube_sync.topology.status.target_conditions import is_target_condition
 from kube_sync.topology.statuslists import ANCESTORS, PARENTS
 
 

@@ -27,7 +27,7 @@ from kube_sync.policysync.manifestworks import LEAVING
 from kube_sync.policysync.placers import CONCURRENT_STEPS, PlacerRoute, Placers
 from kube_sync.policysync.plan import Apply
 from kube_sync.policysync.spoke import SpokeOptions
-from kube_sync.topology.synced import SYNCED
+from kube_sync.topology.synced_policies import SYNCED
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists, patches
 from tests.fakes.clients import SECRETS, kube_of
 from tests.fakes.copies import AUTH, PLACE, copy, policy

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kube_sync.topology import NAMESPACE, GroupKind, Kind, PolicyKind, Topology
-from kube_sync.topology.declared import declared
+from kube_sync.topology.policy_definitions import declared
 from kube_sync.topology.records import EffectiveRecord, Records
 from tests.fakes.released import Object, released_kind
 from tests.fakes.topologies import (

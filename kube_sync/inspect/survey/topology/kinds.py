@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from kube_sync.errors import Terminal
 from kube_sync.kube.manifests import Document
 from kube_sync.topology import GroupKind, Kind, PolicyKind
-from kube_sync.topology import declared as declaring
+from kube_sync.topology import policy_definitions as declaring
 from kube_sync.topology.hints import COLOR_POLICY, shipped_kinds
 from kube_sync.topology.nodes import kind_of
 from kube_sync.topology.raw_json import Malformed

@@ -9,8 +9,8 @@ import pytest
 
 from kube_sync.kube.conditions import Condition
 from kube_sync.topology import NAMESPACE, Kind, Locator, Topology
-from kube_sync.topology.declared import declared
 from kube_sync.topology.hints import COLOR_POLICY
+from kube_sync.topology.policy_definitions import declared
 from kube_sync.topology.status.pathmaps import CONFIGMAP_NAMES, LIMIT, PathMaps
 from tests.fakes.released import released_kind
 from tests.fakes.topologies import (

@@ -11,7 +11,7 @@ from kube_sync.kube.definitions import Version, definition_of
 from kube_sync.objects import GroupVersionResource
 from kube_sync.processes.topology import address_of
 from kube_sync.topology import NAMESPACE, Kind, Locator
-from kube_sync.topology.declared import declared
+from kube_sync.topology.policy_definitions import declared
 from kube_sync.topology.status.plan import Planner, Replace
 from tests.fakes.released import released_kind, with_targets
 from tests.fakes.topologies import (

@@ -16,9 +16,9 @@ from kube_sync.replicator.projection import verbatim
 from kube_sync.replicator.projector import Projector
 from kube_sync.topology import GroupKind, Locator
 from kube_sync.topology.controller.events import ResourceEvent
-from kube_sync.topology.controller.feed import Notes, Source, TopologyFeed
-from kube_sync.topology.controller.live import Step
-from kube_sync.topology.controller.liverecords import LiveRecords, News
+from kube_sync.topology.controller.live_topology import Step
+from kube_sync.topology.controller.record_source import LiveRecords, News
+from kube_sync.topology.controller.topology_feed import Notes, Source, TopologyFeed
 from tests.fakes.topologies import (
     GATEWAY,
     GROUP,

@@ -11,7 +11,7 @@ from kube_sync.topology import GroupKind, Locator
 from kube_sync.topology.gateway import gateway_api
 from kube_sync.topology.hints import COLOR_POLICY
 from kube_sync.topology.raw_json import Malformed
-from kube_sync.topology.status.targets import Affected
+from kube_sync.topology.status.target_conditions import Affected
 from tests.fakes.topologies import (
     API,
     CLASS,

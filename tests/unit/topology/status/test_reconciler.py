@@ -27,10 +27,10 @@ from kube_sync.topology.controller.workflow import Reconciliation
 from kube_sync.topology.gateway import GATEWAY, GATEWAY_CLASS, ROUTES
 from kube_sync.topology.hints import COLOR_POLICY
 from kube_sync.topology.pictures import dot
-from kube_sync.topology.status.machinery import StatusReconciler
-from kube_sync.topology.status.ownmaps import LIMIT, NAME
+from kube_sync.topology.status.owned_configmaps import LIMIT, NAME
 from kube_sync.topology.status.pathmaps import CONFIGMAP_NAMES
 from kube_sync.topology.status.plan import Planner
+from kube_sync.topology.status.reconciler import StatusReconciler
 from kube_sync.topology.status.resync import ResyncLoop
 from kube_sync.topology.status.writer import Address
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, patches
@@ -429,7 +429,7 @@ async def test_whatever_cannot_be_read_of_one_object_is_its_own_trouble(world: W
 async def test_others_run_while_a_topology_is_looked_at(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kube_sync.topology.status.targets._SLICE", 1)
+    monkeypatch.setattr("kube_sync.topology.status.target_conditions._SLICE", 1)
     monkeypatch.setattr("kube_sync.topology.status.ancestors._SLICE", 1)
     many = topology([*world.told().values(), *(route(f"r{n}") for n in range(20))])
     planner, turns = Planner(many, lambda _: True, ""), 0

@@ -6,8 +6,8 @@ import pytest
 
 from kube_sync.errors import NotFound, Retriable, SyncError
 from kube_sync.objects import GroupVersionResource
+from kube_sync.topology.controller.kind_follower import FollowedKind
 from kube_sync.topology.controller.kind_selection import Choice
-from kube_sync.topology.controller.onekind import FollowedKind
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.identity import GroupKind
 from kube_sync.topology.nodes import Kind

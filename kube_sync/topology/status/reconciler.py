@@ -29,11 +29,18 @@ from kube_sync.topology.nodes import Body
 from kube_sync.topology.pictures import dot
 from kube_sync.topology.raw_json import UNREADABLE, reason
 from kube_sync.topology.status.ancestors import is_policy_condition
-from kube_sync.topology.status.ownmaps import KEY, LABELS, LIMIT, NAME, OwnedConfigMaps, PathStore
+from kube_sync.topology.status.owned_configmaps import (
+    KEY,
+    LABELS,
+    LIMIT,
+    NAME,
+    OwnedConfigMaps,
+    PathStore,
+)
 from kube_sync.topology.status.pathmaps import CONFIGMAP_NAMES, PathMaps
 from kube_sync.topology.status.plan import Planner, Step
 from kube_sync.topology.status.resync import ResyncLoop
-from kube_sync.topology.status.targets import is_target_condition
+from kube_sync.topology.status.target_conditions import is_target_condition
 from kube_sync.topology.status.write_cache import LatestObjects, our_status
 from kube_sync.topology.status.writer import Addresses, WriteFailure, Writer
 

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from kube_sync.topology import NAMESPACE, GroupKind, Kind
-from kube_sync.topology.declared import (
+from kube_sync.topology.gateway import GATEWAY, LISTENER, RULES
+from kube_sync.topology.hints import COLOR_POLICY
+from kube_sync.topology.policy_definitions import (
     declared,
     declares_policies,
     is_cluster_scoped,
     rules_of,
 )
-from kube_sync.topology.gateway import GATEWAY, LISTENER, RULES
-from kube_sync.topology.hints import COLOR_POLICY
 from kube_sync.topology.raw_json import Malformed
 from tests.fakes.definitions import ANYTHING, POLICY, definition
 from tests.fakes.topologies import API

@@ -14,7 +14,7 @@ from kube_sync.topology.conditions import listed
 from kube_sync.topology.effective import Combined
 from kube_sync.topology.identity import Locator
 from kube_sync.topology.policies import Policy
-from kube_sync.topology.synced import hub_policy
+from kube_sync.topology.synced_policies import hub_policy
 
 _MOST: Final = 3  # copies in one message
 

@@ -18,13 +18,13 @@ from kube_sync.kube.client import KubeClient
 from kube_sync.kube.reflector import Reflector, Store
 from kube_sync.observability.readiness import Readiness
 from kube_sync.topology import GroupKind
-from kube_sync.topology.configured import topology_shape
-from kube_sync.topology.controller.following import FollowedKinds
+from kube_sync.topology.controller.followed_kinds import FollowedKinds
 from kube_sync.topology.controller.kind_selection import Chooser
-from kube_sync.topology.controller.live import LiveTopology
-from kube_sync.topology.controller.liverecords import Live, LiveRecords, News
+from kube_sync.topology.controller.live_topology import LiveTopology
+from kube_sync.topology.controller.record_source import Live, LiveRecords, News
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import gateway_api
+from kube_sync.topology.shape import topology_shape
 
 
 class Followed(Protocol):

@@ -17,9 +17,9 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.topology import GroupKind, Locator, PolicyKind
-from kube_sync.topology.controller.following import FollowedKinds
+from kube_sync.topology.controller.followed_kinds import FollowedKinds
 from kube_sync.topology.controller.kind_selection import BUILTIN, Chooser
-from kube_sync.topology.controller.live import LiveTopology
+from kube_sync.topology.controller.live_topology import LiveTopology
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import GATEWAY, GATEWAY_CLASS
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists, status, watches

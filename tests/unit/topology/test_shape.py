@@ -9,9 +9,9 @@ import pytest
 
 from kube_sync.config import PolicyTopology
 from kube_sync.topology import NAMESPACE, Kind, Locator, PolicyKind, Topology
-from kube_sync.topology.configured import Shape, topology_shape
-from kube_sync.topology.declared import declared
 from kube_sync.topology.hints import COLOR_POLICY
+from kube_sync.topology.policy_definitions import declared
+from kube_sync.topology.shape import Shape, topology_shape
 from tests.fakes.released import released_kind
 from tests.fakes.topologies import (
     API,

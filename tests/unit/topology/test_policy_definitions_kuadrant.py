@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kube_sync.topology import NAMESPACE, Condition, GroupKind, Kind, PolicyKind, Topology
-from kube_sync.topology.declared import declared
+from kube_sync.topology.policy_definitions import declared
 from tests.fakes.released import released_kind
 from tests.fakes.topologies import (
     API,
