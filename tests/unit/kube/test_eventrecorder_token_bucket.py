@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kube_sync.runtime.tokenbucket import TokenBucket
+from kube_sync.kube.eventrecorder import TokenBucket
 
 
 def test_a_burst_is_given_at_once_and_then_the_rate() -> None:
