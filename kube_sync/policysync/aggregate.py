@@ -31,12 +31,12 @@ def aggregate(
     wanted: Desired,
     placed: Mapping[str, Placed],
     others: Iterable[str] = (),
-    troubles: Mapping[str, str] | None = None,
+    errors: Mapping[str, str] | None = None,
     cut: Iterable[str] = (),
 ) -> tuple[Condition, ...]:
     """Return the conditions of a policy, none if no spoke is to have a copy.
 
-    `others` are references of the policy that are not synced; `troubles`, by cluster, the reasons
+    `others` are references of the policy that are not synced; `errors`, by cluster, the reasons
     why a copy is not placed, and `cut` what of all this is not in the policy's annotations.
     """
     if not wanted.concerned:
@@ -48,7 +48,7 @@ def aggregate(
         if _is_reported(condition, wanted.copies, placed)
     ]
     notes = [*cut], [f"not synced: {one}" for one in others]
-    return (_synced(wanted, placed, notes, troubles or {}), *found)
+    return (_synced(wanted, placed, notes, errors or {}), *found)
 
 
 def extra_values(
@@ -77,7 +77,7 @@ def _missing_report(copy: Copy, one: Placed | None) -> str:
     if one is None or one.digest != copy.digest:
         return "it is not placed there yet"
     if one.feedback is not None and one.feedback.applied is False:
-        return f"it could not be applied: {one.feedback.trouble}"
+        return f"it could not be applied: {one.feedback.problem}"
     if one.feedback is None or one.feedback.values.get(OF_COPY) != copy.digest:
         return "it has not answered yet"
     return ""
@@ -122,10 +122,10 @@ def _synced(
     wanted: Desired,
     placed: Mapping[str, Placed],
     remarks: tuple[list[str], list[str]],
-    troubles: Mapping[str, str],
+    errors: Mapping[str, str],
 ) -> Condition:
     answers = {
-        c: Answer("False", "", troubles[c]) if c in troubles else _copy_answer(copy, placed.get(c))
+        c: Answer("False", "", errors[c]) if c in errors else _copy_answer(copy, placed.get(c))
         for c, copy in wanted.copies.items()
     }
     by_status = {
@@ -158,8 +158,8 @@ def _copy_answer(copy: Copy, one: Placed | None) -> Answer | None:
         return Answer("False", "", _missing_report(copy, one))
     if one.feedback.applied is None and _missing_report(copy, one):
         return Answer("Unknown", "", "it waits to be applied")
-    if one.feedback.trouble:
-        return Answer("True", "not all of its status can be read", one.feedback.trouble)
+    if one.feedback.problem:
+        return Answer("True", "not all of its status can be read", one.feedback.problem)
     return None
 
 

@@ -80,7 +80,7 @@ class Feedback:
 
     applied: bool | None  # None: unknown for the current copy
     values: Mapping[str, str | int | bool]  # by the name of the field
-    trouble: str = ""  # why it could not be applied or read
+    problem: str = ""  # why it could not be applied or read
     reports: tuple[Report, ...] = ()  # of the entries of its ancestors
 
 

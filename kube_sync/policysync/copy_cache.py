@@ -138,8 +138,8 @@ class CopyCache(Cache[CopyObject]):
             deleting = before.deleting or found.deleting
             return _slim(replace(found, drifted=drifted, deleting=deleting))
         # Changes before the first read are unknown: the digest counts only after a comparison.
-        unseen = self._manager is not None and found.generation > 1
-        return _slim(replace(found, drifted=unseen))
+        may_have_drifted = self._manager is not None and found.generation > 1
+        return _slim(replace(found, drifted=may_have_drifted))
 
     def _changed(self, changes: Changes[CopyObject]) -> None:
         for where, (before, found) in changes.items():

@@ -107,9 +107,9 @@ class DirectPlacer:
         return frozenset(self._spokes)
 
     @property
-    def troubles(self) -> Mapping[str, str]:
+    def errors(self) -> Mapping[str, str]:
         """The errors by cluster, as text."""
-        errors = {name: spoke.trouble for name, spoke in sorted(self._spokes.items())}
+        errors = {name: spoke.error for name, spoke in sorted(self._spokes.items())}
         return {name: reason for name, reason in errors.items() if reason is not None}
 
     def follow(self, resources: Mapping[GroupVersionResource, Fields]) -> None:

@@ -7,7 +7,7 @@ never taken for one on this copy.
 A path is the part of Kubernetes' JSONPath that the work agent of Open Cluster Management and
 this module read alike: `.field`, with `\.` for a dot within a name, `[0]`, and
 `[?(@.field=="text")]`, of which the first match counts. A missing field has no value. A value that
-is no text, whole number or boolean, and an index beyond a list, are trouble, and hinder no
+is no text, whole number or boolean, and an index beyond a list, are problems, and hinder no
 other path (ManifestWork, feedbackRules).
 """
 
@@ -90,15 +90,15 @@ def _step(match: re.Match[str]) -> Step:
 def read(fields: Iterable[FeedbackField], body: Mapping[str, Any]) -> Feedback:
     """Read the fields of an object, which counts as applied. Raises ValueError for a path."""
     values: dict[str, str | int | bool] = {}
-    troubles = []
+    problems = []
     for field, path in [(one, steps(one.path)) for one in fields]:
         try:
             value = _value(body, path)
         except ValueError as error:
-            troubles.append(f"{field.name}: {field.path} {error}")
+            problems.append(f"{field.name}: {field.path} {error}")
         else:
             values |= {} if value is None else {field.name: value}
-    return Feedback(applied=True, values=values, trouble="; ".join(troubles))
+    return Feedback(applied=True, values=values, problem="; ".join(problems))
 
 
 def _value(value: Any, path: Iterable[Step]) -> str | int | bool | None:  # noqa: ANN401 - JSON

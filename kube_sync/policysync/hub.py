@@ -213,13 +213,13 @@ class Hub:
             return Result()  # everything is enqueued when it is ready
         with metrics.policy_sync_reconcile_seconds.time(), self._isolated(subject):
             try:
-                troubles = await self._reconcile(subject)
+                errors = await self._reconcile(subject)
             except Fenced:
                 return Result()  # the new leader enqueues everything
             except SyncError as error:
-                troubles = {"": error}
-        if troubles:
-            raise _log_errors(subject, troubles)
+                errors = {"": error}
+        if errors:
+            raise _log_errors(subject, errors)
         return Result()
 
     @contextmanager
@@ -244,23 +244,23 @@ class Hub:
         self._events.publish_removals(found, steps.held, steps.approved)
         # Before its copies: after an interruption the copies remain, and the cleaning is repeated.
         unclean = await self._clean(subject, found, steps)
-        troubles = await self._run_steps(subject, steps.plan.steps)
+        errors = await self._run_steps(subject, steps.plan.steps)
         after = self._observe(subject)
         self._report_state(subject, after)
-        wait = await self._write_status(subject, after, steps.held, troubles)
+        wait = await self._write_status(subject, after, steps.held, errors)
         self._enqueue_due(subject, steps, wait)
-        return unclean | troubles
+        return unclean | errors
 
     async def _write_status(
         self,
         subject: Subject,
         found: PolicyState,
         held: Mapping[str, Withheld],
-        troubles: Mapping[str, SyncError],
+        errors: Mapping[str, SyncError],
     ) -> float:
         """Write the policy's status; return the seconds to wait before, 0 if it was written."""
         wait = self._pace.wait(subject)
-        if not wait and await self._status.write(found, held, _messages(troubles)):
+        if not wait and await self._status.write(found, held, _messages(errors)):
             self._pace.record_write(subject, len(found.placed))
         return wait
 
@@ -337,20 +337,20 @@ class Hub:
 
     async def _run_steps(self, subject: Subject, steps: Iterable[Step]) -> dict[str, SyncError]:
         """Run all steps concurrently, as the placers allow; return the errors by cluster."""
-        troubles: dict[str, SyncError] = {}
+        errors: dict[str, SyncError] = {}
 
         async def do(step: Step) -> None:
             try:
                 await self._placers.run(step, partial(self._is_still_wanted, subject, step))
             except SyncError as error:
-                troubles[step.key.cluster] = error
+                errors[step.key.cluster] = error
 
         async with asyncio.TaskGroup() as group:
             for step in steps:
                 group.create_task(do(step))
-        if fenced := next((one for one in troubles.values() if isinstance(one, Fenced)), None):
+        if fenced := next((one for one in errors.values() if isinstance(one, Fenced)), None):
             raise fenced
-        return dict(sorted(troubles.items()))
+        return dict(sorted(errors.items()))
 
     def _enqueue_due(self, subject: Subject, steps: Braked, wait: float) -> None:
         # Not as a Result: it stays due although something may fail.
@@ -380,12 +380,12 @@ def _report_totals(
     report("removals", f"{held} held: {why}" if held and why else "none held")
 
 
-def _log_errors(subject: Subject, troubles: Mapping[str, SyncError]) -> Retriable:
+def _log_errors(subject: Subject, errors: Mapping[str, SyncError]) -> Retriable:
     """Log the errors by cluster, and return them as one error of the policy."""
-    for cluster, error in troubles.items():
+    for cluster, error in errors.items():
         log.warning("policy_not_synced", **_log_fields(subject), cluster=cluster, error=str(error))
-    delays = [one.retry_after or 0.0 for one in troubles.values() if isinstance(one, Retriable)]
-    return Retriable(f"clusters: {len(troubles)}", max(delays, default=None))
+    delays = [one.retry_after or 0.0 for one in errors.values() if isinstance(one, Retriable)]
+    return Retriable(f"clusters: {len(errors)}", max(delays, default=None))
 
 
 def _log_fields(subject: Subject) -> dict[str, str]:
@@ -400,5 +400,5 @@ def _removes_all(steps: Braked, found: PolicyState) -> bool:
     return bool(removed) and removed == found.placed.keys()
 
 
-def _messages(troubles: Mapping[str, SyncError]) -> dict[str, str]:
-    return {cluster: f"it could not be placed: {error}" for cluster, error in troubles.items()}
+def _messages(errors: Mapping[str, SyncError]) -> dict[str, str]:
+    return {cluster: f"it could not be placed: {error}" for cluster, error in errors.items()}

@@ -134,7 +134,7 @@ class PolicyStatus:
         self._downstream = downstream
 
     async def write(
-        self, found: PolicyState, held: Mapping[str, Withheld], troubles: Mapping[str, str]
+        self, found: PolicyState, held: Mapping[str, Withheld], errors: Mapping[str, str]
     ) -> bool:
         """Update annotations and status; return whether that took a write.
 
@@ -147,7 +147,7 @@ class PolicyStatus:
         extra = extra_values(wanted, found.placed)
         annotations = placed_annotations(found.policy, found.placed, extra, self._downstream)
         conditions = (
-            *aggregate(wanted, found.placed, found.targets.others, troubles, annotations.cut),
+            *aggregate(wanted, found.placed, found.targets.others, errors, annotations.cut),
             *removals_held(held),
         )
         store, key = self._state.policies(gvr), ObjectKey(found.policy.namespace, found.policy.name)

@@ -87,7 +87,7 @@ class Spoke:
         self._idle = asyncio.Event()
 
     @property
-    def trouble(self) -> str | None:
+    def error(self) -> str | None:
         """The error of this spoke, as text, or None."""
         if isinstance(self._access, Misconfigured):
             return str(self._access)
@@ -188,7 +188,7 @@ class Spoke:
         async with self._slots:
             collection = self._collection(gvr)
             if self._client is None or collection is None or collection.unreachable:
-                reason = self.trouble or f"{gvr} is not followed there yet"
+                reason = self.error or f"{gvr} is not followed there yet"
                 msg = f"cluster {self._cluster}: {reason}"
                 raise Retriable(msg)
             self._steps_running += 1

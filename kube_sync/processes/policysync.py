@@ -176,7 +176,7 @@ class _Parts:
             else:
                 readiness.noted("lease", f"{lease.holder or 'nobody'} writes")
             if self.direct is not None:
-                errors = [f"{name}: {why}" for name, why in self.direct.troubles.items()]
+                errors = [f"{name}: {why}" for name, why in self.direct.errors.items()]
                 readiness.noted("spokes", "; ".join(errors) or "ok")
             await asyncio.sleep(_CHECK_SECONDS)
 

@@ -23,7 +23,7 @@ from kube_sync.topology.policies import Policy, PolicyKind
 
 _DIGEST_BYTES = 10
 _MERGE_TYPES = frozenset({"JSONMerge", "StrategicMerge"})  # Envoy Gateway, MergeType
-_SPACES = "namespace:"  # the prefix of the locators of namespaces
+_NAMESPACE_PREFIX = "namespace:"  # the prefix of the locators of namespaces
 _Stack = tuple[Policy, ...]  # least specific first
 
 
@@ -108,7 +108,7 @@ class EffectivePolicies:
         self._replaced: dict[Locator, _Stack] = {}  # by target: synced ones that local ones replace
         self._known: dict[Locator, tuple[EffectivePolicy, ...]] = {}
         self._combined: dict[_Stack, Combined] = {}
-        self._spaces: dict[str, Locator] = {}  # namespaces that policies are attached to
+        self._namespaces: dict[str, Locator] = {}  # namespaces that policies are attached to
 
     def attached(self, target: Locator) -> tuple[Policy, ...]:
         """Return the policies in force at a target, in the order of precedence."""
@@ -126,11 +126,11 @@ class EffectivePolicies:
             found = native
         if not self.kind.merges and found[1:]:
             self._conflicted[target] = found[1:]
-        self._spaces.pop(target.removeprefix(_SPACES), None)
+        self._namespaces.pop(target.removeprefix(_NAMESPACE_PREFIX), None)
         if found:
             self._attached[target] = found if self.kind.merges else found[:1]
-            if target.startswith(_SPACES):
-                self._spaces[target.removeprefix(_SPACES)] = target
+            if target.startswith(_NAMESPACE_PREFIX):
+                self._namespaces[target.removeprefix(_NAMESPACE_PREFIX)] = target
         gone = set(before) - set(self.attached(target))
         if gone:
             self._combined = {s: c for s, c in self._combined.items() if gone.isdisjoint(s)}
@@ -179,9 +179,9 @@ class EffectivePolicies:
         entered: set[str] = set()
         for locator in path:
             node = self._nodes[locator]
-            if node.namespace in self._spaces and node.namespace not in entered:
+            if node.namespace in self._namespaces and node.namespace not in entered:
                 entered.add(node.namespace)
-                yield from self._attached.get(self._spaces[node.namespace], ())
+                yield from self._attached.get(self._namespaces[node.namespace], ())
             if node.owner in self._attached and node.owner not in path:
                 yield from self._attached[node.owner]
             if locator in self._attached:

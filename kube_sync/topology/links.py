@@ -69,8 +69,8 @@ class View:
     def in_all_namespaces(self, kind: GroupKind) -> Iterable[Node]:
         """Return the nodes of a kind in all namespaces, unsorted."""
         self.topics.add((kind, None))
-        spaces = self._collections.get(kind, {}).values()
-        return (node for nodes in spaces for node in nodes.values())
+        namespaces = self._collections.get(kind, {}).values()
+        return (node for nodes in namespaces for node in nodes.values())
 
     def indexed(self, kind: GroupKind, key: Hashable) -> Iterable[Node]:
         """Return the nodes of a kind under a key of its index, unsorted."""

@@ -40,13 +40,13 @@ class State:
 
     def of(self, kind: GroupKind) -> list[Locator]:
         """Return the nodes of a kind, sorted."""
-        spaces = self._collections.get(kind, {}).values()
-        return sorted(locator for nodes in spaces for locator in nodes)
+        namespaces = self._collections.get(kind, {}).values()
+        return sorted(locator for nodes in namespaces for locator in nodes)
 
     def in_namespace(self, namespace: str) -> list[Locator]:
         """Return the nodes in a namespace."""
-        spaces = (kinds.get(namespace, ()) for kinds in self._collections.values())
-        return [locator for nodes in spaces for locator in nodes]
+        namespaces = (kinds.get(namespace, ()) for kinds in self._collections.values())
+        return [locator for nodes in namespaces for locator in nodes]
 
     def put(self, body: Body, difference: Difference) -> None:
         """Add an object, unless its kind is unknown. Raises Terminal: it has no name."""
@@ -61,8 +61,8 @@ class State:
             self.conditions[node.locator] = problems
         for new in (node, *sections):
             self.nodes[new.locator] = difference.added[new.locator] = new
-            spaces = self._collections.setdefault(new.kind, {})
-            spaces.setdefault(new.namespace, {})[new.locator] = new
+            namespaces = self._collections.setdefault(new.kind, {})
+            namespaces.setdefault(new.namespace, {})[new.locator] = new
             difference.removed.discard(new.locator)
             difference.topics.update(_topics(new))
         for key in _keys(kind, node):
@@ -102,10 +102,10 @@ class State:
             difference.topics.add((node.kind, key))
 
     def _uncollect(self, node: Node) -> None:
-        spaces = self._collections[node.kind]
-        del spaces[node.namespace][node.locator]
-        if not spaces[node.namespace]:  # drop empty ones: namespaces come and go
-            del spaces[node.namespace]
+        namespaces = self._collections[node.kind]
+        del namespaces[node.namespace][node.locator]
+        if not namespaces[node.namespace]:  # drop empty ones: namespaces come and go
+            del namespaces[node.namespace]
 
 
 def _topics(node: Node) -> tuple[Topic, ...]:

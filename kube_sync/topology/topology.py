@@ -24,7 +24,7 @@ from kube_sync.topology.state import Difference, State
 from kube_sync.topology.targets import ResolvedTargets, resolve_targets
 
 _NAMESPACES = Kind(NAMESPACE, namespaced=False)
-_SPACES = f"{NAMESPACE.kind.lower()}:"  # the prefix of the locators of namespaces
+_NAMESPACE_PREFIX = f"{NAMESPACE.kind.lower()}:"  # the prefix of the locators of namespaces
 
 
 class Topology:
@@ -250,9 +250,11 @@ class Topology:
         changed = touched | targets
         for target in changed:
             self._attach(target)
-        spaces = {n for n in changed if n.startswith(_SPACES)}
+        namespaces = {n for n in changed if n.startswith(_NAMESPACE_PREFIX)}
         inside = {
-            n for space in spaces for n in self._state.in_namespace(space.removeprefix(_SPACES))
+            n
+            for namespace in namespaces
+            for n in self._state.in_namespace(namespace.removeprefix(_NAMESPACE_PREFIX))
         }
         affected = frozenset(self.targetables.below(changed | inside) | changed)
         self._paths.invalidate(affected)

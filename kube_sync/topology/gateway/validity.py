@@ -54,31 +54,31 @@ PLAIN = Validity(
 
 def allows(listener: Node, route: Node, view: View) -> bool:
     """Return whether a listener accepts that kind and namespace of a route. Raises Malformed."""
-    kinds, spaces = _allowed(listener)
+    kinds, mode = _allowed(listener)
     if kinds is not None and route.kind not in kinds:
         return False
-    if spaces == "Selector":
+    if mode == "Selector":
         return _is_namespace_selected(
             mapping(listener.body, "allowedRoutes", "namespaces"), route, view
         )
-    return spaces == "All" or (spaces == "Same" and listener.namespace == route.namespace)
+    return mode == "All" or (mode == "Same" and listener.namespace == route.namespace)
 
 
 def accepts(gateway: Node, listener_set: Node, view: View) -> bool:
     """Return whether a Gateway accepts ListenerSets from a namespace. Raises Malformed."""
     namespaces = mapping(gateway.body, "spec", "allowedListeners", "namespaces")
-    spaces = text(namespaces, "from", default="None")
-    if spaces == "Selector":
+    mode = text(namespaces, "from", default="None")
+    if mode == "Selector":
         return _is_namespace_selected(namespaces, listener_set, view)
-    return spaces == "All" or (spaces == "Same" and gateway.namespace == listener_set.namespace)
+    return mode == "All" or (mode == "Same" and gateway.namespace == listener_set.namespace)
 
 
 def _is_namespace_selected(namespaces: Body, node: Node, view: View) -> bool:
     """Return whether a selector matches the namespace of a node."""
     if namespaces.get("selector") is None:
         return False  # it is required; `{}` is one, and matches all
-    space = view.get(locator(NAMESPACE, "", node.namespace))
-    labels = mapping(space.body, "metadata", "labels") if space else {}
+    found = view.get(locator(NAMESPACE, "", node.namespace))
+    labels = mapping(found.body, "metadata", "labels") if found else {}
     return matches_selector(mapping(namespaces, "selector"), {**labels, _NAME: node.namespace})
 
 
@@ -124,11 +124,11 @@ def _allowed(listener: Node) -> tuple[frozenset[GroupKind] | None, str]:
         GroupKind(text(kind, "group", default=GROUP), text(kind, "kind"))
         for kind in items(listener.body, "allowedRoutes", "kinds")
     )
-    spaces = text(listener.body, "allowedRoutes", "namespaces", "from", default="Same")
+    mode = text(listener.body, "allowedRoutes", "namespaces", "from", default="Same")
     possible = _OF_PROTOCOL.get(text(listener.body, "protocol"))
     if possible is None or not named:
-        return named or possible, spaces
-    return named & possible, spaces  # named kinds narrow those of the protocol
+        return named or possible, mode
+    return named & possible, mode  # named kinds narrow those of the protocol
 
 
 def matches_selector(selector: Body, labels: Mapping[str, str]) -> bool:

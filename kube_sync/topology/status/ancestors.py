@@ -93,7 +93,7 @@ class Ancestors:
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
-        self._spaces: dict[str, Locator] = {}
+        self._namespaces: dict[str, Locator] = {}
         self._above: dict[Locator, tuple[Locator, ...]] = {}  # by target: its ancestors
         # By policy: its ancestors, and the targets of each.
         self._below: dict[Locator, dict[Locator, list[Locator]]] = {}
@@ -183,14 +183,14 @@ class Ancestors:
 
     def _ancestors_at(self, name: Locator) -> tuple[Locator, ...]:
         node = self._topology[name]
-        near = (self._space(node.namespace), node.owner, name)
+        near = (self._namespace(node.namespace), node.owner, name)
         return tuple(one for one in near if one is not None and one in self._any)
 
-    def _space(self, namespace: str) -> Locator:
-        space = self._spaces.get(namespace)
-        if space is None:
-            space = self._spaces[namespace] = locator(NAMESPACE, "", namespace)
-        return space
+    def _namespace(self, namespace: str) -> Locator:
+        found = self._namespaces.get(namespace)
+        if found is None:
+            found = self._namespaces[namespace] = locator(NAMESPACE, "", namespace)
+        return found
 
     def _at(
         self, policy: Locator, ancestor: Locator, targets: list[Locator]

@@ -63,8 +63,8 @@ class Affected:
                     yield
 
     def _add(self, kind: GroupKind, effect: Effect, seen: set[tuple[Locator, Locator]]) -> None:
-        policy, path, start, spaces = effect
-        for index, name in enumerate((*spaces, *path[start:]), start - len(spaces)):
+        policy, path, start, namespaces = effect
+        for index, name in enumerate((*namespaces, *path[start:]), start - len(namespaces)):
             owner, is_route = self._owners.get(name) or self._owner(name)
             if is_route and (index == start or path[index - 1] != owner):
                 before = path[path.index(owner) - 1]

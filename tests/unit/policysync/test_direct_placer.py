@@ -238,8 +238,8 @@ async def test_a_namespace_that_somebody_else_made_meanwhile_is_fine(fleet: Flee
 async def test_a_kind_that_a_spoke_lacks_is_told_and_tried_again(fleet: Fleet) -> None:
     fleet.east.undefine(AUTH)
     async with fleet.placing() as placer:
-        await until(lambda: placer.ready and "east" in placer.troubles)
-        assert "does not know this resource" in placer.troubles["east"]
+        await until(lambda: placer.ready and "east" in placer.errors)
+        assert "does not know this resource" in placer.errors["east"]
         with pytest.raises(Retriable, match="cluster east"):
             await placer.apply(copy())
         await placer.apply(copy("west"))
@@ -251,9 +251,9 @@ async def test_copies_stay_known_while_their_kind_is_said_to_be_unknown(fleet: F
         fleet.east.http.fault(lists(AUTH), failing(404, "the server could not find it"))
         fleet.east.compact()
         fleet.east.http.cut()
-        await until(lambda: "east" in placer.troubles)
+        await until(lambda: "east" in placer.errors)
         assert list(placer.placed(policy())) == ["east"]
-        await until(lambda: "east" not in placer.troubles)
+        await until(lambda: "east" not in placer.errors)
         assert fleet.news == []
 
 
@@ -278,7 +278,7 @@ async def test_a_status_of_a_strange_shape_is_trouble_of_that_copy_alone(fleet: 
         await until(lambda: fleet.news)
         feedback = placer.placed(policy())["east"].feedback
         assert feedback is not None
-        assert "observedGeneration" in feedback.trouble
+        assert "observedGeneration" in feedback.problem
 
 
 async def test_a_spec_that_somebody_changed_is_put_right(fleet: Fleet) -> None:
@@ -452,15 +452,15 @@ async def test_a_spoke_that_is_away_is_told_and_asked_again(fleet: Fleet) -> Non
     server = fleet.east.http
     server.fault(lists(AUTH), failing(503, "starting"), times=2)
     async with fleet.placing() as placer:
-        await until(lambda: "503" in placer.troubles.get("east", ""))
+        await until(lambda: "503" in placer.errors.get("east", ""))
         await until(lambda: placer.ready)
-        assert "503 starting" in placer.troubles["east"]
+        assert "503 starting" in placer.errors["east"]
         with pytest.raises(Retriable, match="cluster east: 503"):
             await placer.apply(copy())
         assert fleet.writes() == []
         await until(lambda: "east" in fleet.came)
         await placer.apply(copy())
-        assert placer.troubles == {}
+        assert placer.errors == {}
 
 
 async def test_a_cluster_without_a_secret_is_told(fleet: Fleet) -> None:
@@ -474,7 +474,7 @@ async def test_a_secret_that_cannot_be_used_is_told_for_its_cluster_alone(fleet:
     fleet.put_secret("east", kubeconfig(server, {"exec": {"command": "sh"}}))
     async with fleet.placing() as placer:
         await until(lambda: placer.ready and fleet.came)
-        assert placer.troubles == {
+        assert placer.errors == {
             "east": "kubeconfig: users[].user.exec is refused: it runs a program"
         }
         with pytest.raises(Retriable, match="exec"):
@@ -506,7 +506,7 @@ async def test_a_step_under_way_ends_with_the_token_that_it_began_with(fleet: Fl
         await until(fleet.writes)
         fleet.grant("east", token="new")
         fleet.put_secret("west", b"{")
-        await until(lambda: "west" in placer.troubles)  # and so it has read the one before
+        await until(lambda: "west" in placer.errors)  # and so it has read the one before
         for _ in range(20):
             await asyncio.sleep(0)
         gate.set()
@@ -520,13 +520,13 @@ async def test_a_secret_that_breaks_keeps_what_is_known_and_stops_what_is_done(
     async with fleet.placed() as placer:
         await placer.apply(copy())
         fleet.put_secret("east", b"{")
-        await until(lambda: "east" in placer.troubles)
+        await until(lambda: "east" in placer.errors)
         assert list(placer.placed(policy())) == ["east"]
         await until(lambda: fleet.east.watchers(AUTH) == 0)
         with pytest.raises(Retriable, match="is no kubeconfig"):
             await placer.apply(copy(rules=["a"]))
         fleet.grant("east")
-        await until(lambda: fleet.came.count("east") > 1 or not placer.troubles)
+        await until(lambda: fleet.came.count("east") > 1 or not placer.errors)
 
 
 async def test_a_spoke_whose_secret_is_gone_is_gone_and_comes_back_whole(fleet: Fleet) -> None:
@@ -623,7 +623,7 @@ async def test_a_spoke_that_comes_later_and_does_not_answer_holds_nobody_up(flee
         fleet.put_secret("north", content)
         await until(lambda: "north" in placer.clusters)
         assert placer.ready
-        assert "not everything is listed" in placer.troubles["north"]
+        assert "not everything is listed" in placer.errors["north"]
 
 
 async def test_a_spoke_that_does_not_answer_at_the_start_is_waited_for_a_while(

@@ -60,7 +60,7 @@ def test_a_scalar_is_read_with_its_type(path: str, expected: object) -> None:
 )
 def test_what_is_not_there_is_no_value_and_no_trouble(path: str) -> None:
     found = read([FeedbackField("x", path)], BODY)
-    assert (dict(found.values), found.trouble) == ({}, "")
+    assert (dict(found.values), found.problem) == ({}, "")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_what_is_no_scalar_is_trouble_while_other_paths_report(path: str, why: s
     fields = [FeedbackField("x", path), FeedbackField("y", ".status.number")]
     found = read(fields, BODY)
     assert found.values == {"y": 3}
-    assert found.trouble == f"x: {path} {why}"
+    assert found.problem == f"x: {path} {why}"
 
 
 @pytest.mark.parametrize(
