@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kube_sync.decisions.classes import Members, shares
+from kube_sync.decisions.classifier import classifier
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.tracker import Tracker
@@ -23,7 +24,6 @@ from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.opa.analysis.paths import Path
 from kube_sync.opa.analysis.reads import Ask, Document, FieldRead, Reads
-from kube_sync.replicator.class_backfill import classifier
 from kube_sync.replicator.mirror import Batch, Mirror
 from tests.fakes.listing import at_once
 from tests.fakes.untimed import Untimed
