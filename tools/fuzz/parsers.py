@@ -17,8 +17,8 @@ from kube_sync.admission.answer import admit
 from kube_sync.admission.conflicts import describe
 from kube_sync.admission.decision_client import DecisionClient, Verdict, placement
 from kube_sync.admission.denials import occurrence
+from kube_sync.admission.engine_errors import Evaluation
 from kube_sync.admission.engine_formats import DIALECTS, Answer
-from kube_sync.admission.failures import Evaluation
 from kube_sync.admission.pod_digest import question
 from kube_sync.admission.requested_values import view
 from kube_sync.admission.review import Review, parse_review
