@@ -24,7 +24,7 @@ from kube_sync.admission.engine_formats import Answer
 from kube_sync.admission.review import Review
 from kube_sync.admission.verdict import Operation
 from kube_sync.decisions.decision import Decision, parse_decision
-from kube_sync.decisions.reading import ReadDecision
+from kube_sync.decisions.decision_reader import ReadDecision
 from kube_sync.errors import SyncError, Undecided
 from kube_sync.observability import metrics
 from kube_sync.runtime.backoff import Backoff

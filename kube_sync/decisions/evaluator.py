@@ -21,9 +21,9 @@ from typing import Protocol
 import msgspec
 
 from kube_sync.decisions.decision import REQUESTED, Decision, parse_decision
+from kube_sync.decisions.decision_reader import ReadDecision
 from kube_sync.decisions.input_reader import InputReader, InputRequest, Outdated, RecordedInput
 from kube_sync.decisions.pace import Pace
-from kube_sync.decisions.reading import ReadDecision
 from kube_sync.errors import NO_JSON, Retriable, Undecided
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics

@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 
 from kube_sync.config import Settings
 from kube_sync.decisions.budget_watcher import Limiting
+from kube_sync.decisions.decision_reader import DecisionReader
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.reading import DecisionReader
 from kube_sync.decisions.sealing import Seals
 from kube_sync.decisions.tracker import Tracker
 from kube_sync.guard import Inventory, Placements, parse_tightening

@@ -21,8 +21,8 @@ from typing import Final, NoReturn
 from kube_sync.config import CLUSTERS
 from kube_sync.decisions.changelog import EncodedVerdict
 from kube_sync.decisions.decision import PLACEMENT, Decision
+from kube_sync.decisions.decision_reader import Modules, Row, mentions, rows
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.reading import Modules, Row, mentions, rows
 from kube_sync.guard import Inventory, Placements
 from kube_sync.guard.placements import Clusters
 from kube_sync.replicator.mirror import Mirror

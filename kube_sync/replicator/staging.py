@@ -16,10 +16,10 @@ from prometheus_client import Gauge
 
 from kube_sync.decisions.canary import Canary, CanaryDecider
 from kube_sync.decisions.classes import shares_classes
+from kube_sync.decisions.decision_reader import DecisionReader
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.policysets import PolicySetEvaluator
-from kube_sync.decisions.reading import DecisionReader
 from kube_sync.decisions.tracker import Tracker
 from kube_sync.guard import Inventory, Placements
 from kube_sync.objects import GroupVersionResource

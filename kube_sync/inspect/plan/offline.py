@@ -26,9 +26,9 @@ from msgspec import structs
 
 from kube_sync.config import Settings
 from kube_sync.decisions.decision import parse_decision
+from kube_sync.decisions.decision_reader import DecisionReader, ReadDecision
 from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, Outcome, batch_module
 from kube_sync.decisions.explaining import Explaining, Explanation
-from kube_sync.decisions.reading import DecisionReader, ReadDecision
 from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import NO_JSON, Retriable, SyncError, Undecided, first_of
 from kube_sync.guard import Placements

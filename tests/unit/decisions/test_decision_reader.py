@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kube_sync.decisions.decision import Decision
-from kube_sync.decisions.reading import DecisionReader, mentions, rows
+from kube_sync.decisions.decision_reader import DecisionReader, mentions, rows
 from kube_sync.errors import Undecided
 from kube_sync.guard import Placements
 from kube_sync.guard.placements import PREFERENCES, SELECTOR
