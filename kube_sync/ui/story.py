@@ -16,7 +16,7 @@ from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.explaining import Explaining, Explanation, Rule
 from kube_sync.decisions.history import Change, History
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.inputs import Input, inputs
+from kube_sync.decisions.input_values import Input, inputs
 from kube_sync.decisions.records import DecisionRecord, DeletedRecord, Target
 from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import SyncError

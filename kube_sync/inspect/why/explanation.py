@@ -13,7 +13,7 @@ import msgspec
 
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.explaining import Rule
-from kube_sync.decisions.inputs import Input, inputs
+from kube_sync.decisions.input_values import Input, inputs
 from kube_sync.errors import NO_JSON
 from kube_sync.inspect.plan.extra_documents import InEffect
 from kube_sync.inspect.plan.snapshot import currents

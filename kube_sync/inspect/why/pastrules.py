@@ -12,7 +12,7 @@ from typing import Protocol
 
 from kube_sync.config import Settings
 from kube_sync.decisions.explaining import Explanation, Rule
-from kube_sync.decisions.inputs import Input
+from kube_sync.decisions.input_values import Input
 from kube_sync.errors import SyncError
 from kube_sync.inspect.plan.offline import OfflineOpa, analysis
 from kube_sync.inspect.plan.offline import Scratch as Serving

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Final
 
 from kube_sync.decisions.explaining import Rule
-from kube_sync.decisions.inputs import Input
+from kube_sync.decisions.input_values import Input
 from kube_sync.inspect.plan.extra_documents import InEffect
 from kube_sync.inspect.why.change import as_option
 from kube_sync.inspect.why.contrast import Against

@@ -9,7 +9,7 @@ import pytest
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.explaining import Rule
-from kube_sync.decisions.inputs import Input
+from kube_sync.decisions.input_values import Input
 from kube_sync.inspect.why.past import UNKNOWN, Past, Written
 from kube_sync.inspect.why.pastreport import past_as_json, past_as_text
 from kube_sync.inspect.why.pastrules import Derived

@@ -8,7 +8,7 @@ from dataclasses import replace
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.explaining import Rule
-from kube_sync.decisions.inputs import Input
+from kube_sync.decisions.input_values import Input
 from kube_sync.inspect.plan.extra_documents import InEffect
 from kube_sync.inspect.why.change import ABSENT, Change
 from kube_sync.inspect.why.contrast import Against, ObservedValue
