@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 from kube_sync.decisions.decision import compact
 from kube_sync.inspect.why.change import ABSENT, MAPS, Change, Spot, at, text
-from kube_sync.inspect.why.spots import may_change, spots
+from kube_sync.inspect.why.changeable_fields import may_change, spots
 from kube_sync.inspect.why.terms import Place, Scalar
 from kube_sync.opa.analysis.reads import FieldRead
 

@@ -24,8 +24,8 @@ from kube_sync.inspect.why.case import opened_case
 from kube_sync.inspect.why.explanation import WhyReport, told
 from kube_sync.inspect.why.objections import weighed
 from kube_sync.inspect.why.past import Recalled, past
-from kube_sync.inspect.why.pastreport import past_as_json, past_as_text
-from kube_sync.inspect.why.pastrules import derived
+from kube_sync.inspect.why.past_report import past_as_json, past_as_text
+from kube_sync.inspect.why.past_rules import derived
 from kube_sync.inspect.why.report import as_json, as_text
 from kube_sync.inspect.why.search import search
 from kube_sync.inspect.why.subject import Subject, cluster, subject

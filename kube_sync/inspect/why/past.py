@@ -14,7 +14,7 @@ import msgspec
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.errors import NO_JSON, NotFound, Terminal
-from kube_sync.inspect.why.pastdata import Ground, ground
+from kube_sync.inspect.why.past_data import Ground, ground
 from kube_sync.kube.naming import Reference
 from kube_sync.ledger.entries import GapNote, Row, standing_since
 from kube_sync.ledger.printing import moment

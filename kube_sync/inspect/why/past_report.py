@@ -12,7 +12,7 @@ from typing import Any, Final
 from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.decisions.printing import wanted
 from kube_sync.inspect.why.past import UNKNOWN, Past, Values, Written
-from kube_sync.inspect.why.pastrules import Derived
+from kube_sync.inspect.why.past_rules import Derived
 from kube_sync.inspect.why.report import inputs_of, laid_out, more, rules_of
 from kube_sync.ledger.printing import moment
 from kube_sync.policykinds.printing import indented
