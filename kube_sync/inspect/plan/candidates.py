@@ -15,7 +15,7 @@ import msgspec
 
 from kube_sync.errors import NO_JSON, Broken
 from kube_sync.inspect.plan.cluster_changes import named
-from kube_sync.inspect.plan.policyobjects import as_active, is_object
+from kube_sync.inspect.plan.placement_policies import as_active, is_object
 from kube_sync.kube.collection import Item
 from kube_sync.kube.placementpolicies import read_policy
 from kube_sync.kube.policymaps import STAGED

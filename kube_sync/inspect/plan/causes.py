@@ -15,7 +15,7 @@ from typing import Final, Literal
 from kube_sync.decisions.explaining import Rule
 from kube_sync.inspect.plan.deciding import Decided
 from kube_sync.inspect.plan.effects import Effect
-from kube_sync.inspect.plan.offline import both
+from kube_sync.inspect.plan.offline_opa import both
 from kube_sync.inspect.survey.progress import Progress
 
 # Effects that are explained: half a second each in a fleet of 100 clusters, while the user waits.

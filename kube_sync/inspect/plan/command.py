@@ -23,17 +23,17 @@ from kube_sync.guard import Change, Fleet, Inventory, Placements, limits_of, rea
 from kube_sync.guard.history import History
 from kube_sync.inspect.plan import sources
 from kube_sync.inspect.plan.causes import causes
-from kube_sync.inspect.plan.comparison import worlds
 from kube_sync.inspect.plan.deciding import Decided, Sharing, deciding
 from kube_sync.inspect.plan.effect_classes import Effects
 from kube_sync.inspect.plan.effects import Effect, unknown_clusters
 from kube_sync.inspect.plan.extra_documents import counted, in_effect
 from kube_sync.inspect.plan.forecast import Forecast, Workload, forecast, tightening, workload
-from kube_sync.inspect.plan.offline import World, both
-from kube_sync.inspect.plan.outcome import Plan, identity
+from kube_sync.inspect.plan.offline_opa import World, both
+from kube_sync.inspect.plan.plan import Plan, identity
 from kube_sync.inspect.plan.report import as_json, as_markdown, as_table
 from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.plan.snapshot import Objects, Snapshot, currents
+from kube_sync.inspect.plan.worlds import worlds
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.kube.client import kube_client
 from kube_sync.objects import ObjectKey

@@ -16,7 +16,7 @@ from kube_sync.config import Settings
 from kube_sync.decisions.classes import Classify, shares
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import NO_JSON, Broken
-from kube_sync.inspect.plan.offline import OfflineOpa, Scratch, World, serving_world
+from kube_sync.inspect.plan.offline_opa import OfflineOpa, Scratch, World, serving_world
 from kube_sync.inspect.plan.snapshot import Bodies
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.objects import ObjectKey

@@ -13,7 +13,7 @@ from kube_sync.guard import Withheld
 from kube_sync.inspect.plan.candidates import Staged
 from kube_sync.inspect.plan.causes import Cause
 from kube_sync.inspect.plan.effects import KINDS, Effect
-from kube_sync.inspect.plan.outcome import Plan
+from kube_sync.inspect.plan.plan import Plan
 from kube_sync.policykinds.printing import indented, plain
 
 _ROWS: Final = 40

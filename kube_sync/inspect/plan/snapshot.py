@@ -14,7 +14,7 @@ import msgspec
 
 from kube_sync.config import CLUSTERS, TOPOLOGY, Policies, Resource, Settings
 from kube_sync.errors import NO_JSON, Broken, Terminal
-from kube_sync.inspect.plan.policyobjects import is_object, objects_among
+from kube_sync.inspect.plan.placement_policies import is_object, objects_among
 from kube_sync.kube.collection import Item
 from kube_sync.kube.configmaps import ConfigMap, ConfigMaps, read_configmap
 from kube_sync.kube.placementpolicies import PlacementPolicy

@@ -16,7 +16,7 @@ from kube_sync.decisions.requested import FIELD_MANAGER
 from kube_sync.errors import NO_JSON, Broken, NotFound, Refused, Terminal
 from kube_sync.inspect.plan import topology
 from kube_sync.inspect.plan.extra_documents import record_of
-from kube_sync.inspect.plan.policyobjects import OBJECTS, is_object, listed_objects
+from kube_sync.inspect.plan.placement_policies import OBJECTS, is_object, listed_objects
 from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.plan.snapshot import Objects, Snapshot
 from kube_sync.inspect.survey.clusterobjects import items_of, sources_of

@@ -17,9 +17,9 @@ import msgspec
 from kube_sync.config import Settings
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import NotFound
-from kube_sync.inspect.plan.candidatefiles import read_candidates
+from kube_sync.inspect.plan.candidate_files import read_candidates
 from kube_sync.inspect.plan.candidates import Candidates
-from kube_sync.inspect.plan.offline import OfflineOpa, analysis, inputs_module, reader
+from kube_sync.inspect.plan.offline_opa import OfflineOpa, analysis, inputs_module, reader
 from kube_sync.inspect.replay.deciders import Deciders
 from kube_sync.inspect.replay.recorded import Case, Recorded, Unknown, lacking, places
 from kube_sync.inspect.replay.replayed import Difference, Replayed, as_json, as_text, is_same

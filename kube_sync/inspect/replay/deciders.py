@@ -13,7 +13,7 @@ from typing import Protocol
 
 from kube_sync.errors import Broken
 from kube_sync.inspect.plan.candidates import Candidates, put
-from kube_sync.inspect.plan.policies import lines
+from kube_sync.inspect.plan.policy_selection import lines
 from kube_sync.inspect.replay.recorded import Unknown
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Cause, Modules

@@ -17,7 +17,7 @@ from typing import Literal
 
 from kube_sync.config import Settings
 from kube_sync.errors import Broken, Terminal
-from kube_sync.inspect.plan.candidatefiles import SCENARIOS
+from kube_sync.inspect.plan.candidate_files import SCENARIOS
 from kube_sync.inspect.scenarios.checking import Invalid
 from kube_sync.inspect.scenarios.groups import Asked, GroupRunner
 from kube_sync.inspect.scenarios.junit import as_junit

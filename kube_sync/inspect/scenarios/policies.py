@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kube_sync.config import Settings
-from kube_sync.inspect.plan.candidatefiles import read_candidates
+from kube_sync.inspect.plan.candidate_files import read_candidates
 from kube_sync.inspect.plan.candidates import put
-from kube_sync.inspect.plan.offline import common_modules
-from kube_sync.inspect.plan.policies import Chooser
+from kube_sync.inspect.plan.offline_opa import common_modules
+from kube_sync.inspect.plan.policy_selection import Chooser
 from kube_sync.opa.modules import file_of, plain_package
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import ScratchOpa

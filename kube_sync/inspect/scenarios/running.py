@@ -21,7 +21,7 @@ from kube_sync.decisions.explaining import Rule as Entered
 from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import SyncError, Terminal
 from kube_sync.guard import Placements
-from kube_sync.inspect.plan.offline import OfflineOpa, Scratch, World, serving_world
+from kube_sync.inspect.plan.offline_opa import OfflineOpa, Scratch, World, serving_world
 from kube_sync.inspect.plan.snapshot import Bodies, Snapshot, projected
 from kube_sync.inspect.scenarios.comparing import differences
 from kube_sync.inspect.scenarios.placed import Placed, placed

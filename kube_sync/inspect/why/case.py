@@ -14,10 +14,10 @@ from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import Broken
 from kube_sync.guard import Placements
-from kube_sync.inspect.plan.comparison import Worlds
 from kube_sync.inspect.plan.effects import clusters
-from kube_sync.inspect.plan.offline import OfflineOpa, Scratch, World, serving_world
+from kube_sync.inspect.plan.offline_opa import OfflineOpa, Scratch, World, serving_world
 from kube_sync.inspect.plan.snapshot import reducing
+from kube_sync.inspect.plan.worlds import Worlds
 from kube_sync.inspect.why.subject import Subject
 from kube_sync.kube.collection import Item
 from kube_sync.opa.analysis.reads import Document, Reads

@@ -14,11 +14,11 @@ from typing import Final, Literal
 
 from kube_sync.config import CLUSTERS, Settings
 from kube_sync.inspect.plan import sources
-from kube_sync.inspect.plan.comparison import worlds
 from kube_sync.inspect.plan.extra_documents import in_effect
-from kube_sync.inspect.plan.offline import authored, both, inputs_module
+from kube_sync.inspect.plan.offline_opa import authored, both, inputs_module
 from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.plan.snapshot import Snapshot
+from kube_sync.inspect.plan.worlds import worlds
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.inspect.why.case import opened_case
 from kube_sync.inspect.why.explanation import WhyReport, told

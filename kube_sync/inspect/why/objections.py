@@ -21,7 +21,7 @@ from kube_sync.config import CLUSTERS
 from kube_sync.decisions.explaining import LONGEST
 from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import SyncError
-from kube_sync.inspect.plan.offline import OfflineOpa, serving_world
+from kube_sync.inspect.plan.offline_opa import OfflineOpa, serving_world
 from kube_sync.inspect.why.case import Case
 from kube_sync.inspect.why.contrast import (
     Against,

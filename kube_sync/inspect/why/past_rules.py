@@ -14,8 +14,8 @@ from kube_sync.config import Settings
 from kube_sync.decisions.explaining import Explanation, Rule
 from kube_sync.decisions.input_values import Input
 from kube_sync.errors import SyncError
-from kube_sync.inspect.plan.offline import OfflineOpa, analysis
-from kube_sync.inspect.plan.offline import Scratch as Serving
+from kube_sync.inspect.plan.offline_opa import OfflineOpa, analysis
+from kube_sync.inspect.plan.offline_opa import Scratch as Serving
 from kube_sync.inspect.why.explanation import inputs_read
 from kube_sync.inspect.why.past import Past
 from kube_sync.ledger.entries import text_of

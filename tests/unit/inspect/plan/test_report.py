@@ -9,7 +9,7 @@ from kube_sync.guard import Change, Withheld
 from kube_sync.inspect.plan.causes import Cause, way
 from kube_sync.inspect.plan.effects import Effect, Kind
 from kube_sync.inspect.plan.forecast import Forecast
-from kube_sync.inspect.plan.outcome import BREAKS, NOTHING, SOMETHING, Plan, identity
+from kube_sync.inspect.plan.plan import BREAKS, NOTHING, SOMETHING, Plan, identity
 from kube_sync.inspect.plan.report import as_json, as_markdown, as_table, duration
 from kube_sync.objects import ObjectKey
 

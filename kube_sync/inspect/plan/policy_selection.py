@@ -14,7 +14,7 @@ from typing import Self
 from kube_sync.config import TOPOLOGY, Settings
 from kube_sync.errors import Broken
 from kube_sync.inspect.plan.candidates import Wanted
-from kube_sync.inspect.plan.offline import common_modules
+from kube_sync.inspect.plan.offline_opa import common_modules
 from kube_sync.kube.policynames import called
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.inspection import forbidden

@@ -15,7 +15,7 @@ import msgspec
 from kube_sync.config import Policies
 from kube_sync.errors import Broken
 from kube_sync.inspect.plan.candidates import Candidates, key_of, name_of, unstaged, version_of
-from kube_sync.inspect.plan.policyobjects import is_kind, is_object
+from kube_sync.inspect.plan.placement_policies import is_kind, is_object
 from kube_sync.inspect.plan.snapshot import policies_of
 from kube_sync.inspect.survey.sources import is_policy, read_sources
 from kube_sync.kube.collection import Item, ResourceVersion

@@ -11,12 +11,12 @@ from typing import Final
 
 from kube_sync.config import CLUSTERS, Settings
 from kube_sync.errors import Broken
-from kube_sync.inspect.plan.candidatefiles import clusters_of, only, read_candidates
+from kube_sync.inspect.plan.candidate_files import clusters_of, only, read_candidates
 from kube_sync.inspect.plan.candidates import Candidates, Staged, Wanted, put
 from kube_sync.inspect.plan.cluster_changes import Facts, applied
 from kube_sync.inspect.plan.extra_documents import InEffect, beside, last_good
-from kube_sync.inspect.plan.offline import World, analysis, common_modules
-from kube_sync.inspect.plan.policies import Chooser, Policies
+from kube_sync.inspect.plan.offline_opa import World, analysis, common_modules
+from kube_sync.inspect.plan.policy_selection import Chooser, Policies
 from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.plan.snapshot import Bodies, Objects, Snapshot, policies_of, projected
 from kube_sync.inspect.survey.progress import Progress

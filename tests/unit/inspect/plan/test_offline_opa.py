@@ -10,7 +10,7 @@ import pytest
 from kube_sync.decisions.decision import Decision, parse_decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import Retriable, Undecided
-from kube_sync.inspect.plan.offline import INPUTS_MODULE, OfflineOpa, both, inputs_module
+from kube_sync.inspect.plan.offline_opa import INPUTS_MODULE, OfflineOpa, both, inputs_module
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.paths import object_path
