@@ -18,10 +18,10 @@ from kube_sync.inspect.plan.deciding import Sharing, deciding
 from kube_sync.inspect.plan.offline_opa import World
 from kube_sync.inspect.plan.snapshot import Snapshot, projected
 from kube_sync.inspect.scenarios import command, groups
+from kube_sync.inspect.scenarios.collections import Collections
 from kube_sync.inspect.scenarios.command import Form, Request
 from kube_sync.inspect.scenarios.loading import load
 from kube_sync.inspect.scenarios.policies import PolicyReader
-from kube_sync.inspect.scenarios.stored import Collections
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaClient

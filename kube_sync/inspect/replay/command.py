@@ -22,7 +22,7 @@ from kube_sync.inspect.plan.candidates import Candidates
 from kube_sync.inspect.plan.offline_opa import OfflineOpa, analysis, inputs_module, reader
 from kube_sync.inspect.replay.deciders import Deciders
 from kube_sync.inspect.replay.recorded import Case, Recorded, Unknown, lacking, places
-from kube_sync.inspect.replay.replayed import Difference, Replayed, as_json, as_text, is_same
+from kube_sync.inspect.replay.result import Difference, Replayed, as_json, as_text, is_same
 from kube_sync.ledger.entries import Row
 from kube_sync.ledger.reading import reading
 from kube_sync.opa.analysis.reads import Reads

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from kube_sync.config import CLUSTERS
-from kube_sync.inspect.scenarios.base import Base, body_of, facts_of
-from kube_sync.inspect.scenarios.checking import Checking
-from kube_sync.inspect.scenarios.stored import Misfit
+from kube_sync.inspect.scenarios.collections import Misfit
+from kube_sync.inspect.scenarios.initial_objects import Base, body_of, facts_of
+from kube_sync.inspect.scenarios.strict_yaml import Checking
 from kube_sync.kube.collection import Item
 from kube_sync.objects import ObjectKey
 from kube_sync.yamlnodes import Node

@@ -18,14 +18,14 @@ from typing import Literal
 from kube_sync.config import Settings
 from kube_sync.errors import Broken, Terminal
 from kube_sync.inspect.plan.candidate_files import SCENARIOS
-from kube_sync.inspect.scenarios.checking import Invalid
+from kube_sync.inspect.scenarios.collections import Collections
 from kube_sync.inspect.scenarios.groups import Asked, GroupRunner
 from kube_sync.inspect.scenarios.junit import as_junit
 from kube_sync.inspect.scenarios.loading import load
 from kube_sync.inspect.scenarios.report import Paint, as_json, as_text
 from kube_sync.inspect.scenarios.results import FileResult, Run
 from kube_sync.inspect.scenarios.scenario import Case
-from kube_sync.inspect.scenarios.stored import Collections
+from kube_sync.inspect.scenarios.strict_yaml import Invalid
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.kube.manifests import files_of
 from kube_sync.policykinds.printing import Answer

@@ -17,7 +17,7 @@ from kube_sync.decisions.decision import Decision, compact
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import NO_JSON
 from kube_sync.guard import Placements
-from kube_sync.inspect.scenarios.placed import Placed, placed, shown
+from kube_sync.inspect.scenarios.placement import Placed, placed, shown
 from kube_sync.inspect.scenarios.scenario import Expectation, ExpectedMessage
 
 What = Literal["decision", "cluster", "annotation", "label", "error", "reason", "evict"]

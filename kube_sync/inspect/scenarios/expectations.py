@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from kube_sync.inspect.scenarios.checking import Checking
-from kube_sync.inspect.scenarios.placed import FIELDS
+from kube_sync.inspect.scenarios.placement import FIELDS
 from kube_sync.inspect.scenarios.scenario import Expectation, ExpectedMessage
+from kube_sync.inspect.scenarios.strict_yaml import Checking
 from kube_sync.yamlnodes import Node, plain
 
 KEYS: Final = (

@@ -15,11 +15,11 @@ import msgspec
 
 from kube_sync.config import Settings
 from kube_sync.errors import SyncError
-from kube_sync.inspect.scenarios.checking import Problem
 from kube_sync.inspect.scenarios.policies import PolicyReader, PolicySet
 from kube_sync.inspect.scenarios.results import FileResult
 from kube_sync.inspect.scenarios.running import Pace, Runner, serving, skipped
 from kube_sync.inspect.scenarios.scenario import Case, Scenario
+from kube_sync.inspect.scenarios.strict_yaml import Problem
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.opa.scratch import ScratchOpa

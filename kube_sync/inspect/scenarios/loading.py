@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from kube_sync.errors import Terminal
-from kube_sync.inspect.scenarios.base import Base, beside
 from kube_sync.inspect.scenarios.case_reader import CaseReader
-from kube_sync.inspect.scenarios.checking import Checking, Invalid, Problem
+from kube_sync.inspect.scenarios.collections import Collections
 from kube_sync.inspect.scenarios.expectations import wished
+from kube_sync.inspect.scenarios.initial_objects import Base, beside
 from kube_sync.inspect.scenarios.scenario import Case, Scenario
-from kube_sync.inspect.scenarios.stored import Collections
+from kube_sync.inspect.scenarios.strict_yaml import Checking, Invalid, Problem
 from kube_sync.kube.manifests import text_of
 from kube_sync.yamlnodes import Node, NotYaml, Rules, plain, single
 

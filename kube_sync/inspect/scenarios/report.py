@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from kube_sync.inspect.scenarios.comparing import Difference, summary
-from kube_sync.inspect.scenarios.placed import shown
+from kube_sync.inspect.scenarios.placement import shown
 from kube_sync.inspect.scenarios.results import VERDICTS, CaseResult, FileResult, Run, Verdict
 from kube_sync.policykinds.printing import indented, plain
 

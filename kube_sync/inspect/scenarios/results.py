@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from kube_sync.decisions.evaluator import Outcome
-from kube_sync.inspect.scenarios.checking import Problem
 from kube_sync.inspect.scenarios.comparing import Difference
-from kube_sync.inspect.scenarios.placed import Placed
+from kube_sync.inspect.scenarios.placement import Placed
 from kube_sync.inspect.scenarios.scenario import Case
+from kube_sync.inspect.scenarios.strict_yaml import Problem
 
 PASSED, FAILED, BROKEN = 0, 1, 3  # exit statuses
 

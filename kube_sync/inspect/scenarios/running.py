@@ -24,7 +24,7 @@ from kube_sync.guard import Placements
 from kube_sync.inspect.plan.offline_opa import OfflineOpa, Scratch, World, serving_world
 from kube_sync.inspect.plan.snapshot import Bodies, Snapshot, projected
 from kube_sync.inspect.scenarios.comparing import differences
-from kube_sync.inspect.scenarios.placed import Placed, placed
+from kube_sync.inspect.scenarios.placement import Placed, placed
 from kube_sync.inspect.scenarios.policies import PolicySet
 from kube_sync.inspect.scenarios.results import CaseResult, Rule
 from kube_sync.inspect.scenarios.scenario import Case, Scenario

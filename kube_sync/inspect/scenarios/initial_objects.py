@@ -12,8 +12,8 @@ from typing import Any
 
 from kube_sync.config import CLUSTERS
 from kube_sync.errors import Terminal
-from kube_sync.inspect.scenarios.checking import Checking
-from kube_sync.inspect.scenarios.stored import FACTS, Collections, Misfit, untold
+from kube_sync.inspect.scenarios.collections import FACTS, Collections, Misfit, untold
+from kube_sync.inspect.scenarios.strict_yaml import Checking
 from kube_sync.kube.collection import Item
 from kube_sync.kube.manifests import read_files
 from kube_sync.objects import ObjectKey
