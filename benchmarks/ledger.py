@@ -22,7 +22,8 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.world import medians
-from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, batch_module
+from kube_sync.decisions.batch_module import BATCH_MODULE, batch_module
+from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.input_reader import InputReader
 from kube_sync.decisions.records import DecisionRecord, Target

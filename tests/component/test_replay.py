@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, batch_module
+from kube_sync.decisions.batch_module import BATCH_MODULE, batch_module
+from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.input_reader import InputReader
 from kube_sync.decisions.records import Target

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from kube_sync.admission.answer import allow
 from kube_sync.admission.requested_values import asked, view
 from kube_sync.config import Opa
+from kube_sync.decisions.batch_module import batch_module
 from kube_sync.decisions.budget_watcher import Limiting
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision, parse_decision
-from kube_sync.decisions.evaluator import Evaluator, batch_module
+from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import Budget
 from kube_sync.decisions.requested import as_asked

@@ -25,9 +25,10 @@ import msgspec
 from msgspec import structs
 
 from kube_sync.config import Settings
+from kube_sync.decisions.batch_module import BATCH_MODULE, batch_module
 from kube_sync.decisions.decision import parse_decision
 from kube_sync.decisions.decision_reader import DecisionReader, ReadDecision
-from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, Outcome, batch_module
+from kube_sync.decisions.evaluator import Evaluator, Outcome
 from kube_sync.decisions.explaining import Explaining, Explanation
 from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import NO_JSON, Retriable, SyncError, Undecided, first_of

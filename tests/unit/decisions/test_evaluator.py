@@ -11,9 +11,10 @@ import pytest
 from aiohttp import web
 
 from kube_sync.config import Opa
+from kube_sync.decisions.batch_module import batch_module
 from kube_sync.decisions.decision import Decision, parse_decision
 from kube_sync.decisions.decision_reader import DecisionReader, ReadDecision
-from kube_sync.decisions.evaluator import Evaluator, Outcome, batch_module
+from kube_sync.decisions.evaluator import Evaluator, Outcome
 from kube_sync.errors import Refused, Retriable
 from kube_sync.guard import Placements
 from kube_sync.guard.placements import PREFERENCES
