@@ -193,7 +193,7 @@ class _Side:
         """Decide as the replicator does: as many as fit into a query, and tell of these."""
         done = 0
         while done < size:
-            keys = self._keys[done : min(size, done + self._evaluator.room)]
+            keys = self._keys[done : min(size, done + self._evaluator.batch_size)]
             for key, outcome in (await self._evaluator.evaluate("replicasets", keys)).items():
                 target = Target("apps", "v1", "replicasets", key.name, key.namespace)
                 self._hub.update(target, outcome, "data", "p1")

@@ -39,7 +39,7 @@ class Collection_(Objects, Protocol):  # noqa: N801 - collections.abc has the pl
         """The uid of each unreadable object, and why; OPA may hold an outdated state of it."""
         ...
 
-    def turned(self) -> Collection[ObjectKey]:
+    def take_readability_changes(self) -> Collection[ObjectKey]:
         """Return the objects that became readable or unreadable since the last call."""
         ...
 
@@ -107,16 +107,16 @@ class TrackedCollections:
         """Whether a running LIST will save most of the evaluations of a sweep."""
         return any(self.found[name].learning for name in self.targets)
 
-    def turned(self) -> Iterator[tuple[str, Collection[ObjectKey]]]:
+    def take_readability_changes(self) -> Iterator[tuple[str, Collection[ObjectKey]]]:
         """Yield the objects of each target that became readable or unreadable since the last call.
 
         Unreadable objects of other collections are reported in the hub.
         """
         for name, found in self.found.items():
-            turned = found.turned()
+            changed = found.take_readability_changes()
             if name in self.targets:
-                yield name, turned
-            if turned:
+                yield name, changed
+            if changed:
                 self._tell_unreadable(name)
 
     def hold_missing(self) -> None:

@@ -112,7 +112,7 @@ class Evaluator:
         self._batch_size = BatchSize()
 
     @property
-    def room(self) -> int:
+    def batch_size(self) -> int:
         """The number of decisions for the next query."""
         return self._batch_size.size
 
@@ -132,7 +132,7 @@ class Evaluator:
         """Evaluate all of `keys`; those that OPA does not hold are left out. Raises SyncError."""
         outcomes: dict[ObjectKey, Outcome] = {}
         rest = iter(keys)
-        while part := list(islice(rest, self.room)):
+        while part := list(islice(rest, self.batch_size)):
             outcomes |= await self._slice(collection, part)
         return outcomes
 

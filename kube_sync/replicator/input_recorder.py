@@ -45,7 +45,7 @@ def input_reader(settings: Callable[[], Settings], mirrors: Sequence[Mirror]) ->
         return reads.target_paths(name) if name in targets() else reads.resources[name].paths
 
     def count(name: str) -> int:
-        return next((one.held for one in mirrors if one.name == name), 0)
+        return next((one.object_count for one in mirrors if one.name == name), 0)
 
     lacks = {"policies": "OPA has some from elsewhere"} if begun.policies.static else {}
     replicate, path = begun.replicate, begun.placement.path

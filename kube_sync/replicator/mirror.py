@@ -192,11 +192,11 @@ class Mirror:
             if (found := self._projector.read(item)) is not None:
                 self.members.note(item.key, self.members.read(found.body, item.uid))
 
-    def turned(self) -> set[ObjectKey]:
+    def take_readability_changes(self) -> set[ObjectKey]:
         """Return the objects that became readable or unreadable since the last call."""
-        return self._projector.turned()
+        return self._projector.take_readability_changes()
 
-    def moves(self, key: ObjectKey) -> bool:
+    def is_pending(self, key: ObjectKey) -> bool:
         """Return whether OPA may have another state of an object already, or soon."""
         return key in self._pending
 
@@ -224,7 +224,7 @@ class Mirror:
         return self._clock() - min(arrived) if arrived else 0.0
 
     @property
-    def held(self) -> int:
+    def object_count(self) -> int:
         """The number of objects in OPA."""
         return len(self._held)
 

@@ -200,7 +200,7 @@ class Shadow:
         rest = [*missing.items()]
         tries = _TRIES
         while rest and lane is self._lane:
-            part, writes = rest[: self._evaluator.room], lane.writes
+            part, writes = rest[: self._evaluator.batch_size], lane.writes
             found = await self._decided(mirror.name, [key for _, key in part])
             # Both decisions on an object must be on one state of the data. For all objects together
             # that is not required, or there would be no count while something changes every few
@@ -209,7 +209,7 @@ class Shadow:
                 continue
             rest, tries = rest[len(part) :], _TRIES
             for kind, key in part:
-                same = self._kind(lane, mirror, key) == kind and not mirror.moves(key)
+                same = self._kind(lane, mirror, key) == kind and not mirror.is_pending(key)
                 if key in found and same and (mirror.name, key) not in self._written:
                     lane.known[mirror.name, kind] = found[key]
         return lane is self._lane
@@ -224,7 +224,7 @@ class Shadow:
     def _kind(self, lane: _Lane, mirror: Mirror, key: ObjectKey) -> bytes | ObjectKey:
         """Return an object's class if known, else its key."""
         member = mirror.members.of(key) if shares_classes(lane.reads) else None
-        return key if member is None or mirror.moves(key) else member.kind
+        return key if member is None or mirror.is_pending(key) else member.kind
 
     async def _count(
         self, lane: _Lane, places: Iterable[tuple[Mirror, GroupVersionResource]]

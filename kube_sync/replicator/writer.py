@@ -318,7 +318,7 @@ class Writer:
         self._report_written(mirror, batch.keys())
 
     def _report_written(self, mirror: Mirror, keys: Collection[ObjectKey]) -> None:
-        metrics.replicated_objects.labels(mirror.name).set(mirror.held)
+        metrics.replicated_objects.labels(mirror.name).set(mirror.object_count)
         self._written(mirror.name, keys)
 
     def _epoch(self) -> bytes:

@@ -69,7 +69,7 @@ class Clusters:
     gvr: GroupVersionResource | None = None
     known = loaded = True
     learning = False
-    pending = held = 0
+    pending = object_count = 0
 
     def __init__(self) -> None:
         self.members = Members()
@@ -81,10 +81,10 @@ class Clusters:
     def unreadable(self) -> dict[ObjectKey, tuple[str, str]]:
         return {}
 
-    def turned(self) -> set[ObjectKey]:
+    def take_readability_changes(self) -> set[ObjectKey]:
         return set()
 
-    def moves(self, _key: ObjectKey) -> bool:
+    def is_pending(self, _key: ObjectKey) -> bool:
         return False
 
 

@@ -103,10 +103,10 @@ def test_object_that_cannot_be_read_is_asked_about_in_a_target_and_late_elsewher
     turn(world.replicasets, "z", unreadable=True)
     turn(world.clusters, "c1", unreadable=True)
     unreadable = ObjectKey("ns", "z")
-    assert dict(world.collections.turned()) == {"replicasets": {unreadable}}
+    assert dict(world.collections.take_readability_changes()) == {"replicasets": {unreadable}}
     assert [late.source for late in world.hub.freshness.sources] == ["clusters that cannot be read"]
     assert unreadable in world.collections.keys("replicasets")
-    assert dict(world.collections.turned()) == {"replicasets": set()}
+    assert dict(world.collections.take_readability_changes()) == {"replicasets": set()}
     world.collections.retarget("clusters", DAEMONSETS)
     assert not world.hub.freshness.sources
 

@@ -141,10 +141,10 @@ def test_class_is_that_of_what_opa_took_last() -> None:
     before = pupil.mirror.members.of(key)
     pupil.mirror.apply(Event("MODIFIED", ResourceVersion("2"), item("x", "2", a=5)))
     assert pupil.mirror.members.of(key) == before
-    assert pupil.mirror.moves(key)
+    assert pupil.mirror.is_pending(key)
     pupil.mirror.written(pupil.mirror.batch())
     assert pupil.mirror.members.of(key) != before
-    assert not pupil.mirror.moves(key)
+    assert not pupil.mirror.is_pending(key)
     pupil.mirror.apply(Event("DELETED", ResourceVersion("3"), item("x", "3")))
     pupil.mirror.written(pupil.mirror.batch())
     assert pupil.mirror.members.of(key) is None

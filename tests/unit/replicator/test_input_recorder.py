@@ -17,7 +17,7 @@ from kube_sync.replicator.mirror import Mirror
 @dataclass
 class Held:
     name: str
-    held: int = 1
+    object_count: int = 1
 
 
 def _held(name: str, number: int = 1) -> Mirror:

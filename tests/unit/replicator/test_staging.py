@@ -66,7 +66,7 @@ class World:
     def division_changing(self) -> None:
         self.divisions.append(None)
 
-    def divided(self, division: Division) -> None:
+    def division_changed(self, division: Division) -> None:
         self.divisions.append(division)
 
     def decide_by(self, found: Reads | None) -> None:
