@@ -154,7 +154,7 @@ class _Side:
         self._batch = 0
         self._evaluator = Evaluator(client, EPOCH, witness=witness)
         self._keys = [ObjectKey("shop", name) for name in names]
-        self._reader = hub.reader()
+        self._reader = hub.open_reader()
 
     async def turn(self) -> None:
         """Decide all of them at once, and then a few, at the rate."""

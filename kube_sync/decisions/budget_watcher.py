@@ -141,7 +141,7 @@ class Limiting:
 
         Not while OPA may hold data on which decisions are still to be made.
         """
-        if self._hub.settled:
+        if self._hub.is_settled:
             self._unsettled_since = None
             return
         now = self._clock()
@@ -165,7 +165,7 @@ class Limiting:
     async def _ask(self) -> None:
         if self._none and not self._changing:
             self._due = self._stale = False
-            self._hub.limit(None)
+            self._hub.set_limits(None)
             return
         due, self._due, self._stale = self._due, False, False  # changes from now on count anew
         self._asked_at = self._clock()
@@ -204,13 +204,13 @@ class Limiting:
     def _told(self, document: Any) -> None:  # noqa: ANN401 - whatever a policy says
         metrics.budget_evaluations.labels("undefined" if document is None else "told").inc()
         metrics.budget_unusable.set(0)
-        self._hub.limit(document)
+        self._hub.set_limits(document)
 
     def _failed(self, failure: str) -> None:
         metrics.budget_evaluations.labels("failed").inc()
         metrics.budget_unusable.set(1)
         log.warning("budget_unusable", error=failure)
-        self._hub.not_limited(failure)
+        self._hub.set_limits_failure(failure)
 
 
 def _decoded(raw: bytes, type_: Any) -> Any:  # noqa: ANN401 - whatever a policy says

@@ -39,7 +39,7 @@ class Recorder:
         self._named: tuple[int, Basis | None] = (0, None)  # the last data that was written ahead
         journal.enqueue(Entry(kind="start", note=f"kube-sync {__version__} {instance}"))
 
-    def said(self, line: Line, evidence: RecordedInput | None = None) -> None:
+    def record(self, line: Line, evidence: RecordedInput | None = None) -> None:
         """Record a new decision on an object, and the input and data it was made on."""
         body, basis = None, None
         # Entries queued for a file that cannot be written must not keep each state of the data.
@@ -151,10 +151,10 @@ class _Lines:
     def of(self, line: Line, body: bytes | None, basis: Basis | None) -> Sequence[EntryWithTexts]:
         target = line.target
         collection, namespace, name = self._collection(target), target.namespace, target.name
-        if line.told is None:
+        if line.encoded is None:
             entry = Entry(kind="gone", collection=collection, namespace=namespace, name=name)
             return ((entry, ()),)
-        verdict = line.told.verdict
+        verdict = line.encoded.verdict
         found = self._text(verdict.decision)
         basis_text, input_text = self._basis(basis), None if body is None else text(body)
         if basis_text is None or input_text is None:  # one is useless without the other

@@ -102,8 +102,8 @@ class PlacementCheck:
         for number, entry in enumerate([*self._hub.log.current.values()], 1):
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
-            if (told := entry.told) is not None:
-                found[id(told)] = told, found.get(id(told), (told, 0))[1] + 1
+            if (encoded := entry.encoded) is not None:
+                found[id(encoded)] = encoded, found.get(id(encoded), (encoded, 0))[1] + 1
         return Counter(dict(found.values()))
 
     def _compared(

@@ -259,9 +259,9 @@ class Shadow:
     def _in_force(self, gvr: GroupVersionResource, key: ObjectKey) -> Outcome:
         target = Target.of(gvr, key)
         entry = self._hub.log.current.get(target)
-        if entry is None or entry.told is None:
+        if entry is None or entry.encoded is None:
             return Outcome("")
-        verdict = entry.told.verdict
+        verdict = entry.encoded.verdict
         return Outcome(entry.uid, verdict.decision, verdict.failure)
 
     def _publish(self, counted: Counted | None) -> None:

@@ -142,7 +142,7 @@ async def test_undefined_limits_nothing() -> None:
 
 async def test_without_policies_nobody_is_asked() -> None:
     world = World("a", policies=0)
-    world.hub.limit({"moves_burst": 1})  # by an earlier epoch
+    world.hub.set_limits({"moves_burst": 1})  # by an earlier epoch
     world.document = {"moves_burst": 1}
     async with world.loaded():
         assert world.hub.budget is None
@@ -619,7 +619,7 @@ async def test_no_limit_ends_before_the_decisions_of_that_time_are_told(steps: l
         for step in steps:
             await world.do(step)
         await world.do("end")
-        await until(lambda: world.hub.settled)
+        await until(lambda: world.hub.is_settled)
         await world.idle()
         assert world.hub.budget == Budget({"version": world.version})
     assert [pair for pair in world.settled if pair[0] > pair[1]] == []
