@@ -126,8 +126,8 @@ def _witness() -> InputReader:
         "kubernetes",
         _PATH,
         targets=lambda: {"replicasets": GroupVersionResource("apps", "v1", "replicasets")},
-        kept=lambda _name, _reads: None,
-        held=lambda _name: 1,
+        fields_of=lambda _name, _reads: None,
+        count_of=lambda _name: 1,
         secrets=lambda: (),
     )
     read = {"clusters": Document((), used=True), "replicasets": Document()}
@@ -144,15 +144,15 @@ class _Side:
         hub: DecisionHub,
         names: list[str],
         recorded: Callable[[], Awaitable[object]],
-        witness: InputReader | None = None,
+        input_reader: InputReader | None = None,
     ) -> None:
         self.took: defaultdict[int, list[float]] = defaultdict(list)  # by how many at once
         self.cpu: list[float] = []  # of this thread, in a sweep
         self.told = 0
         self._client, self._hub, self._recorded = client, hub, recorded
-        self._witness = witness
+        self._input_reader = input_reader
         self._batch = 0
-        self._evaluator = Evaluator(client, EPOCH, witness=witness)
+        self._evaluator = Evaluator(client, EPOCH, input_reader=input_reader)
         self._keys = [ObjectKey("shop", name) for name in names]
         self._reader = hub.open_reader()
 
@@ -169,8 +169,8 @@ class _Side:
     async def _change(self) -> None:
         value = f'"r{self._batch}-{self._hub.instance}"'.encode()
         self._batch += 1
-        if self._witness is not None:
-            self._witness.batch({"clusters": [ObjectKey("fleet", "east")]}, self._batch)
+        if self._input_reader is not None:
+            self._input_reader.batch({"clusters": [ObjectKey("fleet", "east")]}, self._batch)
         fence = f'{{"{EPOCH}":{{"{self._batch}":true}}}}'.encode()
         await self._client.patch_data(
             [

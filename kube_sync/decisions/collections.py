@@ -60,19 +60,19 @@ class TrackedCollections:
         """`targets` are the collections that decisions are made for, by name in OPA."""
         self._hub = hub
         self.targets = dict(targets)
-        self.found = {found.name: found for found in collections}
+        self.found = {collection.name: collection for collection in collections}
         self._loading: set[str] = set()  # added after the first load, and not decided on yet
 
-    def expect(self, found: Collection_, target: GroupVersionResource | None) -> bool:
+    def expect(self, collection: Collection_, target: GroupVersionResource | None) -> bool:
         """Hold until this collection, new or a replacement, is loaded and decided on.
 
         Returns the result of `retarget`.
         """
         # Before the target: no reader may act on what is dropped of the old one.
-        self._hub.hold(f"load {found.name}", f"{found.name}: is being loaded")
-        self._loading.add(found.name)
-        self.found[found.name] = found
-        return self.retarget(found.name, target)
+        self._hub.hold(f"load {collection.name}", f"{collection.name}: is being loaded")
+        self._loading.add(collection.name)
+        self.found[collection.name] = collection
+        return self.retarget(collection.name, target)
 
     def is_loading(self, name: str) -> bool:
         """Return whether a collection was added, and is not decided on yet."""
@@ -83,7 +83,7 @@ class TrackedCollections:
         old = self.targets.pop(name, None)
         if target is not None:
             self.targets[name] = target
-        self._tell_unreadable(name)
+        self._report_unreadable(name)
         if old is not None and old not in self.targets.values():
             self._hub.retain(old, ())
         return old != target
@@ -99,8 +99,8 @@ class TrackedCollections:
 
     def keys(self, name: str) -> Collection[ObjectKey]:
         """Return all objects of a collection that get a decision or a failure."""
-        found = self.found[name]
-        return dict.fromkeys(chain(found.keys(), found.unreadable)).keys()
+        collection = self.found[name]
+        return dict.fromkeys(chain(collection.keys(), collection.unreadable)).keys()
 
     @property
     def learning(self) -> bool:
@@ -112,25 +112,25 @@ class TrackedCollections:
 
         Unreadable objects of other collections are reported in the hub.
         """
-        for name, found in self.found.items():
-            changed = found.take_readability_changes()
+        for name, collection in self.found.items():
+            changed = collection.take_readability_changes()
             if name in self.targets:
                 yield name, changed
             if changed:
-                self._tell_unreadable(name)
+                self._report_unreadable(name)
 
     def hold_missing(self) -> None:
         """Hold for every kind that the API server lacks: it looks empty, and must move nothing."""
-        for found in self.found.values():
-            if not found.known:
-                reason = f"{found.name}: the API server does not know this resource"
-                self._hub.hold(f"missing {found.name}", reason)
+        for collection in self.found.values():
+            if not collection.known:
+                reason = f"{collection.name}: the API server does not know this resource"
+                self._hub.hold(f"missing {collection.name}", reason)
 
     def release_decided(self) -> None:
         """Release collections that are loaded or known again; all decisions are current now."""
-        for found in self.found.values():
-            if found.known and not found.pending:
-                self._hub.release(f"missing {found.name}")
+        for collection in self.found.values():
+            if collection.known and not collection.pending:
+                self._hub.release(f"missing {collection.name}")
         for name in sorted(self._loading):
             if self.found[name].loaded and not self.found[name].pending:
                 self._loading.discard(name)
@@ -146,9 +146,9 @@ class TrackedCollections:
     def _forget_deleted(self, name: str) -> None:
         self._hub.retain(self.targets[name], self.keys(name))
 
-    def _tell_unreadable(self, name: str) -> None:
-        found = None if name in self.targets else self.found.get(name)
-        if found is None:
+    def _report_unreadable(self, name: str) -> None:
+        collection = None if name in self.targets else self.found.get(name)
+        if collection is None:
             report_unreadable(self._hub.freshness, name, None, {})
         else:
-            report_unreadable(self._hub.freshness, name, found.gvr, found.unreadable)
+            report_unreadable(self._hub.freshness, name, collection.gvr, collection.unreadable)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import structlog
 
-from kube_sync.decisions.budget_watcher import Limiting
+from kube_sync.decisions.budget_watcher import BudgetWatcher
 from kube_sync.decisions.collections import Collection_, TrackedCollections
 from kube_sync.decisions.evaluation_queue import Evaluation, EvaluationQueue, Group
 from kube_sync.decisions.evaluator import Outcome
@@ -37,16 +37,16 @@ class EvaluationWorker:
         queue: EvaluationQueue,
         sharing: Sharing,
         *,
-        limiting: Limiting | None,
+        budget_watcher: BudgetWatcher | None,
         backoff: Backoff,
     ) -> None:
-        """Use `backoff` between two attempts; without `limiting` no limits are queried."""
+        """Use `backoff` between two attempts; without `budget_watcher` no limits are queried."""
         self.evaluator = evaluator
         self._hub = hub
         self._collections = collections
         self._queue = queue
         self._sharing = sharing
-        self._limiting = limiting
+        self._budget_watcher = budget_watcher
         self._backoff = backoff
 
     async def process_next(self) -> None:
@@ -57,8 +57,8 @@ class EvaluationWorker:
         """Query the limits alone, once all due decisions are published."""
         await self._retry(self._refresh_limits)
         # Changes that arrived during the query may be why the limits are looser now.
-        if self._limiting is not None and self._queue.is_empty:
-            self._limiting.settle(self._collections.found.values())
+        if self._budget_watcher is not None and self._queue.is_empty:
+            self._budget_watcher.settle(self._collections.found.values())
 
     async def _retry(self, step: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -77,8 +77,8 @@ class EvaluationWorker:
                 return
 
     async def _refresh_limits(self) -> None:
-        if self._limiting is not None:
-            await self._limiting.keep()
+        if self._budget_watcher is not None:
+            await self._budget_watcher.refresh()
 
     async def _process_batch(self) -> None:
         await self._refresh_limits()  # known decisions are published right away
@@ -153,8 +153,8 @@ class EvaluationWorker:
             if evaluation.representative not in collection.unreadable
         ]
         outcomes = dict(await self.evaluator.evaluate(collection.name, keys))
-        if self._limiting is not None:
-            await self._limiting.keep_after(self._collections.found.values())
+        if self._budget_watcher is not None:
+            await self._budget_watcher.refresh_after(self._collections.found.values())
         for evaluation in evaluations:  # after the answer: objects unreadable by now count
             if (unreadable := collection.unreadable.get(evaluation.representative)) is not None:
                 outcomes[evaluation.representative] = Outcome(unreadable[0], failure=unreadable[1])

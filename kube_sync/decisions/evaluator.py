@@ -61,7 +61,7 @@ class _Answer(msgspec.Struct):
     decision: msgspec.Raw = msgspec.Raw()  # empty when undefined
 
 
-class _Witnessed(msgspec.Struct):
+class _AnswerWithInputs(msgspec.Struct):
     decisions: dict[int, _Answer]
     inputs: dict[int, msgspec.Raw]
     data: dict[str, msgspec.Raw]
@@ -96,7 +96,7 @@ class Evaluator:
         *,
         lane: Lane | None = None,
         clock: Callable[[], float] = time.monotonic,
-        witness: InputReader | None = None,
+        input_reader: InputReader | None = None,
         read: ReadDecision = parse_decision,
     ) -> None:
         """Evaluate only on data that was loaded in `epoch`, by the policies in force or a lane.
@@ -104,7 +104,7 @@ class Evaluator:
         `read` parses a decision.
         """
         self._read = read
-        self._witness = witness
+        self._input_reader = input_reader
         self._epoch = epoch
         self._package = "/".join(package_of(lane))
         self._opa = opa
@@ -118,13 +118,13 @@ class Evaluator:
 
     def policies_changing(self) -> None:
         """Record that OPA may hold another set of policies from now on."""
-        if self._witness is not None:
-            self._witness.policies_changing()
+        if self._input_reader is not None:
+            self._input_reader.policies_changing()
 
     def policies_changed(self, reads: Reads) -> None:
         """Record that OPA holds policies that read this."""
-        if self._witness is not None:
-            self._witness.policies_changed(reads)
+        if self._input_reader is not None:
+            self._input_reader.policies_changed(reads)
 
     async def evaluate(
         self, collection: str, keys: Iterable[ObjectKey]
@@ -133,12 +133,14 @@ class Evaluator:
         outcomes: dict[ObjectKey, Outcome] = {}
         rest = iter(keys)
         while part := list(islice(rest, self.batch_size)):
-            outcomes |= await self._slice(collection, part)
+            outcomes |= await self._evaluate_batch(collection, part)
         return outcomes
 
-    async def _slice(self, collection: str, keys: Sequence[ObjectKey]) -> dict[ObjectKey, Outcome]:
+    async def _evaluate_batch(
+        self, collection: str, keys: Sequence[ObjectKey]
+    ) -> dict[ObjectKey, Outcome]:
         try:
-            answers, evidence = await self._ask(collection, keys)
+            answers, evidence = await self._query_outcomes(collection, keys)
         except Undecided as error:
             if len(keys) == 1:
                 metrics.decision_evaluations.labels("failed").inc()
@@ -147,38 +149,45 @@ class Evaluator:
             # One failing decision fails the whole query: find out which.
             outcomes: dict[ObjectKey, Outcome] = {}
             for key in keys:
-                outcomes |= await self._slice(collection, [key])
+                outcomes |= await self._evaluate_batch(collection, [key])
             return outcomes
-        alike: dict[bytes, Decision] = {}  # one value for all equal decisions
+        parsed: dict[bytes, Decision] = {}  # one value for all equal decisions
         return {
-            keys[index]: _outcome(answer, evidence.get(index), alike, self._read)
+            keys[index]: _outcome(answer, evidence.get(index), parsed, self._read)
             for index, answer in answers.items()
         }
 
-    async def _ask(
+    async def _query_outcomes(
         self, collection: str, keys: Sequence[ObjectKey]
     ) -> tuple[dict[int, _Answer], _Evidence]:
-        asked = None if self._witness is None else self._witness.ask(collection, keys)
-        if self._witness is None or asked is None:
+        request = (
+            None if self._input_reader is None else self._input_reader.new_request(collection, keys)
+        )
+        if self._input_reader is None or request is None:
             return _answers(await self._query("decisions", collection, keys), len(keys)), {}
         try:
-            return await self._witnessed(self._witness, asked, collection, keys)
+            return await self._query_with_inputs(self._input_reader, request, collection, keys)
         except Outdated:
             pass
-        if (asked := self._witness.ask(collection, keys, afresh=True)) is None:  # new policies
+        request = self._input_reader.new_request(collection, keys, full=True)
+        if request is None:  # new policies
             return _answers(await self._query("decisions", collection, keys), len(keys)), {}
-        return await self._witnessed(self._witness, asked, collection, keys)
+        return await self._query_with_inputs(self._input_reader, request, collection, keys)
 
-    async def _witnessed(
-        self, witness: InputReader, asked: InputRequest, collection: str, keys: Sequence[ObjectKey]
+    async def _query_with_inputs(
+        self,
+        input_reader: InputReader,
+        request: InputRequest,
+        collection: str,
+        keys: Sequence[ObjectKey],
     ) -> tuple[dict[int, _Answer], _Evidence]:
         """Query decisions with their inputs. Raises Outdated."""
         answer = await self._query(
-            "witnessed", collection, keys, data=asked.names, inputs=asked.wanted
+            "witnessed", collection, keys, data=request.names, inputs=request.missing_inputs
         )
         try:
-            found = msgspec.json.decode(answer, type=_Witnessed)
-            evidence = witness.heard(asked, found.fence, found.data, found.inputs)
+            found = msgspec.json.decode(answer, type=_AnswerWithInputs)
+            evidence = input_reader.read_answer(request, found.fence, found.data, found.inputs)
         except (*NO_JSON, ValueError) as error:
             raise _unreadable(error) from error
         _check(found.decisions, len(keys))
@@ -195,9 +204,9 @@ class Evaluator:
         body = msgspec.json.encode(
             {"input": {"epoch": self._epoch, "collection": collection, "items": items, **more}}
         )
-        begun = self._clock()
+        started = self._clock()
         answer, evaluated = await self._opa.timed_query(f"{self._package}/{path}", body)
-        seconds = self._clock() - begun
+        seconds = self._clock() - started
         metrics.decision_evaluation_seconds.observe(seconds)
         # Not the time until the answer: on a busy machine smaller queries wait as long.
         self._batch_size.observe(len(keys), seconds if evaluated is None else evaluated)
@@ -230,19 +239,19 @@ def _check(found: Iterable[int], number: int) -> None:
 def _outcome(
     answer: _Answer,
     evidence: RecordedInput | None,
-    alike: dict[bytes, Decision],
+    parsed: dict[bytes, Decision],
     read: ReadDecision,
 ) -> Outcome:
-    """Return the outcome; equal answers are parsed once and kept in `alike`."""
+    """Return the outcome; equal answers are parsed once and kept in `parsed`."""
     if not (body := bytes(answer.decision)):
         metrics.decision_evaluations.labels("undefined").inc()
         return Outcome(answer.uid, evidence=evidence)
-    if (decision := alike.get(body)) is None:
+    if (decision := parsed.get(body)) is None:
         try:
             found = read(body)
         except Undecided as error:
             metrics.decision_evaluations.labels("failed").inc()
             return Outcome(answer.uid, failure=str(error), evidence=evidence)
-        decision = alike[body] = msgspec.structs.replace(found, warnings=())
+        decision = parsed[body] = msgspec.structs.replace(found, warnings=())
     metrics.decision_evaluations.labels("refused" if decision.errors else "decided").inc()
     return Outcome(answer.uid, decision, evidence=evidence)

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import structlog
 
-from kube_sync.decisions.classes import Member, Members, shares
+from kube_sync.decisions.classes import Member, Members, may_share
 from kube_sync.decisions.evaluation_queue import Cause, Changed, Evaluation, Group, Key, Sweep
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
@@ -61,17 +61,15 @@ class Sharing:
     def __init__(self, hub: DecisionHub) -> None:
         self._hub = hub
         self._in_force = SinglePolicySet()
-        self._sets_for: Callable[[SinglePolicySet], PolicySets] | None = (
-            None  # None: the set in force decides on all
-        )
+        # None: the set in force decides on all.
+        self._sets_for: Callable[[SinglePolicySet], PolicySets] | None = None
         self._sets: PolicySets = self._in_force
         self._reads: Reads | None = None  # of all sets
-        self._shares = False
-        self._changing = False
-        self._division_changing = False
-        self._cached: dict[
-            tuple[str, bytes], tuple[Outcome, int]
-        ] = {}  # with the state of the data
+        self._may_share = False
+        self._is_changing = False
+        self._is_division_changing = False
+        # With the state of the data.
+        self._cached: dict[tuple[str, bytes], tuple[Outcome, int]] = {}
         self._revision = 0
         self._unshared: set[str] = set()
         self._awaited: set[Key] = set()
@@ -87,26 +85,26 @@ class Sharing:
 
     def policies_changing(self) -> None:
         """Share nothing until it is known what the next policies read."""
-        self._changing = True
+        self._is_changing = True
         self._update_sets()
         self.invalidate()
 
     def policies_changed(self, digest: str, reads: Reads) -> None:
         """Decide by the policies with this digest, which read this."""
         self._in_force = SinglePolicySet(digest, reads)
-        self._changing = False
+        self._is_changing = False
         self._update_sets()
         self.invalidate()
 
     def division_changing(self) -> None:
         """Share nothing until it is known what the sets beside the one in force read next."""
-        self._division_changing = True
+        self._is_division_changing = True
         self._update_sets()
         self.invalidate()
 
     def division_changed(self, division: Division) -> None:
         """Let objects be decided by the sets that they are divided among."""
-        self._sets_for, self._division_changing = division.divide, False
+        self._sets_for, self._is_division_changing = division.divide, False
         self._update_sets()
         self._revision += 1  # pending evaluations may be of either
         cached = self._cached.items()
@@ -117,8 +115,8 @@ class Sharing:
     def _update_sets(self) -> None:
         self._sets = self._in_force if self._sets_for is None else self._sets_for(self._in_force)
         self._reads = self._sets.reads
-        changing = self._changing or self._division_changing
-        self._shares = not changing and self._reads is not None and shares(self._reads)
+        changing = self._is_changing or self._is_division_changing
+        self._may_share = not changing and self._reads is not None and may_share(self._reads)
 
     def policies_renamed(self, digest: str) -> None:
         """Change the digest of the policies in force, which decide the same."""
@@ -296,14 +294,16 @@ class Sharing:
 
     def measure(self, collection: Objects, *, is_deciding: bool) -> None:
         """Update the metrics of a collection's classes, and log if no objects share a decision."""
-        if self._changing:  # no policies are known
+        if self._is_changing:  # no policies are known
             return
         members, count = collection.members, collection.object_count
         all_differ = members.known == members.classes == count
         is_unshared = (
-            is_deciding and count > 1 and (all_differ or not self._shares or not members.wanted)
+            is_deciding
+            and count > 1
+            and (all_differ or not self._may_share or not members.is_classifying)
         )
-        classes = members.classes + count - members.known if self._shares else count
+        classes = members.classes + count - members.known if self._may_share else count
         metrics.decision_classes.labels(collection.name).set(classes)
         metrics.decision_unshared.labels(collection.name).set(is_unshared)
         if is_unshared and collection.name not in self._unshared:
@@ -339,7 +339,7 @@ class Sharing:
         return True
 
     def _member(self, collection: Objects, key: ObjectKey) -> Member | None:
-        member = collection.members.of(key) if self._shares else None
+        member = collection.members.of(key) if self._may_share else None
         return None if member is None else self._sets.member(member, key)
 
     def _is_of_class(self, collection: Objects, key: ObjectKey, kind: bytes | None) -> bool:

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 import structlog
 
-from kube_sync.decisions.budget_watcher import Limiting
+from kube_sync.decisions.budget_watcher import BudgetWatcher
 from kube_sync.decisions.collections import Collection_, TrackedCollections
 from kube_sync.decisions.evaluation_queue import OBJECT_CHANGED, Cause, EvaluationQueue, Sweep
 from kube_sync.decisions.evaluation_worker import EvaluationWorker
@@ -46,28 +46,28 @@ class Tracker:
         collections: Iterable[Collection_],
         *,
         static: bool = False,
-        limiting: Limiting | None = None,
+        budget_watcher: BudgetWatcher | None = None,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`targets` are the collections that decisions are made for, by name in OPA.
 
         `static`: OPA has policies of its own, of which the tracker is not notified. Without
-        `limiting` no limits are queried.
+        `budget_watcher` no limits are queried.
         """
         self._evaluator = evaluator
         self._hub = hub
         self._collections = TrackedCollections(hub, targets, collections)
         self._queue = EvaluationQueue(clock)
         self._sharing = Sharing(hub)
-        self._limiting = limiting
+        self._budget_watcher = budget_watcher
         self._worker = EvaluationWorker(
             evaluator,
             hub,
             self._collections,
             self._queue,
             self._sharing,
-            limiting=limiting,
+            budget_watcher=budget_watcher,
             backoff=backoff or Backoff(longest=5.0),
         )
         self._changed = asyncio.Event()
@@ -82,8 +82,8 @@ class Tracker:
         is_read, is_target = self._sharing.may_read(name), name in self._collections.targets
         if is_read or is_target:
             self._hub.data += 1
-        if self._limiting is not None:
-            self._limiting.written(name)
+        if self._budget_watcher is not None:
+            self._budget_watcher.written(name)
         if self._has_nothing_to_decide():
             return
         is_loading = self._collections.is_loading(name)
@@ -111,8 +111,8 @@ class Tracker:
         """Handle that a collection is being removed from OPA."""
         if self._collections.forget(name):
             self._retargeted(name, None)
-        if self._limiting is not None:
-            self._limiting.leaving(name)
+        if self._budget_watcher is not None:
+            self._budget_watcher.removing(name)
 
     def _retargeted(self, name: str, target: GroupVersionResource | None) -> None:
         self._queue.drop(name)
@@ -136,8 +136,8 @@ class Tracker:
         self._sharing.policies_changing()
         self._evaluator.policies_changing()
         self._queue.policies_changing()
-        if self._limiting is not None:
-            self._limiting.policies_changing()
+        if self._budget_watcher is not None:
+            self._budget_watcher.policies_changing()
 
     def policies_changed(self, digest: str, modules: int, reads: Reads) -> None:
         """Record that OPA holds another set of policies, of so many modules."""
@@ -145,8 +145,10 @@ class Tracker:
         self._queue.policies_changed()
         self._sharing.policies_changed(digest, reads)
         self._evaluator.policies_changed(reads)
-        if self._limiting is not None:
-            self._limiting.policies_changed(reads.beside, none=not (modules or self._static))
+        if self._budget_watcher is not None:
+            self._budget_watcher.policies_changed(
+                reads.beside, is_empty=not (modules or self._static)
+            )
         self._queue.request_sweep(Cause("policy"))
         self._changed.set()
 
@@ -238,7 +240,7 @@ class Tracker:
 
     async def _wait(self) -> None:
         scheduled = self._queue.scheduled
-        limits = self._limiting.seconds if self._limiting is not None else None
+        limits = self._budget_watcher.seconds if self._budget_watcher is not None else None
         times = (None if scheduled is None else scheduled[0], limits)
         timeout = min((seconds for seconds in times if seconds is not None), default=None)
         if await self._wait_for_change(timeout) or scheduled is None or timeout != scheduled[0]:

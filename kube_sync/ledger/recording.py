@@ -16,7 +16,7 @@ from kube_sync import __version__
 from kube_sync.decisions.changelog import EncodedVerdict, Verdict
 from kube_sync.decisions.changelog import Entry as Line
 from kube_sync.decisions.decision import Decision
-from kube_sync.decisions.input_reader import Basis, Kept, RecordedInput
+from kube_sync.decisions.input_reader import Basis, Fields, RecordedInput
 from kube_sync.decisions.records import DecisionRecord, DeletedRecord, Source, Target, decode
 from kube_sync.errors import NO_JSON
 from kube_sync.ledger.bases import text_of_basis
@@ -109,9 +109,9 @@ class _Data(msgspec.Struct, frozen=True, array_like=True, tag=0):
     root: str
     path: str
     reads: tuple[tuple[str | None, ...], ...]
-    inputs: Mapping[str, Kept]
+    inputs: Mapping[str, Fields]
     collections: Mapping[str, bytes]
-    kept: Mapping[str, Kept]
+    kept: Mapping[str, Fields]
     lacks: Mapping[str, str]
 
 

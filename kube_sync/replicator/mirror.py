@@ -183,7 +183,7 @@ class Mirror:
     @property
     def unknown(self) -> int:
         """The number of objects in OPA without a class, though classes are wanted."""
-        return len(self._held) - self.members.known if self.members.wanted else 0
+        return len(self._held) - self.members.known if self.members.is_classifying else 0
 
     def read_classes(self, items: Iterable[Item]) -> None:
         """Take the classes of objects that OPA holds from a page of a LIST, and nothing else."""

@@ -19,7 +19,7 @@ from typing import NamedTuple, NoReturn
 import structlog
 from prometheus_client import Gauge
 
-from kube_sync.decisions.classes import shares_classes
+from kube_sync.decisions.classes import may_share_classes
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.policysets import PolicySetEvaluator
@@ -223,7 +223,7 @@ class Shadow:
 
     def _kind(self, lane: _Lane, mirror: Mirror, key: ObjectKey) -> bytes | ObjectKey:
         """Return an object's class if known, else its key."""
-        member = mirror.members.of(key) if shares_classes(lane.reads) else None
+        member = mirror.members.of(key) if may_share_classes(lane.reads) else None
         return key if member is None or mirror.is_pending(key) else member.kind
 
     async def _count(

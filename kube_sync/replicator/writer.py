@@ -239,7 +239,9 @@ class Writer:
                 return
 
     def _whole(self, name: str) -> AbstractContextManager[None]:
-        return nullcontext() if self._input_reader is None else self._input_reader.apart(name)
+        return (
+            nullcontext() if self._input_reader is None else self._input_reader.writing_whole(name)
+        )
 
     async def _stream(self, path: DataPath, first: FirstLoad) -> None:
         # Its own task: if it were cancelled after the last byte, OPA might apply it after a later

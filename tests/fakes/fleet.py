@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from kube_sync.decisions.classes import Members, shares
+from kube_sync.decisions.classes import Members, may_share
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.tracker import Tracker
@@ -185,11 +185,11 @@ class Fleet(Untimed):
     def _tell(self) -> None:
         found = self.policy.reads
         paths = found.input.paths
-        if not shares(found):
+        if not may_share(found):
             self.mirror.classify(None)
         elif (paths, True) != getattr(self, "_classified", None):
             self.mirror.classify(classifier(paths))
-        self._classified = (paths, shares(found))
+        self._classified = (paths, may_share(found))
         self.tracker.policies_changed("p", 1, found)
 
     # As OPA

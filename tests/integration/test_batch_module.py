@@ -17,7 +17,7 @@ from kube_sync.admission.answer import allow
 from kube_sync.admission.requested_values import asked, view
 from kube_sync.config import Opa
 from kube_sync.decisions.batch_module import batch_module
-from kube_sync.decisions.budget_watcher import Limiting
+from kube_sync.decisions.budget_watcher import BudgetWatcher
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision, parse_decision
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
@@ -325,13 +325,13 @@ class Limited:
     def __init__(self, opa: PlainOpa, client: OpaClient) -> None:
         self._opa = opa
         self.hub = DecisionHub("me")
-        self._limiting = Limiting(client, EPOCH, self.hub, parse_tightening)
+        self._budget_watcher = BudgetWatcher(client, EPOCH, self.hub, parse_tightening)
 
     async def say(self, source: str) -> Budget | None:
         """Put a policy in force, and return what is told of it."""
         self._opa.put("policies/limits", source)
-        self._limiting.policies_changed(None, none=False)
-        await self._limiting.keep()
+        self._budget_watcher.policies_changed(None, is_empty=False)
+        await self._budget_watcher.refresh()
         return self.hub.budget
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from kube_sync.config import Settings
-from kube_sync.decisions.classes import Classify, shares
+from kube_sync.decisions.classes import Classify, may_share
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import NO_JSON, Broken
 from kube_sync.inspect.plan.offline_opa import OfflineOpa, Scratch, World, serving_world
@@ -79,7 +79,7 @@ class Sharing:
         return {name: self._groups(bodies.get(name, {}), need) for name in self._targets}
 
     def _groups(self, objects: Mapping[ObjectKey, bytes], need: Need) -> list[Group]:
-        paths = need.reads.input.paths if shares(need.reads) else None
+        paths = need.reads.input.paths if may_share(need.reads) else None
         for held, by, groups in self._known:
             if held is objects and by == paths:
                 return groups

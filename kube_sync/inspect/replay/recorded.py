@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from kube_sync.decisions.decision import Decision
-from kube_sync.decisions.input_reader import Kept, is_decision
+from kube_sync.decisions.input_reader import Fields, is_decision
 from kube_sync.decisions.requested import NOTE
 from kube_sync.errors import NO_JSON
 from kube_sync.kube.meta import ObjectMeta, object_meta
@@ -152,7 +152,7 @@ def _not_its_own(case: Case, reads: Reads) -> Iterator[str]:
             yield f"{shown(path)} of the object is not recorded"
 
 
-def _covered(path: Path, kept: Kept) -> bool:
+def _covered(path: Path, kept: Fields) -> bool:
     return kept is None or any(covers(one, path) for one in (*kept, *NAMED))
 
 

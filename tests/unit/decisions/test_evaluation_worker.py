@@ -39,7 +39,7 @@ class World:
             self.collections,
             self.queue,
             self.sharing,
-            limiting=None,
+            budget_watcher=None,
             backoff=self.waits.backoff(0.1, 5.0),
         )
 

@@ -63,7 +63,7 @@ class Collection:
 
     def knows(self, **kinds: str) -> None:
         """Have objects be of these classes."""
-        if not self.members.wanted:
+        if not self.members.is_classifying:
             self.members.classify(bytes)
         for name, kind in kinds.items():
             self.members.note(_key(name), self.members.read(kind.encode(), f"uid-{name}"))

@@ -119,10 +119,10 @@ async def test_few_objects_are_not_listed_again() -> None:
 async def test_without_policies_or_for_other_collections_nothing_is_classified() -> None:
     pupil = Pupil()
     pupil.change(None)
-    assert not pupil.mirror.members.wanted
+    assert not pupil.mirror.members.is_classifying
     pupil.lessons.change(A)
     pupil.lessons.classify(pupil.mirror, target=False)
-    assert not pupil.mirror.members.wanted
+    assert not pupil.mirror.members.is_classifying
 
 
 def test_state_that_opa_does_not_hold_is_not_learnt() -> None:
