@@ -24,7 +24,7 @@ import msgspec
 import structlog
 
 from kube_sync.decisions.classes import Classify, may_share
-from kube_sync.decisions.requested import classified
+from kube_sync.decisions.requested import requested_classifier
 from kube_sync.errors import SyncError
 from kube_sync.opa.analysis.paths import EACH, Key, Path, project
 from kube_sync.opa.analysis.reads import Reads
@@ -53,7 +53,7 @@ def classifier(paths: Iterable[Path]) -> Classify | None:
     if () in kept:
         return None  # each object would be a class of its own, at the highest cost
 
-    return classified(_classifier(kept), kept)
+    return requested_classifier(_classifier(kept), kept)
 
 
 def _classifier(kept: tuple[Path, ...]) -> Classify:

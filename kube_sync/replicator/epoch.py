@@ -188,7 +188,7 @@ class Load:
             self._inventory,
             lambda: self._policies.in_force,
             self._policies.warn,
-            self._read.blamed,
+            self._read.failing_rows,
         )
 
     def _write(self, root: str) -> Writer:

@@ -22,7 +22,7 @@ from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision, parse_d
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import Budget
-from kube_sync.decisions.requested import as_asked
+from kube_sync.decisions.requested import as_requested
 from kube_sync.errors import Retriable
 from kube_sync.guard import parse_tightening
 from kube_sync.objects import ObjectKey
@@ -119,7 +119,7 @@ def test_input_is_the_object_as_the_webhook_would_show_it(
     answer = request("POST", where, body=json.dumps(asked_for)).body
     found = json.loads(answer)["result"]
     seen = {i: one["decision"]["annotations"]["seen"] for i, one in found.items()}
-    wanted = (json.loads(as_asked(json.dumps(found).encode())) for found in objects)
+    wanted = (json.loads(as_requested(json.dumps(found).encode())) for found in objects)
     assert seen == {str(index): found for index, found in enumerate(wanted)}
 
 
@@ -193,7 +193,7 @@ def test_what_decisions_are_made_on_comes_with_them_and_no_secret_does(opa: Plai
 
 
 def _as_asked(found: Any) -> Any:
-    return json.loads(as_asked(json.dumps(found).encode()))
+    return json.loads(as_requested(json.dumps(found).encode()))
 
 
 class Fleet:

@@ -30,7 +30,7 @@ from kube_sync.decisions.decision import parse_decision
 from kube_sync.decisions.decision_reader import DecisionReader, ReadDecision
 from kube_sync.decisions.evaluator import Evaluator, Outcome
 from kube_sync.decisions.explaining import Explaining, Explanation
-from kube_sync.decisions.requested import as_asked
+from kube_sync.decisions.requested import as_requested
 from kube_sync.errors import NO_JSON, Retriable, SyncError, Undecided, first_of
 from kube_sync.guard import Placements
 from kube_sync.inspect.plan.snapshot import EPOCH, Bodies, collection, document
@@ -76,7 +76,7 @@ class World:
 
     def asked(self, name: str, key: ObjectKey) -> bytes:
         """Return an object of a collection as a decision's input."""
-        return as_asked(self.bodies[name][key])
+        return as_requested(self.bodies[name][key])
 
 
 class OfflineOpa:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
-from kube_sync.decisions.printing import wanted
+from kube_sync.decisions.printing import decision_text
 from kube_sync.inspect.replay.recorded import Case
 from kube_sync.ledger.entries import Row
 from kube_sync.ledger.printing import moment, printable
@@ -113,7 +113,7 @@ def _is(now: Outcome) -> str:
 def _shown(said: str, note: str, decision: Decision | None) -> str:
     if said == "failed":
         return f"failed: {printable(note)}"
-    return "undefined" if decision is None else wanted(decision)
+    return "undefined" if decision is None else decision_text(decision)
 
 
 def _document(one: Difference) -> dict[str, Any]:

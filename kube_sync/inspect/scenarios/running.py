@@ -18,7 +18,7 @@ import msgspec
 from kube_sync.config import Settings
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.explaining import Rule as Entered
-from kube_sync.decisions.requested import as_asked
+from kube_sync.decisions.requested import as_requested
 from kube_sync.errors import SyncError, Terminal
 from kube_sync.guard import Placements
 from kube_sync.inspect.plan.offline_opa import OfflineOpa, Scratch, World, serving_world
@@ -138,7 +138,7 @@ class Runner:
         if self._pace.explained >= MOST:
             return ()
         self._pace.explained += 1
-        found = await self._opa.explain(as_asked(body))
+        found = await self._opa.explain(as_requested(body))
         return responsible(found.rules, self._policies.called)
 
     def _projected(self, objects: Mapping[str, Mapping[ObjectKey, Any]]) -> Bodies:

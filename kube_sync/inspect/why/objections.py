@@ -19,7 +19,7 @@ import msgspec
 
 from kube_sync.config import CLUSTERS
 from kube_sync.decisions.explaining import LONGEST
-from kube_sync.decisions.requested import as_asked
+from kube_sync.decisions.requested import as_requested
 from kube_sync.errors import SyncError
 from kube_sync.inspect.plan.offline_opa import OfflineOpa, serving_world
 from kube_sync.inspect.why.case import Case
@@ -144,7 +144,7 @@ class Watching:
             of, item = change
             reduced = await self._case.put(self._opa, of, item)
             body = reduced if (of, item.key) == (name, key) else body
-        question = b'{"input":' + as_asked(body) + b"}"
+        question = b'{"input":' + as_requested(body) + b"}"
         found = await self._opa.client.explain(ASKED, question, LONGEST, _SECONDS, what="notes")
         return EvaluationPaths.of(_said(found.explanation))
 

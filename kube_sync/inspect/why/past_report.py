@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from kube_sync.decisions.decision import PLACEMENT, Decision
-from kube_sync.decisions.printing import wanted
+from kube_sync.decisions.printing import decision_text
 from kube_sync.inspect.why.past import UNKNOWN, Past, Values, Written
 from kube_sync.inspect.why.past_rules import Derived
 from kube_sync.inspect.why.report import inputs_of, laid_out, more, rules_of
@@ -73,7 +73,7 @@ def _decision(past: Past) -> Iterator[str]:
     if past.until is not None:
         yield f"  until    {moment(past.until)}"
     if past.before is not None:
-        yield f"  before   {wanted(past.before)}"
+        yield f"  before   {decision_text(past.before)}"
     if past.cause:
         yield f"  because  {past.cause}"
     if past.policy:
@@ -96,11 +96,11 @@ def _outcome(past: Past) -> str:
             return "nothing"
         case "refused" if past.decision is not None:
             return "; ".join(past.decision.errors)
-    return "not known" if past.decision is None else wanted(past.decision)
+    return "not known" if past.decision is None else decision_text(past.decision)
 
 
 def _wanted(decision: Decision | None) -> str:
-    return "-" if decision is None else wanted(decision)
+    return "-" if decision is None else decision_text(decision)
 
 
 def _held(past: Past) -> Iterator[str]:
@@ -141,7 +141,7 @@ def _changes(before: Values, after: Values) -> Iterator[str]:
 def _shown(key: str, value: str | None) -> str:
     if value is None:
         return _ABSENT
-    return wanted(Decision({key: value})) if key == PLACEMENT else value
+    return decision_text(Decision({key: value})) if key == PLACEMENT else value
 
 
 def _rules(past: Past, derived: Derived) -> Iterator[str]:

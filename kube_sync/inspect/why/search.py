@@ -18,7 +18,7 @@ import msgspec
 
 from kube_sync.config import CLUSTERS
 from kube_sync.decisions.evaluator import Outcome
-from kube_sync.decisions.requested import as_asked, requests
+from kube_sync.decisions.requested import as_requested, requests
 from kube_sync.inspect.plan.snapshot import reducing
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.inspect.why.candidate_changes import Side, as_number, changes
@@ -183,4 +183,4 @@ class ChangeTrial:
         items = {**self._items, change.of: item}
         bodies = {of: reduce(items[of]) for of, reduce in self._reduce.items()}
         objects = [msgspec.Raw(bodies["object"]), msgspec.Raw(bodies["cluster"])]
-        return {"asked": msgspec.Raw(as_asked(bodies["object"])), "objects": objects}
+        return {"asked": msgspec.Raw(as_requested(bodies["object"])), "objects": objects}

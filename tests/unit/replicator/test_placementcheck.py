@@ -49,7 +49,7 @@ class World:
             lambda: self.inventory,
             lambda: MODULES,
             self._warn,
-            self.read.blamed,
+            self.read.failing_rows,
             sleep=rest or self._sleep,
         )
 
