@@ -28,7 +28,7 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.input_reader import InputReader
 from kube_sync.decisions.records import DecisionRecord, Target
 from kube_sync.inspect.plan.snapshot import EPOCH, document
-from kube_sync.inspect.why.past import Recalled, past
+from kube_sync.inspect.why.past import PastRequest, read_past
 from kube_sync.kube.naming import reference
 from kube_sync.ledger.entries import Entry, text_of
 from kube_sync.ledger.journal import Journal
@@ -286,4 +286,6 @@ def _history_at(file: Path, name: str, at: float) -> float | None:
 def _why_at(file: Path, name: str, at: float) -> float | None:
     """Ask what `why --at` does, but for OPA, whose answer does not depend on the rows."""
     with reading(file) as ledger:
-        return past(ledger, Recalled(str(file), reference(f"replicaset/{name}"), "shop", at)).since
+        return read_past(
+            ledger, PastRequest(str(file), reference(f"replicaset/{name}"), "shop", at)
+        ).since

@@ -66,7 +66,7 @@ def _decision(past: Past) -> Iterator[str]:
     of = past.of
     where = f"{of.namespace}/{of.name}" if of.namespace else of.name
     yield f"{of.collection} {where} at {moment(past.time)}"
-    yield f"  {_word(past):8} {_outcome(past)}"
+    yield f"  {_status_word(past):8} {_outcome(past)}"
     if past.since is not None:
         row = "" if past.row is None else f" (row {past.row})"
         yield f"  since    {moment(past.since)}{row}"
@@ -82,7 +82,7 @@ def _decision(past: Past) -> Iterator[str]:
         yield f"  uid      {past.uid}"
 
 
-def _word(past: Past) -> str:
+def _status_word(past: Past) -> str:
     return "decided" if past.status in (UNKNOWN, "undefined") else past.status
 
 
@@ -91,7 +91,7 @@ def _outcome(past: Past) -> str:
         case "gone":
             return "the object was no more"
         case "failed":
-            return f"{past.failure} (stands: {_wanted(past.decision)})"
+            return f"{past.failure} (stands: {_text_of(past.decision)})"
         case "undefined":
             return "nothing"
         case "refused" if past.decision is not None:
@@ -99,14 +99,14 @@ def _outcome(past: Past) -> str:
     return "not known" if past.decision is None else decision_text(past.decision)
 
 
-def _wanted(decision: Decision | None) -> str:
+def _text_of(decision: Decision | None) -> str:
     return "-" if decision is None else decision_text(decision)
 
 
 def _held(past: Past) -> Iterator[str]:
     if past.held is not None:
         yield "held at that time"
-        yield from _written(past.held)
+        yield from _write_lines(past.held)
 
 
 def _writes(past: Past) -> Iterator[str]:
@@ -117,17 +117,17 @@ def _writes(past: Past) -> Iterator[str]:
         return
     yield "written since then"
     for one in done[-_WRITES:]:
-        yield from _written(one)
+        yield from _write_lines(one)
     yield from more(done, _WRITES, "writes")
 
 
-def _written(one: Written) -> Iterator[str]:
-    said = [_became(one), one.note, f"approved: {one.approved}" if one.approved else ""]
-    yield f"  {moment(one.time)}  {'; '.join(filter(None, said))}"
+def _write_lines(one: Written) -> Iterator[str]:
+    parts = [_write_status(one), one.note, f"approved: {one.approved}" if one.approved else ""]
+    yield f"  {moment(one.time)}  {'; '.join(filter(None, parts))}"
     yield from (f"    {line}" for line in _changes(one.before, one.after))
 
 
-def _became(one: Written) -> str:
+def _write_status(one: Written) -> str:
     if one.held:
         return f"held: {one.status}"
     return one.status if one.answered is not None else "sent, no answer was recorded by then"
@@ -157,5 +157,5 @@ def _reasons(past: Past) -> Iterator[str]:
     reasons: Any = {} if past.decision is None else past.decision.reasons
     if reasons:
         yield "what the policy said of clusters"
-        yield from (f"  {name}  {said}" for name, said in sorted(reasons.items())[:_CLUSTERS])
+        yield from (f"  {name}  {reason}" for name, reason in sorted(reasons.items())[:_CLUSTERS])
         yield from more(reasons, _CLUSTERS, "clusters")
