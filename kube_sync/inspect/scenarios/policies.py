@@ -26,19 +26,19 @@ class PolicySet:
     """All modules that decide, and the names of their files."""
 
     modules: Mapping[str, str]  # source by id, including the generated ones
-    called: Mapping[str, str]  # file names by the id of the module
+    file_names: Mapping[str, str]  # file names by the id of the module
 
-    def beside(self, data: Mapping[str, Any]) -> str:
+    def overlapping(self, data: Mapping[str, Any]) -> str:
         """Return the file whose package overlaps with data, "" if none does."""
         for policy_id, source in self.modules.items():
             package = plain_package(source)
             if package is not None and _reaches(data, package):
-                return f"{self.told(file_of(policy_id))} (package {'.'.join(package)})"
+                return f"{self.with_file_names(file_of(policy_id))} (package {'.'.join(package)})"
         return ""
 
-    def told(self, text: str) -> str:
+    def with_file_names(self, text: str) -> str:
         """Return OPA's message with the file names of the user."""
-        names = {file_of(policy_id): name for policy_id, name in self.called.items()}
+        names = {file_of(policy_id): name for policy_id, name in self.file_names.items()}
         for file in sorted(names, key=len, reverse=True):
             text = text.replace(file, names[file])
         return text
