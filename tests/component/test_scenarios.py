@@ -14,7 +14,7 @@ import pytest
 
 from kube_sync.config import Opa, Settings
 from kube_sync.errors import Broken, Misconfigured
-from kube_sync.inspect.plan.deciding import Sharing, deciding
+from kube_sync.inspect.plan.deciding import Grouping, deciding
 from kube_sync.inspect.plan.offline_opa import World
 from kube_sync.inspect.plan.snapshot import Snapshot, projected
 from kube_sync.inspect.scenarios import command, groups
@@ -253,7 +253,7 @@ async def test_decision_is_that_of_the_replicator(folder: Folder) -> None:
     need = await reading.need(modules)
     bodies = projected(SETTINGS, Snapshot(collections.places, changed))  # type: ignore[arg-type]
     world = World("then", modules, bodies)
-    groups = Sharing(["replicasets"]).groups(bodies, need)
+    groups = Grouping(["replicasets"]).groups(bodies, need)
     silent = Progress(lambda _: None)
     async with deciding(world, need, groups, scratch, SETTINGS, silent) as decided:
         outcome = decided.outcomes["replicasets", ObjectKey("shop", "web")]

@@ -14,7 +14,7 @@ from kube_sync.config import Settings
 from kube_sync.inspect.plan.candidate_files import read_candidates
 from kube_sync.inspect.plan.candidates import put
 from kube_sync.inspect.plan.offline_opa import common_modules
-from kube_sync.inspect.plan.policy_selection import Chooser
+from kube_sync.inspect.plan.policy_selection import PolicySelector
 from kube_sync.opa.modules import file_of, plain_package
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import ScratchOpa
@@ -69,5 +69,7 @@ class PolicyReader:
         # Files have their whole path as a key: two folders may have files of one name.
         files = {file: (file, source) for file, (_, source) in found.files.items()}
         wanted = put(replace(found, files=files), {})
-        chosen = await Chooser.of(self._settings, self._scratch).tried(wanted, Choice({}))
+        chosen = await PolicySelector.of(self._settings, self._scratch).select_with(
+            wanted, Choice({})
+        )
         return PolicySet({**chosen.modules, **self._always}, wanted.names)

@@ -16,7 +16,7 @@ from kube_sync.errors import Broken
 from kube_sync.guard import Placements
 from kube_sync.inspect.plan.effects import clusters
 from kube_sync.inspect.plan.offline_opa import OfflineOpa, Scratch, World, serving_world
-from kube_sync.inspect.plan.snapshot import reducing
+from kube_sync.inspect.plan.snapshot import projection_of
 from kube_sync.inspect.plan.worlds import Worlds
 from kube_sync.inspect.why.subject import Subject
 from kube_sync.kube.collection import Item
@@ -59,7 +59,7 @@ class Case:
 
         Raises SyncError.
         """
-        body = reducing(self.resource(name))(item)
+        body = projection_of(self.resource(name))(item)
         await opa.client.put_data(object_path(self.settings.replicate.root, name, item.key), body)
         return body
 

@@ -15,7 +15,7 @@ from typing import Final, Literal
 from kube_sync.config import CLUSTERS, Settings
 from kube_sync.inspect.plan import sources
 from kube_sync.inspect.plan.extra_documents import in_effect
-from kube_sync.inspect.plan.offline_opa import authored, both, inputs_module
+from kube_sync.inspect.plan.offline_opa import authored, gather_both, inputs_module
 from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.plan.snapshot import Snapshot
 from kube_sync.inspect.plan.worlds import worlds
@@ -97,7 +97,7 @@ async def build_answer(
         more = inputs_module(settings.placement.path, (object_path(root, *one) for one in places))
     policies = authored(settings, sides.then.modules)
     async with open_case(settings, sides, target, scratch, more) as case:
-        found, trees = await both(build_report(case), scratch.parsed(policies))
+        found, trees = await gather_both(build_report(case), scratch.parsed(policies))
         if cluster_item is None:
             return await with_objections(case, found, trees, scratch)
         (result,) = (s for s in found.cluster_results if s.cluster == cluster_item.key)

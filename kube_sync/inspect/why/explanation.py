@@ -15,7 +15,7 @@ from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.explaining import Rule
 from kube_sync.decisions.input_values import Input, inputs
 from kube_sync.errors import NO_JSON
-from kube_sync.inspect.plan.extra_documents import InEffect
+from kube_sync.inspect.plan.extra_documents import CanaryInEffect
 from kube_sync.inspect.plan.snapshot import currents
 from kube_sync.inspect.why.case import Case, PlacementReader
 from kube_sync.inspect.why.contrast import Objection
@@ -52,7 +52,7 @@ class WhyReport:
     cluster_results: tuple[ClusterResult, ...] = ()
     compared: str = ""  # the basis of the derived reasons, or why there are none
     search: Search | None = None
-    canary: InEffect | None = None  # the canary that decides on it; None: the policies in force do
+    canary: CanaryInEffect | None = None  # that decides on it; None: the policies in force do
     notes: tuple[str, ...] = field(default=())
 
 
@@ -62,7 +62,7 @@ async def build_report(case: Case) -> WhyReport:
     Raises SyncError.
     """
     reader, subject = PlacementReader.of(case.settings), case.subject
-    body = case.world.asked(subject.resource.name, subject.key)
+    body = case.world.input_of(subject.resource.name, subject.key)
     explanation = await case.opa.explain(body)
     current = (await currents({subject.key: subject.item}))[subject.key]
     read, failure = inputs_read(body, case.reads)
@@ -119,7 +119,9 @@ def inputs_read(body: bytes, reads: Reads) -> tuple[tuple[Input, ...], str | Non
 
 
 def _with_file_names(case: Case, rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    return tuple(msgspec.structs.replace(rule, file=case.world.called(rule.file)) for rule in rules)
+    return tuple(
+        msgspec.structs.replace(rule, file=case.world.file_name(rule.file)) for rule in rules
+    )
 
 
 def _notes(case: Case, reader: PlacementReader) -> tuple[str, ...]:

@@ -125,7 +125,7 @@ def _changed_item(report: WhyReport, change: DecisiveChange) -> tuple[str, Item]
 
 
 def _with_file_names(case: Case, found: Iterable[Objection]) -> Iterable[Objection]:
-    return (replace(one, file=case.world.called(one.file)) for one in found)
+    return (replace(one, file=case.world.file_name(one.file)) for one in found)
 
 
 class ProbedEvaluation:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kube_sync.decisions.explaining import Rule
 from kube_sync.decisions.input_values import Input
-from kube_sync.inspect.plan.extra_documents import InEffect
+from kube_sync.inspect.plan.extra_documents import CanaryInEffect
 from kube_sync.inspect.why.change import as_option
 from kube_sync.inspect.why.contrast import Objection
 from kube_sync.inspect.why.explanation import ClusterResult, WhyReport
@@ -88,7 +88,7 @@ def _decision(report: WhyReport) -> Iterator[str]:
     yield f"  so       {report.pending or 'it is as decided'}"
 
 
-def _canary_document(canary: InEffect) -> dict[str, Any]:
+def _canary_document(canary: CanaryInEffect) -> dict[str, Any]:
     return {
         "configmap": str(canary.policy.key),
         "stands_for": str(canary.place),

@@ -19,7 +19,7 @@ import msgspec
 from kube_sync.config import CLUSTERS
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.requested import as_requested, requests
-from kube_sync.inspect.plan.snapshot import reducing
+from kube_sync.inspect.plan.snapshot import projection_of
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.inspect.why.candidate_changes import Side, as_number, changes
 from kube_sync.inspect.why.case import Case, PlacementReader
@@ -161,7 +161,7 @@ class ChangeTrial:
         self._case = case
         self._items = {"object": case.subject.item, "cluster": cluster}
         self._names = {"object": case.subject.resource.name, "cluster": CLUSTERS}
-        self._reduce = {of: reducing(case.resource(name)) for of, name in self._names.items()}
+        self._reduce = {of: projection_of(case.resource(name)) for of, name in self._names.items()}
 
     async def outcomes(self, changes: Iterable[Change], progress: Progress) -> list[TriedChange]:
         """Return the outcome of each change. Raises SyncError."""

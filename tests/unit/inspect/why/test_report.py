@@ -9,7 +9,7 @@ from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.explaining import Rule
 from kube_sync.decisions.input_values import Input
-from kube_sync.inspect.plan.extra_documents import InEffect
+from kube_sync.inspect.plan.extra_documents import CanaryInEffect
 from kube_sync.inspect.why.change import ABSENT, Change
 from kube_sync.inspect.why.contrast import Objection, ObservedValue
 from kube_sync.inspect.why.explanation import ClusterResult, WhyReport
@@ -83,7 +83,7 @@ clusters
 def test_canary_that_decides_is_told_with_its_side() -> None:
     key = ObjectKey("p", "a-candidate")
     of = PolicyMap(key, "1", {}, None, stage="canary", stands_for=ObjectKey("p", "a"))
-    told = replace(TOLD, canary=InEffect(of, Side("p/a", "0.1", frozenset({"shop"}))))
+    told = replace(TOLD, canary=CanaryInEffect(of, Side("p/a", "0.1", frozenset({"shop"}))))
     line = "  by       ConfigMap p/a-candidate, a canary of 10 % of all objects and all in shop"
     assert as_text(told, 100).splitlines()[2] == line
     assert json.loads(as_json(told))["canary"] == {
