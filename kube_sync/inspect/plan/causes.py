@@ -58,7 +58,7 @@ async def causes(
         key = (grouped[one][0].resource, grouped[one][0].key)
         asked = (side.opa.explain(side.world.input_of(*key)) for side in (now, then))
         before, after = await gather_both(*asked)
-        progress.reached(f"found the rules of {len(found)} of {len(most_frequent)} ways …")
+        progress.report(f"found the rules of {len(found)} of {len(most_frequent)} ways …")
         if before.failure is None and after.failure is None:
             found[one] = responsible(before.rules, after.rules, then.world.names)
 

@@ -180,7 +180,7 @@ async def _decide(
                 raise Broken([f"{name} {group[0]}: it vanished while it was planned"])
             found |= {(name, key): outcome for key in group}
         done += len(part)
-        progress.reached(f"{world.name}: {_progress_text(done, len(groups))} {name} …")
+        progress.report(f"{world.name}: {_progress_text(done, len(groups))} {name} …")
     return found
 
 

@@ -79,7 +79,7 @@ def of_export(exported: Exported) -> Records:
     """Return the records of an export, none if it has no topology."""
     return {
         key: Item(key, "", ResourceVersion(""), bytes(_exported.decode(body).record))
-        for key, body in exported.placed(_RECORDS)
+        for key, body in exported.keyed(_RECORDS)
     }
 
 

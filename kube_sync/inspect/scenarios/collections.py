@@ -16,7 +16,7 @@ import msgspec
 from kube_sync.config import Resource, Settings
 from kube_sync.errors import Terminal
 from kube_sync.inspect.survey.exported import is_of
-from kube_sync.inspect.survey.places import guessed
+from kube_sync.inspect.survey.places import guess_places
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.analyzer import Collection
@@ -42,7 +42,7 @@ class Collections:
 
     def __init__(self, settings: Settings, cluster_scoped: Iterable[str] = ()) -> None:
         """Determine the namespaced collections. Raises Misconfigured."""
-        self.places: Mapping[str, Collection] = guessed(settings.replicate, cluster_scoped)
+        self.places: Mapping[str, Collection] = guess_places(settings.replicate, cluster_scoped)
         self._resources = {r.name: r for r in settings.replicate.resources}
         self.targets = frozenset(r.name for r in settings.targets())
 

@@ -128,7 +128,7 @@ class GroupRunner:
 
     def _reached(self) -> None:
         self._done += 1
-        self._progress.reached(f"{self._done} of {self._number} cases …")
+        self._progress.report(f"{self._done} of {self._number} cases …")
 
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode

@@ -178,7 +178,7 @@ class ChangeTrial:
             found += [
                 TriedChange(*one, outcome) for one, outcome in zip(part, outcomes, strict=True)
             ]
-            progress.reached(f"{len(found)} changes tried …")
+            progress.report(f"{len(found)} changes tried …")
         return found
 
     async def verify(self, tried: TriedChange) -> Outcome:
