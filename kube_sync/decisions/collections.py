@@ -60,7 +60,7 @@ class TrackedCollections:
         """`targets` are the collections that decisions are made for, by name in OPA."""
         self._hub = hub
         self.targets = dict(targets)
-        self.found = {collection.name: collection for collection in collections}
+        self.by_name = {collection.name: collection for collection in collections}
         self._loading: set[str] = set()  # added after the first load, and not decided on yet
 
     def expect(self, collection: Collection_, target: GroupVersionResource | None) -> bool:
@@ -71,7 +71,7 @@ class TrackedCollections:
         # Before the target: no reader may act on what is dropped of the old one.
         self._hub.hold(f"load {collection.name}", f"{collection.name}: is being loaded")
         self._loading.add(collection.name)
-        self.found[collection.name] = collection
+        self.by_name[collection.name] = collection
         return self.retarget(collection.name, target)
 
     def is_loading(self, name: str) -> bool:
@@ -90,7 +90,7 @@ class TrackedCollections:
 
     def forget(self, name: str) -> bool:
         """Remove a collection; return the result of `retarget`."""
-        self.found.pop(name, None)
+        self.by_name.pop(name, None)
         was_target = self.retarget(name, None)
         self._loading.discard(name)
         for hold in ("load", "missing"):
@@ -99,20 +99,20 @@ class TrackedCollections:
 
     def keys(self, name: str) -> Collection[ObjectKey]:
         """Return all objects of a collection that get a decision or a failure."""
-        collection = self.found[name]
+        collection = self.by_name[name]
         return dict.fromkeys(chain(collection.keys(), collection.unreadable)).keys()
 
     @property
     def learning(self) -> bool:
         """Whether a running LIST will save most of the evaluations of a sweep."""
-        return any(self.found[name].learning for name in self.targets)
+        return any(self.by_name[name].learning for name in self.targets)
 
     def take_readability_changes(self) -> Iterator[tuple[str, Collection[ObjectKey]]]:
         """Yield the objects of each target that became readable or unreadable since the last call.
 
         Unreadable objects of other collections are reported in the hub.
         """
-        for name, collection in self.found.items():
+        for name, collection in self.by_name.items():
             changed = collection.take_readability_changes()
             if name in self.targets:
                 yield name, changed
@@ -121,18 +121,18 @@ class TrackedCollections:
 
     def hold_missing(self) -> None:
         """Hold for every kind that the API server lacks: it looks empty, and must move nothing."""
-        for collection in self.found.values():
+        for collection in self.by_name.values():
             if not collection.known:
                 reason = f"{collection.name}: the API server does not know this resource"
                 self._hub.hold(f"missing {collection.name}", reason)
 
     def release_decided(self) -> None:
         """Release collections that are loaded or known again; all decisions are current now."""
-        for collection in self.found.values():
+        for collection in self.by_name.values():
             if collection.known and not collection.pending:
                 self._hub.release(f"missing {collection.name}")
         for name in sorted(self._loading):
-            if self.found[name].loaded and not self.found[name].pending:
+            if self.by_name[name].loaded and not self.by_name[name].pending:
                 self._loading.discard(name)
                 if name in self.targets:
                     self._forget_deleted(name)
@@ -147,7 +147,7 @@ class TrackedCollections:
         self._hub.retain(self.targets[name], self.keys(name))
 
     def _report_unreadable(self, name: str) -> None:
-        collection = None if name in self.targets else self.found.get(name)
+        collection = None if name in self.targets else self.by_name.get(name)
         if collection is None:
             report_unreadable(self._hub.freshness, name, None, {})
         else:

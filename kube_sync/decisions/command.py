@@ -26,10 +26,12 @@ from kube_sync.decisions.streamclient import stream_client
 from kube_sync.errors import NotFound, Retriable
 from kube_sync.kube.naming import spelt
 
-Print = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 
-async def run(request: Request, settings: Settings, print_line: Print, print_error: Print) -> None:
+async def run(
+    request: Request, settings: Settings, print_line: PrintLine, print_error: PrintLine
+) -> None:
     """Print lines by `print_line`, and errors by `print_error`.
 
     Raises SyncError if the replicator does not answer, NotFound if it has no decision on the named
@@ -56,7 +58,10 @@ async def run(request: Request, settings: Settings, print_line: Print, print_err
 
 
 async def _print_records(
-    request: Request, records: AsyncIterator[Record | None], print_line: Print, _print_error: Print
+    request: Request,
+    records: AsyncIterator[Record | None],
+    print_line: PrintLine,
+    _print_error: PrintLine,
 ) -> None:
     async for record in records:
         if record is not None and _is_requested(request, record):
@@ -67,7 +72,10 @@ async def _print_records(
 
 
 async def _print_table(
-    request: Request, records: AsyncIterator[Record | None], print_line: Print, print_error: Print
+    request: Request,
+    records: AsyncIterator[Record | None],
+    print_line: PrintLine,
+    print_error: PrintLine,
 ) -> None:
     printer = DecisionPrinter(request, lambda: time.strftime("%H:%M:%S"))
     async for record in records:
@@ -84,12 +92,12 @@ async def _print_table(
                 return
 
 
-def _print_lines(lines: Iterable[str], print_line: Print) -> None:
+def _print_lines(lines: Iterable[str], print_line: PrintLine) -> None:
     for line in lines:
         print_line(line)
 
 
-def _report_nothing(request: Request, print_error: Print) -> None:
+def _report_nothing(request: Request, print_error: PrintLine) -> None:
     names = request.names or "any resource"
     scope = "" if request.namespace is None else f" in {request.namespace}"
     if request.names is not None and not request.watch:

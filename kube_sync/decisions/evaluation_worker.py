@@ -58,7 +58,7 @@ class EvaluationWorker:
         await self._retry(self._refresh_limits)
         # Changes that arrived during the query may be why the limits are looser now.
         if self._budget_watcher is not None and self._queue.is_empty:
-            self._budget_watcher.settle(self._collections.found.values())
+            self._budget_watcher.settle(self._collections.by_name.values())
 
     async def _retry(self, step: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -90,7 +90,7 @@ class EvaluationWorker:
     async def _evaluate_changed(self) -> None:
         queue, targets = self._queue, self._collections.targets
         name = next(iter(queue.changed))[0]
-        gvr, collection = targets[name], self._collections.found[name]
+        gvr, collection = targets[name], self._collections.by_name[name]
         # Taken off first: an object that changes during the query is enqueued again.
         evaluations = self._sharing.take_changed(
             queue.changed, collection, gvr, self.evaluator.batch_size
@@ -117,7 +117,7 @@ class EvaluationWorker:
     async def _evaluate_sweep(self) -> None:
         queue, targets = self._queue, self._collections.targets
         name = next(iter(queue.sweep))[0]
-        gvr, collection = targets[name], self._collections.found[name]
+        gvr, collection = targets[name], self._collections.by_name[name]
         evaluations, cached = self._sharing.take_swept(
             queue.sweep, collection, self.evaluator.batch_size
         )
@@ -154,7 +154,7 @@ class EvaluationWorker:
         ]
         outcomes = dict(await self.evaluator.evaluate(collection.name, keys))
         if self._budget_watcher is not None:
-            await self._budget_watcher.refresh_after(self._collections.found.values())
+            await self._budget_watcher.refresh_after(self._collections.by_name.values())
         for evaluation in evaluations:  # after the answer: objects unreadable by now count
             if (unreadable := collection.unreadable.get(evaluation.representative)) is not None:
                 outcomes[evaluation.representative] = Outcome(unreadable[0], failure=unreadable[1])

@@ -217,7 +217,7 @@ class Tracker:
             self._queue.schedule_sweep(Cause("data"), _RESWEEP_SECONDS)
         is_deciding = not self._has_nothing_to_decide()
         for name in self._collections.targets:
-            self._sharing.measure(self._collections.found[name], is_deciding=is_deciding)
+            self._sharing.measure(self._collections.by_name[name], is_deciding=is_deciding)
 
     def _begin_sweep(self) -> None:
         if (cause := self._queue.begin_sweep()) is None:
@@ -225,7 +225,7 @@ class Tracker:
         if not self._has_nothing_to_decide():
             sweep: Sweep = {}
             for name in self._collections.targets:
-                collection, keys = self._collections.found[name], self._collections.keys(name)
+                collection, keys = self._collections.by_name[name], self._collections.keys(name)
                 sweep |= self._sharing.group_by_class(collection, keys, cause)
             self._queue.replace_sweep(sweep)
         if self._loading is None:

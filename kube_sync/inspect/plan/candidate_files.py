@@ -73,7 +73,7 @@ def clusters_of(files: Sequence[str], *, namespaced: bool) -> list[tuple[str, Ma
     return found
 
 
-def only(items: Sequence[Item], names: Sequence[str]) -> Sequence[Item]:
+def select_staged(items: Sequence[Item], names: Sequence[str]) -> Sequence[Item]:
     """Return the staged policies of these names; without names, all. Raises Broken."""
     if not names:
         return items

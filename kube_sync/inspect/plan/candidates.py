@@ -55,7 +55,7 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EditedPolicies:
     """All policies after the edit, the candidates among them, and the names of modules."""
 
     policies: Mapping[ObjectKey, Modules]
@@ -105,39 +105,39 @@ def version_of(key: ObjectKey, place: ObjectKey, modules: Modules) -> Staged:
     return Staged(key, place, digest(own))
 
 
-def put(candidates: Candidates, policies: Mapping[ObjectKey, Modules]) -> Wanted:
+def put(candidates: Candidates, policies: Mapping[ObjectKey, Modules]) -> EditedPolicies:
     """Return the policies with the candidates in place. Raises Broken."""
-    wanted = {} if candidates.instead else {key: dict(m) for key, m in policies.items()}
+    edited = {} if candidates.instead else {key: dict(m) for key, m in policies.items()}
     names, changed, problems = dict[str, str](), set[ObjectKey](), list[str]()
     for name in candidates.removed:
         try:
-            del wanted[named(name, wanted, "--remove-policy", "policy")]
+            del edited[named(name, edited, "--remove-policy", "policy")]
         except Broken as error:
             problems.append(str(error))
     for file, key, modules in candidates.maps:
         if key in changed:
             problems.append(f"{file}: another candidate stands for {called(key)} too")
-        wanted[key] = dict(modules)
+        edited[key] = dict(modules)
         names |= {policy_id: f"{file} ({policy_id})" for policy_id in modules}
         changed.add(key)
     file_by_id = dict[str, str]()
     for file, (path, source) in candidates.files.items():
         try:
-            key, policy_id = _place(file, path, wanted)
+            key, policy_id = _place(file, path, edited)
         except Broken as error:
             problems.append(str(error))
             continue
         if policy_id in file_by_id:
             problems.append(f"{file}: {file_by_id[policy_id]} stands for {policy_id} too")
         file_by_id[policy_id] = names[policy_id] = file
-        modules = wanted.setdefault(key, {})
+        modules = edited.setdefault(key, {})
         replaced = modules.get(policy_id)
         version = candidates.rego_version if replaced is None else rego_version_of(replaced)
         modules[policy_id] = by_default(source, version)
         changed.add(key)
     if problems:
         raise Broken(problems)
-    return Wanted(wanted, frozenset(changed), names, candidates.staged)
+    return EditedPolicies(edited, frozenset(changed), names, candidates.staged)
 
 
 def _place(

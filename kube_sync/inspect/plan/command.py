@@ -44,12 +44,12 @@ from kube_sync.remediation.clusters import inventory, labels_of
 from kube_sync.remediation.modes import Modes
 from kube_sync.remediation.plan import Current
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 _WRITTEN: Final = ("enforce", "manual")  # modes
 _Currents = Mapping[str, Mapping[ObjectKey, Current]]  # by collection
 
 
-async def run(request: Request, settings: Settings, report: Say) -> Answer:
+async def run(request: Request, settings: Settings, report: PrintLine) -> Answer:
     """Plan, and return the output and the exit status. Raises SyncError: there is no plan."""
     plan = await planned(request, settings, Progress(report), time.time())
     match request.form:
@@ -64,7 +64,7 @@ async def run(request: Request, settings: Settings, report: Say) -> Answer:
     return Answer(text, plan.status)
 
 
-async def export(settings: Settings, report: Say, write_line: Say) -> None:
+async def export(settings: Settings, report: PrintLine, write_line: PrintLine) -> None:
     """Pass each line of an export of the configured cluster to `write_line`. Raises SyncError."""
     async with kube_client(settings.kubernetes) as client:
         snapshot = await sources.of_cluster(client, settings, Progress(report))
@@ -236,7 +236,7 @@ def _numbers(has: _Currents, modes: Modes) -> Counter[str]:
 async def _check_objects_exist(settings: Settings, effects: Sequence[Effect]) -> None:
     """Check that the planned objects still exist. Raises Broken, SyncError."""
     async with kube_client(settings.kubernetes) as client:
-        missing = await sources.gone(client, settings, {effect.uid for effect in effects})
+        missing = await sources.deleted_uids(client, settings, {effect.uid for effect in effects})
     if missing:
         raise Broken(
             f"{e.resource} {e.key}: it vanished while it was planned"

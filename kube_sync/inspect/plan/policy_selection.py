@@ -13,7 +13,7 @@ from typing import Self
 
 from kube_sync.config import TOPOLOGY, Settings
 from kube_sync.errors import Broken
-from kube_sync.inspect.plan.candidates import Wanted
+from kube_sync.inspect.plan.candidates import EditedPolicies
 from kube_sync.inspect.plan.offline_opa import common_modules
 from kube_sync.kube.policynames import called
 from kube_sync.objects import ObjectKey
@@ -81,19 +81,19 @@ class PolicySelector:
         notes += [f"policy {called(key)} is gone and in force: others need it" for key in gone]
         return Policies(_all_modules(choice), tuple(notes)), choice
 
-    async def select_with(self, wanted: Wanted, current: Choice) -> Policies:
+    async def select_with(self, edited: EditedPolicies, current: Choice) -> Policies:
         """Return what would be in force. Raises Broken with all faults, and SyncError."""
-        choice = await self._choose(wanted.policies, current.modules)
+        choice = await self._choose(edited.policies, current.modules)
         new_failures = {
             key: causes
             for key, causes in choice.failures.items()
-            if key in wanted.changed or key not in current.failures
+            if key in edited.changed or key not in current.failures
         }
         if new_failures:
             found = (
                 line
                 for _, causes in sorted(new_failures.items())
-                for line in lines(causes, wanted.names)
+                for line in lines(causes, edited.names)
             )
             raise Broken(dict.fromkeys(found))
         return Policies(_all_modules(choice))

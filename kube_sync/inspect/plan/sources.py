@@ -121,9 +121,9 @@ def exported_line(item: Item) -> str:
     return msgspec.json.encode(whole).decode()
 
 
-async def gone(client: KubeClient, settings: Settings, held: Collection[str]) -> set[str]:
+async def deleted_uids(client: KubeClient, settings: Settings, uids: Collection[str]) -> set[str]:
     """Return which of these uids of targets no longer exist. Raises SyncError."""
-    left = set(held)
+    left = set(uids)
     places, _ = await discover_places(client, settings.replicate)
     for resource in settings.targets():
         if resource.name in places:

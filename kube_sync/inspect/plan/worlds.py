@@ -11,8 +11,8 @@ from typing import Final
 
 from kube_sync.config import CLUSTERS, Settings
 from kube_sync.errors import Broken
-from kube_sync.inspect.plan.candidate_files import clusters_of, only, read_candidates
-from kube_sync.inspect.plan.candidates import Candidates, Staged, Wanted, put
+from kube_sync.inspect.plan.candidate_files import clusters_of, read_candidates, select_staged
+from kube_sync.inspect.plan.candidates import Candidates, EditedPolicies, Staged, put
 from kube_sync.inspect.plan.cluster_changes import Facts, applied
 from kube_sync.inspect.plan.extra_documents import CanaryInEffect, extra_documents, last_good
 from kube_sync.inspect.plan.offline_opa import World, analysis, common_modules
@@ -40,7 +40,7 @@ class _Selected:
 
     before: Policies
     after: Policies
-    wanted: Wanted | None = None
+    edited: EditedPolicies | None = None
     canary: CanaryInEffect | None = None
     notes: tuple[str, ...] = ()
 
@@ -88,13 +88,13 @@ async def worlds(
     changed, then_bodies = _apply_cluster_changes(changes, settings, snapshot, bodies)
     added = common_modules(settings)
     now = World("now", {**selected.before.modules, **added}, bodies, data.documents)
-    names = selected.wanted.names if selected.wanted else {}
+    names = selected.edited.names if selected.edited else {}
     then = World("then", {**selected.after.modules, **added}, then_bodies, data.documents, names)
     # One for both: equal policies are analysed once.
     reading = analysis(scratch, settings.placement.path, snapshot.places)
     with progress.during("finding out what the policies read"):
         reads = {side.name: (await reading.need(side.modules)).reads for side in (now, then)}
-    staged = selected.wanted.staged if selected.wanted else ()
+    staged = selected.edited.staged if selected.edited else ()
     withheld_notes = _withheld_notes(reads[then.name], settings)
     notes = (*snapshot.notes, *selected.before.notes, *data.notes, *selected.notes, *withheld_notes)
     return Worlds(now, then, reads, changed, notes, staged, selected.canary)
@@ -128,7 +128,7 @@ def _apply_cluster_changes(
 async def _candidates(request: Request, settings: Settings, snapshot: Snapshot) -> Candidates:
     candidates = Candidates()
     if request.files or request.staged:
-        staged = only(snapshot.configmaps, request.candidates) if request.staged else ()
+        staged = select_staged(snapshot.configmaps, request.candidates) if request.staged else ()
         candidates = await read_candidates(
             request.files, staged, settings.policies, instead=request.instead
         )
@@ -145,16 +145,16 @@ async def _select(
     modules: dict[ObjectKey, Modules] = {key: policy.modules for key, policy in known.items()}
     before, choice = await selector.select_current(modules, good)
     if candidates:
-        wanted = put(candidates, modules)
-        after = await selector.select_with(wanted, choice)
+        edited = put(candidates, modules)
+        after = await selector.select_with(edited, choice)
         notes = () if canary is None else (f"{canary}, decides on it now, and {_EDITED}",)
-        return _Selected(before, after, wanted, notes=notes)
+        return _Selected(before, after, edited, notes=notes)
     if canary is None:
         return _Selected(before, before)
     try:
         # With the file names of its author.
-        wanted = replace(put(canary.candidates, modules), names={})
-        after = await selector.select_with(wanted, choice)
+        edited = replace(put(canary.candidates, modules), names={})
+        after = await selector.select_with(edited, choice)
     except Broken as error:  # the replicator may still run it from before an edit
         return _Selected(
             before, before, notes=(f"{canary}, decides on it, but {_UNKNOWN}: {error}",)

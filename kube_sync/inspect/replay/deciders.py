@@ -91,11 +91,11 @@ class Deciders:
 
     async def _make(self, policy: str) -> Modules:
         recorded = {} if self._candidates.instead else by_policy(self._recorded.modules(policy))
-        wanted = put(self._candidates, recorded)
-        modules = {i: source for found in wanted.policies.values() for i, source in found.items()}
+        edited = put(self._candidates, recorded)
+        modules = {i: source for found in edited.policies.values() for i, source in found.items()}
         modules = {**self._builtin, **modules}
         if causes := await self._compiler.check(modules):
-            raise Broken(lines(causes, wanted.names))
+            raise Broken(lines(causes, edited.names))
         return modules
 
 

@@ -49,10 +49,10 @@ class Request:
 
 
 async def run(
-    request: Request, settings: Settings, say: Callable[[str], None], *, color: bool = False
+    request: Request, settings: Settings, report: Callable[[str], None], *, color: bool = False
 ) -> Answer:
     """Run the tests; return the output and the exit status. Raises SyncError: nothing was run."""
-    result = await result_of(request, settings, Progress(say))
+    result = await result_of(request, settings, Progress(report))
     if request.junit is not None:
         await asyncio.to_thread(_write, request.junit, as_junit(result))
     if request.form == "json":

@@ -68,8 +68,8 @@ class PolicyReader:
         found = await read_candidates(paths, (), self._settings.policies, instead=True)
         # Files have their whole path as a key: two folders may have files of one name.
         files = {file: (file, source) for file, (_, source) in found.files.items()}
-        wanted = put(replace(found, files=files), {})
+        edited = put(replace(found, files=files), {})
         chosen = await PolicySelector.of(self._settings, self._scratch).select_with(
-            wanted, Choice({})
+            edited, Choice({})
         )
-        return PolicySet({**chosen.modules, **self._always}, wanted.names)
+        return PolicySet({**chosen.modules, **self._always}, edited.names)

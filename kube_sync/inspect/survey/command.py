@@ -29,7 +29,7 @@ from kube_sync.opa.client import opa_client
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policykinds.printing import Answer
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class _Objects:
     unknown: frozenset[str] = field(default_factory=frozenset)
 
 
-async def run(request: Request, settings: Settings, report: Say) -> Answer:
+async def run(request: Request, settings: Settings, report: PrintLine) -> Answer:
     """Analyse, measure, and return the output. Raises SyncError."""
     progress = Progress(report)
     decision = request.decision or settings.placement.path
@@ -71,7 +71,7 @@ async def run(request: Request, settings: Settings, report: Say) -> Answer:
 
 
 async def _open_objects(
-    request: Request, settings: Settings, stack: AsyncExitStack, report: Say
+    request: Request, settings: Settings, stack: AsyncExitStack, report: PrintLine
 ) -> _Objects:
     replicate = settings.replicate
     if request.cluster:
@@ -88,7 +88,7 @@ async def _open_objects(
 
 
 async def _read_policies(
-    request: Request, settings: Settings, progress: Progress, report: Say
+    request: Request, settings: Settings, progress: Progress, report: PrintLine
 ) -> Sequence[PolicySet]:
     if request.paths:
         sources = await asyncio.to_thread(
@@ -102,7 +102,7 @@ async def _read_policies(
         return [await set_of_opa(policies, name, _parser(settings, report), progress)]
 
 
-def _parser(settings: Settings, report: Say) -> ScratchOpa | None:
+def _parser(settings: Settings, report: PrintLine) -> ScratchOpa | None:
     """Return the scratch OPA that determines rows; the analysis works without it."""
     try:
         return ScratchOpa.of(settings)

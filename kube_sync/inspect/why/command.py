@@ -35,7 +35,7 @@ from kube_sync.opa.paths import object_path
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policykinds.printing import Answer
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 TRIES: Final = 300
 Form = Literal["text", "json"]
 
@@ -54,7 +54,7 @@ class Question:
     kinds: Mapping[str, frozenset[str]] = field(default_factory=dict)  # what discovery calls them
 
 
-async def run(question: Question, settings: Settings, report: Say) -> Answer:
+async def run(question: Question, settings: Settings, report: PrintLine) -> Answer:
     """Answer a question, and return the output. Raises SyncError: there is no answer."""
     progress = Progress(report)
     snapshot = await sources.snapshot_of(question.world, settings, progress)

@@ -77,7 +77,7 @@ def test_collection_that_is_forgotten_takes_holds_and_decisions_along() -> None:
     ]
     assert not world.hub.held
     assert not world.decided
-    assert not world.collections.found
+    assert not world.collections.by_name
 
 
 def test_kind_that_another_collection_is_of_keeps_its_decisions() -> None:

@@ -27,7 +27,7 @@ from kube_sync.topology.pictures import dot, svg
 from kube_sync.topology.report import as_json, report
 from kube_sync.topology.table import effective_table, table
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 _NO_OBJECTS: Final = ("kustomization.yaml", "kustomization.yml")
 Output = Literal["table", "json", "dot", "svg"]
 
@@ -46,7 +46,7 @@ class Request:
     namespace: str = "default"  # of objects that do not say theirs
 
 
-def run(request: Request, print_line: Say, settings: PolicyTopology | None = None) -> Answer:
+def run(request: Request, print_line: PrintLine, settings: PolicyTopology | None = None) -> Answer:
     """Build the topology and return what to print. Raises SyncError."""
     manifests = _read(request.files)
     api = gateway_api(PLAIN if request.plain else Validity())
