@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kube_sync.errors import NO_JSON
 from kube_sync.objects import ObjectKey
@@ -103,3 +103,19 @@ class Members:
         self._sizes[old.kind] -= 1
         if not self._sizes[old.kind]:
             del self._sizes[old.kind], self._kinds[old.kind]
+
+
+class Objects(Protocol):
+    """OPA's content of one collection."""
+
+    name: str
+    members: Members
+
+    @property
+    def object_count(self) -> int:
+        """The number of objects in OPA."""
+        ...
+
+    def is_pending(self, key: ObjectKey) -> bool:
+        """Return whether OPA may hold another state of an object than the classified one."""
+        ...

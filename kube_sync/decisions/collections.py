@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Protocol
 
+from kube_sync.decisions.classes import Objects
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import report_unreadable
-from kube_sync.decisions.sharing import Objects
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
 

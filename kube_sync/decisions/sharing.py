@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Protocol
 
 import structlog
 
-from kube_sync.decisions.classes import Member, Members, may_share
+from kube_sync.decisions.classes import Member, Objects, may_share
 from kube_sync.decisions.evaluation_queue import Cause, Changed, Evaluation, Group, Key, Sweep
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
@@ -29,22 +28,6 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _SPARE = 1_000  # cached decisions of former classes that are not worth removing
 OBJECTS_PER_YIELD = 500  # objects between two yields to other tasks
-
-
-class Objects(Protocol):
-    """OPA's content of one collection."""
-
-    name: str
-    members: Members
-
-    @property
-    def object_count(self) -> int:
-        """The number of objects in OPA."""
-        ...
-
-    def is_pending(self, key: ObjectKey) -> bool:
-        """Return whether OPA may hold another state of an object than the classified one."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
