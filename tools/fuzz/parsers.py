@@ -45,8 +45,8 @@ from kube_sync.opa.client import OpaError
 from kube_sync.opa.modules import plain_package
 from kube_sync.policies.placementpolicy_status import PolicyOutcome, conditions, unreadable
 from kube_sync.policysync.feedback import feedback_of
-from kube_sync.policysync.fields import read as read_scalars
-from kube_sync.policysync.parameters import Parameters, parameters, together
+from kube_sync.policysync.feedback_fields import read as read_scalars
+from kube_sync.policysync.parameters import Parameters, merge_parameters, parse_parameters
 from kube_sync.remediation.decision_cache import DecisionCache
 from kube_sync.remediation.plan import plan
 from kube_sync.remediation.targets import Targets
@@ -280,9 +280,9 @@ def _nothing() -> None:
 def sync_parameters(text: bytes) -> None:
     """Read what a GatewayClass wants synced, and read these fields of an object."""
     said = text.decode("utf-8", "surrogateescape")  # what is no text is half a character
-    found = parameters(samples.GATEWAY_CLASS, lambda _key: {"data": {"params": said}})
+    found = parse_parameters(samples.GATEWAY_CLASS, lambda _key: {"data": {"params": said}})
     if isinstance(found, Parameters):
-        together({"hub": found})
+        merge_parameters({"hub": found})
         for kind in found.kinds:
             read_scalars(kind.fields, samples.WORK)
 
@@ -295,7 +295,7 @@ def sync_status(body: bytes) -> None:
         raise Undecided from error
     if isinstance(document, dict):
         feedback_of(document)
-        parameters(document, lambda _key: document)
+        parse_parameters(document, lambda _key: document)
 
 
 def kubeconfig(content: bytes) -> None:

@@ -22,8 +22,8 @@ from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.analysis.analyzer import Collection
-from kube_sync.topology.controller.feed import Notes, Source, follow_gateway_api, withheld
-from kube_sync.topology.controller.liverecords import LiveRecords, News
+from kube_sync.topology.controller.record_source import LiveRecords, News
+from kube_sync.topology.controller.topology_feed import Notes, Source, follow_gateway_api, withheld
 
 # The kind of a record in an export, where every line is an object.
 _RECORDS: Final = Resource("records.kube-sync.io", "v1", "topologyrecords")

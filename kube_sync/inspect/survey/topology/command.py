@@ -19,12 +19,12 @@ from kube_sync.kube.manifests import Document, is_manifest, read_files
 from kube_sync.policykinds.printing import Answer
 from kube_sync.topology import NAMESPACE, Condition, GroupKind, Kind, Locator, Topology
 from kube_sync.topology.conditions import ACCEPTED
-from kube_sync.topology.configured import shaped
 from kube_sync.topology.gateway import PLAIN, Validity, gateway_api
 from kube_sync.topology.graph import Path
 from kube_sync.topology.nodes import kind_of, node_of
 from kube_sync.topology.pictures import dot, svg
 from kube_sync.topology.report import as_json, report
+from kube_sync.topology.shape import topology_shape
 from kube_sync.topology.table import effective_table, table
 
 PrintLine = Callable[[str], None]
@@ -50,7 +50,7 @@ def run(request: Request, print_line: PrintLine, settings: PolicyTopology | None
     """Build the topology and return what to print. Raises SyncError."""
     manifests = _read(request.files)
     api = gateway_api(PLAIN if request.plain else Validity())
-    shape = shaped(api, settings or PolicyTopology())
+    shape = topology_shape(api, settings or PolicyTopology())
     targetables = (Kind(NAMESPACE, namespaced=False), *shape.kinds)
     policies = policy_kinds(manifests, targetables, plain=request.plain)
     known = _known(targetables, policies)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from kube_sync.errors import Terminal
 from kube_sync.kube.manifests import Document
 from kube_sync.topology import GroupKind, Kind, PolicyKind
-from kube_sync.topology import declared as declaring
+from kube_sync.topology import policy_definitions as declaring
 from kube_sync.topology.hints import COLOR_POLICY, shipped_kinds
 from kube_sync.topology.nodes import kind_of
 from kube_sync.topology.raw_json import Malformed
@@ -44,7 +44,7 @@ def policy_kinds(
         if declares_policies(manifest):
             kind = _read(manifest, lambda body: declaring.declared(body, targetables))
             found[kind.id] = kind
-            if not _read(manifest, declaring.tells_rules):
+            if not _read(manifest, declaring.has_known_rules):
                 without_rules.add(kind.id)
             if _read(manifest, declaring.is_cluster_scoped):
                 cluster_scoped.add(kind.id)
