@@ -18,7 +18,7 @@ from typing import Literal
 
 import msgspec
 
-from kube_sync.decisions.classes import shares
+from kube_sync.decisions.classes import may_share
 from kube_sync.opa.analysis.paths import Path, covers
 from kube_sync.opa.analysis.reads import Reads
 
@@ -56,7 +56,7 @@ def why_not_shared(reads: Reads | None, documents: Iterable[Path] = ()) -> str |
         if not any(covers(document, read.path) for document in documents):
             path = ".".join("*" if key is None else key for key in read.path)
             return f"the decision reads data that the replicator does not write: data.{path}"
-    if () in reads.input.paths or not shares(reads):
+    if () in reads.input.paths or not may_share(reads):
         return "the decision reads the whole input"
     return None
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from kube_sync.decisions.classes import Classify
-from kube_sync.decisions.requested import classified
+from kube_sync.decisions.requested import requested_classifier
 from kube_sync.opa.analysis.paths import EACH, Key, Path, project
 
 _SIZE: Final = 16  # bytes
@@ -35,7 +35,7 @@ def classifier(paths: Iterable[Path]) -> Classify | None:
     """
     kept = tuple(paths)
     found = input_classifier(kept)
-    return None if found is None else classified(found, kept)
+    return None if found is None else requested_classifier(found, kept)
 
 
 def input_classifier(paths: Iterable[Path]) -> Classify | None:

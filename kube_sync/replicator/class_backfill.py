@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import structlog
 
-from kube_sync.decisions.classes import Classify, shares
+from kube_sync.decisions.classes import Classify, may_share
 from kube_sync.decisions.classifier import classifier
 from kube_sync.errors import SyncError
 from kube_sync.opa.analysis.reads import Reads
@@ -60,7 +60,7 @@ class ClassBackfill:
         if reads is not None:
             for widen in self._widened.values():
                 reads = widen(reads)
-        paths = reads.input.paths if reads is not None and shares(reads) else None
+        paths = reads.input.paths if reads is not None and may_share(reads) else None
         if paths != self._paths:
             self._paths = paths
             self._classify = None if paths is None else classifier(paths)

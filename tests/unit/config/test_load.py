@@ -582,6 +582,8 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "admission.owned": ("deny", "deny"),
     "admission.remediator": ("me", "me"),
     "admission.events": ("false", False),
+    "admission.classes": ("verify", "verify"),
+    "admission.classes_outage_seconds": ("5", 5.0),
     "admission.engine.dialect": ("v0", "v0"),
     "admission.engine.url": ("http://engine:1/", "http://engine:1/"),
     "admission.engine.path": ("/0123", "/0123"),

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from kube_sync.decisions.decision import PLACEMENT, Decision
-from kube_sync.decisions.printing import wanted
+from kube_sync.decisions.printing import decision_text
 from kube_sync.inspect.why.past import UNKNOWN, Past, Values, Written
-from kube_sync.inspect.why.pastrules import Derived
+from kube_sync.inspect.why.past_rules import Derived
 from kube_sync.inspect.why.report import inputs_of, laid_out, more, rules_of
 from kube_sync.ledger.printing import moment
 from kube_sync.policykinds.printing import indented
@@ -66,14 +66,14 @@ def _decision(past: Past) -> Iterator[str]:
     of = past.of
     where = f"{of.namespace}/{of.name}" if of.namespace else of.name
     yield f"{of.collection} {where} at {moment(past.time)}"
-    yield f"  {_word(past):8} {_outcome(past)}"
+    yield f"  {_status_word(past):8} {_outcome(past)}"
     if past.since is not None:
         row = "" if past.row is None else f" (row {past.row})"
         yield f"  since    {moment(past.since)}{row}"
     if past.until is not None:
         yield f"  until    {moment(past.until)}"
     if past.before is not None:
-        yield f"  before   {wanted(past.before)}"
+        yield f"  before   {decision_text(past.before)}"
     if past.cause:
         yield f"  because  {past.cause}"
     if past.policy:
@@ -82,7 +82,7 @@ def _decision(past: Past) -> Iterator[str]:
         yield f"  uid      {past.uid}"
 
 
-def _word(past: Past) -> str:
+def _status_word(past: Past) -> str:
     return "decided" if past.status in (UNKNOWN, "undefined") else past.status
 
 
@@ -91,22 +91,22 @@ def _outcome(past: Past) -> str:
         case "gone":
             return "the object was no more"
         case "failed":
-            return f"{past.failure} (stands: {_wanted(past.decision)})"
+            return f"{past.failure} (stands: {_text_of(past.decision)})"
         case "undefined":
             return "nothing"
         case "refused" if past.decision is not None:
             return "; ".join(past.decision.errors)
-    return "not known" if past.decision is None else wanted(past.decision)
+    return "not known" if past.decision is None else decision_text(past.decision)
 
 
-def _wanted(decision: Decision | None) -> str:
-    return "-" if decision is None else wanted(decision)
+def _text_of(decision: Decision | None) -> str:
+    return "-" if decision is None else decision_text(decision)
 
 
 def _held(past: Past) -> Iterator[str]:
     if past.held is not None:
         yield "held at that time"
-        yield from _written(past.held)
+        yield from _write_lines(past.held)
 
 
 def _writes(past: Past) -> Iterator[str]:
@@ -117,17 +117,17 @@ def _writes(past: Past) -> Iterator[str]:
         return
     yield "written since then"
     for one in done[-_WRITES:]:
-        yield from _written(one)
+        yield from _write_lines(one)
     yield from more(done, _WRITES, "writes")
 
 
-def _written(one: Written) -> Iterator[str]:
-    said = [_became(one), one.note, f"approved: {one.approved}" if one.approved else ""]
-    yield f"  {moment(one.time)}  {'; '.join(filter(None, said))}"
+def _write_lines(one: Written) -> Iterator[str]:
+    parts = [_write_status(one), one.note, f"approved: {one.approved}" if one.approved else ""]
+    yield f"  {moment(one.time)}  {'; '.join(filter(None, parts))}"
     yield from (f"    {line}" for line in _changes(one.before, one.after))
 
 
-def _became(one: Written) -> str:
+def _write_status(one: Written) -> str:
     if one.held:
         return f"held: {one.status}"
     return one.status if one.answered is not None else "sent, no answer was recorded by then"
@@ -141,7 +141,7 @@ def _changes(before: Values, after: Values) -> Iterator[str]:
 def _shown(key: str, value: str | None) -> str:
     if value is None:
         return _ABSENT
-    return wanted(Decision({key: value})) if key == PLACEMENT else value
+    return decision_text(Decision({key: value})) if key == PLACEMENT else value
 
 
 def _rules(past: Past, derived: Derived) -> Iterator[str]:
@@ -157,5 +157,5 @@ def _reasons(past: Past) -> Iterator[str]:
     reasons: Any = {} if past.decision is None else past.decision.reasons
     if reasons:
         yield "what the policy said of clusters"
-        yield from (f"  {name}  {said}" for name, said in sorted(reasons.items())[:_CLUSTERS])
+        yield from (f"  {name}  {reason}" for name, reason in sorted(reasons.items())[:_CLUSTERS])
         yield from more(reasons, _CLUSTERS, "clusters")

@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from kube_sync.decisions.decision import Decision
-from kube_sync.decisions.reading import DecisionReader, mentions, rows
+from kube_sync.decisions.decision_reader import (
+    DecisionReader,
+    rows_of_annotation,
+    rows_with_literal,
+)
 from kube_sync.errors import Undecided
 from kube_sync.guard import Placements
 from kube_sync.guard.placements import PREFERENCES, SELECTOR
@@ -69,8 +73,8 @@ def test_list_in_place_of_an_object_is_told_with_the_row_of_the_rule() -> None:
 
 
 def test_module_that_only_reads_the_annotation_is_not_blamed() -> None:
-    assert rows(MODULES, PREFERENCES) == [("opa/placement/policy.rego", 4)]
-    assert rows({"a/b/c": READS_IT}, PREFERENCES) == [("a/b/c", 3)]
+    assert rows_of_annotation(MODULES, PREFERENCES) == [("opa/placement/policy.rego", 4)]
+    assert rows_of_annotation({"a/b/c": READS_IT}, PREFERENCES) == [("a/b/c", 3)]
 
 
 def test_several_rules_are_all_named() -> None:
@@ -82,7 +86,7 @@ def test_several_rules_are_all_named() -> None:
 
 def test_rule_whose_key_is_put_together_is_told_by_its_head() -> None:
     module = "package x\n\nannotations[sprintf(key, [1])] := []\n"
-    assert rows({"a/b/c": module}, PREFERENCES) == [("a/b/c", 3)]
+    assert rows_of_annotation({"a/b/c": module}, PREFERENCES) == [("a/b/c", 3)]
 
 
 @pytest.mark.parametrize("modules", [{}, {"a/b/c": "package x\n\nerrors contains 1\n"}])
@@ -114,15 +118,15 @@ def test_what_a_policy_refuses_is_refused_for_its_own_reasons() -> None:
 
 def test_string_is_found_where_it_stands_and_not_in_comments() -> None:
     modules = {"a/b/c": '# "atlantis"\nx := "atlantis"\ny := `atlantis`\nz := "atlantis2"\n'}
-    assert mentions(modules, "atlantis") == [("a/b/c", 2), ("a/b/c", 3)]
+    assert rows_with_literal(modules, "atlantis") == [("a/b/c", 2), ("a/b/c", 3)]
 
 
 def test_example_policies_are_found_by_the_annotation_that_they_decide() -> None:
     """Policies that were written for users, and not for this test."""
     folder = Path("rego/examples")
     sources = {str(f): f.read_text() for f in folder.rglob("*.rego") if "_test" not in f.name}
-    deciding = {file for file, _ in rows(sources, PREFERENCES)}
+    deciding = {file for file, _ in rows_of_annotation(sources, PREFERENCES)}
     assert deciding
     for file in deciding:
-        (module, row), *_ = rows({file: sources[file]}, PREFERENCES)
+        (module, row), *_ = rows_of_annotation({file: sources[file]}, PREFERENCES)
         assert "annotations" in sources[module].splitlines()[row - 1]

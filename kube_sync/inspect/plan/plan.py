@@ -9,7 +9,7 @@ from typing import Final
 
 from kube_sync.guard import Withheld
 from kube_sync.inspect.plan.candidates import Staged
-from kube_sync.inspect.plan.causes import Cause, Way, way
+from kube_sync.inspect.plan.causes import Cause, EffectGroup, group_of
 from kube_sync.inspect.plan.effects import KINDS, Effect
 from kube_sync.inspect.plan.forecast import Forecast
 
@@ -24,7 +24,7 @@ class Plan:
     workloads: int
     classes: int
     effects: Sequence[Effect] = ()
-    causes: Mapping[Way, Sequence[Cause]] = field(default_factory=dict)
+    causes: Mapping[EffectGroup, Sequence[Cause]] = field(default_factory=dict)
     forecast: Forecast = field(default_factory=lambda: Forecast({}, {}))
     notes: tuple[str, ...] = ()
     staged: tuple[Staged, ...] = ()  # the staged policies that are part of the plan
@@ -48,15 +48,15 @@ class Plan:
             return BREAKS
         return SOMETHING if any(not effect.pending for effect in self.effects) else NOTHING
 
-    def why(self, effect: Effect) -> Sequence[Cause]:
+    def causes_of(self, effect: Effect) -> Sequence[Cause]:
         """Return the rules that cause an effect, as far as they were determined."""
-        return self.causes.get(way(effect), ())
+        return self.causes.get(group_of(effect), ())
 
-    def when(self, effect: Effect) -> float | None:
+    def seconds_until(self, effect: Effect) -> float | None:
         """Return after how many seconds it goes, None if it does not, or waits for nothing."""
         return self.forecast.seconds.get(identity(effect))
 
-    def held(self, effect: Effect) -> Withheld | None:
+    def hold_of(self, effect: Effect) -> Withheld | None:
         """Return the hold that keeps it for good."""
         return self.forecast.held.get(identity(effect))
 

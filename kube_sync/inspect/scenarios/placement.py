@@ -33,7 +33,7 @@ class Placed:
     written: bool = True
 
 
-def placed(
+def read_placement(
     decision: Decision, placements: Placements, fleet: Collection[str], which: str | None = None
 ) -> Placed:
     """Return the placement of a decision by the annotation `which`, None: the only one."""
@@ -54,7 +54,7 @@ def placed(
     return Placed({name: shares.get(name, shares.get(OPEN, {})) for name in sorted(names)})
 
 
-def shown(share: Share | None) -> str:
+def share_text(share: Share | None) -> str:
     """Format a workload's share of a cluster, None: it is not placed there."""
     if share is None:
         return "not placed"

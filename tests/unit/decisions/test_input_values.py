@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kube_sync.decisions.inputs import LONGEST, MOST, inputs
+from kube_sync.decisions.input_values import LONGEST, MOST, inputs
 from kube_sync.opa.analysis.paths import EACH, Path
 from kube_sync.opa.analysis.reads import Ask, Document, FieldRead
 

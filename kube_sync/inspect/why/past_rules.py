@@ -12,10 +12,10 @@ from typing import Protocol
 
 from kube_sync.config import Settings
 from kube_sync.decisions.explaining import Explanation, Rule
-from kube_sync.decisions.inputs import Input
+from kube_sync.decisions.input_values import Input
 from kube_sync.errors import SyncError
-from kube_sync.inspect.plan.offline import OfflineOpa, analysis
-from kube_sync.inspect.plan.offline import Scratch as Serving
+from kube_sync.inspect.plan.offline_opa import OfflineOpa, analysis
+from kube_sync.inspect.plan.offline_opa import Scratch as Serving
 from kube_sync.inspect.why.explanation import inputs_read
 from kube_sync.inspect.why.past import Past
 from kube_sync.ledger.entries import text_of
@@ -38,7 +38,7 @@ class Derived:
     inputs_failure: str | None = None
 
 
-async def derived(past: Past, settings: Settings, scratch: Callable[[], Scratch]) -> Derived:
+async def derive(past: Past, settings: Settings, scratch: Callable[[], Scratch]) -> Derived:
     """Evaluate the decision again; a SyncError of `scratch` becomes part of the result."""
     if past.decision is None or past.row is None:
         return Derived()  # there is no decision
@@ -50,7 +50,7 @@ async def derived(past: Past, settings: Settings, scratch: Callable[[], Scratch]
     body = past.ground.input or b""
     try:
         opa = scratch()
-        found = await _explained(past, body, modules, settings, opa)
+        found = await _explain(past, body, modules, settings, opa)
         if (failure := _failure(past, found)) is not None:
             return Derived(rules_failure=failure)
         need = await analysis(opa, settings.placement.path, {}).need(modules)
@@ -67,7 +67,7 @@ def _missing(past: Past) -> str | None:
     return None
 
 
-async def _explained(
+async def _explain(
     past: Past, body: bytes, modules: Modules, settings: Settings, scratch: Scratch
 ) -> Explanation:
     root, path = settings.replicate.root, past.ground.path or settings.placement.path

@@ -47,14 +47,14 @@ class Invalid(Terminal):
         super().__init__("\n".join(map(str, self.problems)))
 
 
-class Checking:
+class StrictReader:
     """Reads the values of one file, and collects the problems."""
 
     def __init__(self, file: str) -> None:
         self.file = file
         self.problems: list[Problem] = []
 
-    def wrong(self, node: Node, message: str) -> None:
+    def add_problem(self, node: Node, message: str) -> None:
         """Record a problem."""
         self.problems.append(Problem(self.file, node.row, node.key, message))
 
@@ -67,24 +67,24 @@ class Checking:
             if key not in known:
                 close = get_close_matches(key, known, 1)
                 hint = f": {close[0]}?" if close else f"; there are {', '.join(known)}"
-                self.wrong(member, f"unknown key{hint}")
+                self.add_problem(member, f"unknown key{hint}")
         for key in required:
             if key not in found:
-                self.wrong(node, f"`{key}` is missing")
+                self.add_problem(node, f"`{key}` is missing")
         return {key: member for key, member in found.items() if key in known}
 
     def entries(self, node: Node) -> dict[str, Node]:
         """Return the members of a mapping with any keys."""
         if isinstance(node.value, dict):
             return node.value
-        self.expected(node, "a mapping")
+        self.add_unexpected(node, "a mapping")
         return {}
 
     def items(self, node: Node) -> list[Node]:
         """Return the items of a list."""
         if isinstance(node.value, list):
             return node.value
-        self.expected(node, "a list")
+        self.add_unexpected(node, "a list")
         return []
 
     def text(self, node: Node, otherwise: str = "") -> str:
@@ -94,7 +94,7 @@ class Checking:
         what = "a text"
         if isinstance(node.value, bool | int | float):
             what = "a text: put it into quotes"
-        self.expected(node, what)
+        self.add_unexpected(node, what)
         return otherwise
 
     def texts(self, node: Node) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ class Checking:
         seen = set[str]()
         for item, text in found:
             if text and text in seen:
-                self.wrong(item, f"{text} is here twice")
+                self.add_problem(item, f"{text} is here twice")
             seen.add(text)
         return tuple(text for _, text in found if text)
 
@@ -113,18 +113,18 @@ class Checking:
             return tuple(filter(None, [self.text(node)]))
         found = self.texts(node)
         if node.value == []:
-            self.wrong(node, "it names nothing")
+            self.add_problem(node, "it names nothing")
         return found
 
     def flag(self, node: Node) -> bool:
         """Return a boolean."""
         if not isinstance(node.value, bool):
-            self.expected(node, "true or false")
+            self.add_unexpected(node, "true or false")
         return node.value is True
 
-    def expected(self, node: Node, what: str) -> None:
+    def add_unexpected(self, node: Node, what: str) -> None:
         """Record that another kind of value was expected."""
-        self.wrong(node, f"expected {what}, found {kind(node)}")
+        self.add_problem(node, f"expected {what}, found {kind(node)}")
 
 
 def kind(node: Node) -> str:

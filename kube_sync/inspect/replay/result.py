@@ -9,7 +9,7 @@ from typing import Any
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
-from kube_sync.decisions.printing import wanted
+from kube_sync.decisions.printing import decision_text
 from kube_sync.inspect.replay.recorded import Case
 from kube_sync.ledger.entries import Row
 from kube_sync.ledger.printing import moment, printable
@@ -27,7 +27,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayResult:
     """The counts of equal decisions and of failed replays by reason, and the differences."""
 
     same: int
@@ -61,31 +61,31 @@ def status(outcome: Outcome) -> str:
     return "refused" if outcome.decision.errors else "decided"
 
 
-def as_text(found: Replayed) -> str:
+def as_text(result: ReplayResult) -> str:
     """Format the result for people."""
-    return "\n".join(_lines(found))
+    return "\n".join(_lines(result))
 
 
-def as_json(found: Replayed) -> str:
+def as_json(result: ReplayResult) -> str:
     """Format the result for programs."""
     whole = {
         "v": 1,
-        "same": found.same,
-        "different": [_document(one) for one in found.different],
-        "not_replayed": [{**_where(row), "reason": why} for row, why in found.unknown],
+        "same": result.same,
+        "different": [_document(one) for one in result.different],
+        "not_replayed": [{**_row_document(row), "reason": why} for row, why in result.unknown],
     }
     return indented(whole)
 
 
-def _lines(found: Replayed) -> Iterator[str]:
-    for one in found.different:
-        row, before = one.case.row, _was(one.case)
-        yield f"{moment(row.seconds)}  {_name(row)}  {before} -> {_is(one.now)}  (row {row.seq})"
-    made = found.same + len(found.different)
-    yield f"{_decisions(made)} made again: {found.same} the same, {len(found.different)} differ"
-    reasons = Counter(why for _, why in found.unknown)
+def _lines(result: ReplayResult) -> Iterator[str]:
+    for one in result.different:
+        row, before, after = one.case.row, _recorded_text(one.case), _current_text(one.now)
+        yield f"{moment(row.seconds)}  {_name(row)}  {before} -> {after}  (row {row.seq})"
+    made = result.same + len(result.different)
+    yield f"{_decisions(made)} made again: {result.same} the same, {len(result.different)} differ"
+    reasons = Counter(why for _, why in result.unknown)
     for why, count in reasons.most_common():
-        rows = [str(row.seq) for row, reason in found.unknown if reason == why]
+        rows = [str(row.seq) for row, reason in result.unknown if reason == why]
         more = ", …" if count > _NAMED else ""
         which = f"row{'s' if count > 1 else ''} {', '.join(rows[:_NAMED])}{more}"
         yield f"{_decisions(count)} not made again ({which}): {printable(why)}"
@@ -101,26 +101,26 @@ def _name(row: Row) -> str:
     return f"{entry.collection} {printable(where)}"
 
 
-def _was(case: Case) -> str:
+def _recorded_text(case: Case) -> str:
     entry = case.row.entry
-    return _shown(entry.status, entry.note, case.decision)
+    return _text(entry.status, entry.note, case.decision)
 
 
-def _is(now: Outcome) -> str:
-    return _shown(status(now), now.failure or "", now.decision)
+def _current_text(now: Outcome) -> str:
+    return _text(status(now), now.failure or "", now.decision)
 
 
-def _shown(said: str, note: str, decision: Decision | None) -> str:
-    if said == "failed":
+def _text(recorded_status: str, note: str, decision: Decision | None) -> str:
+    if recorded_status == "failed":
         return f"failed: {printable(note)}"
-    return "undefined" if decision is None else wanted(decision)
+    return "undefined" if decision is None else decision_text(decision)
 
 
 def _document(one: Difference) -> dict[str, Any]:
     entry = one.case.row.entry
     failed = entry.status == "failed"
     return {
-        **_where(one.case.row),
+        **_row_document(one.case.row),
         "policy": entry.policy,
         "recorded": {
             "status": entry.status,
@@ -135,7 +135,7 @@ def _document(one: Difference) -> dict[str, Any]:
     }
 
 
-def _where(row: Row) -> dict[str, Any]:
+def _row_document(row: Row) -> dict[str, Any]:
     entry = row.entry
     return {
         "seq": row.seq,

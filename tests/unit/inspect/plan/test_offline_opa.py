@@ -10,7 +10,7 @@ import pytest
 from kube_sync.decisions.decision import Decision, parse_decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import Retriable, Undecided
-from kube_sync.inspect.plan.offline import INPUTS_MODULE, OfflineOpa, both, inputs_module
+from kube_sync.inspect.plan.offline_opa import INPUTS_MODULE, OfflineOpa, gather_both, inputs_module
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.paths import object_path
@@ -76,7 +76,7 @@ async def test_both_return_what_they_return() -> None:
     async def text() -> str:
         return "a"
 
-    assert await both(number(), text()) == (1, "a")
+    assert await gather_both(number(), text()) == (1, "a")
 
 
 async def test_first_that_fails_ends_the_other_and_is_no_group() -> None:
@@ -93,5 +93,5 @@ async def test_first_that_fails_ends_the_other_and_is_no_group() -> None:
             ended.set()
 
     with pytest.raises(Retriable, match="gone"):
-        await both(waits(), fails())
+        await gather_both(waits(), fails())
     assert ended.is_set()

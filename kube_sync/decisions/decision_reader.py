@@ -19,7 +19,7 @@ from kube_sync.kube.policynames import called
 from kube_sync.objects import ObjectKey
 
 _ROWS: Final = 3  # in a message
-_REMEMBERED: Final = 64  # searched annotations and messages
+_CACHED: Final = 64  # searched annotations and messages
 
 Modules = Mapping[str, str]  # sources by id
 Row = tuple[str, int]  # module id and row number
@@ -59,37 +59,39 @@ class DecisionReader:
         self._check = check
         self._modules = modules
         self._names = names or {}
-        self._of: Modules = {}
+        self._searched_modules: Modules = {}
         self._places: dict[tuple[str, str], list[Row]] = {}
-        self._blamed: dict[str, list[Row]] = {}
+        self._failing_rows: dict[str, list[Row]] = {}
 
     def __call__(self, result: bytes) -> Decision:
         """Parse a decision. Raises Undecided, with policy, row and what was expected."""
         decision = parse_decision(result)
         # A refusal is never carried out, so its annotations are not validated.
-        wrong = None if decision.errors else self._check(decision.annotations)
-        if wrong is None:
+        unreadable = None if decision.errors else self._check(decision.annotations)
+        if unreadable is None:
             return decision
-        found = self._rows(wrong)
-        where = " or ".join(place(module, row, self._names) for module, row in found)
-        msg = f"{where}: {wrong}" if where else f"the policy's {wrong}"
-        self._blamed[msg] = found
+        found = self._rows(unreadable)
+        places = " or ".join(row_name(module, row, self._names) for module, row in found)
+        msg = f"{places}: {unreadable}" if places else f"the policy's {unreadable}"
+        self._failing_rows[msg] = found
         raise Undecided(msg)
 
-    def blamed(self, failure: str) -> list[Row]:
+    def failing_rows(self, failure: str) -> list[Row]:
         """Return the rows that a failure was attributed to."""
-        return self._blamed.get(failure, [])
+        return self._failing_rows.get(failure, [])
 
-    def _rows(self, wrong: Unreadable) -> list[Row]:
-        if (modules := self._modules()) != self._of or len(self._blamed) >= _REMEMBERED:
-            self._of, self._places, self._blamed = modules, {}, {}
-        key = wrong.annotation, wrong.word
+    def _rows(self, unreadable: Unreadable) -> list[Row]:
+        if (modules := self._modules()) != self._searched_modules or len(
+            self._failing_rows
+        ) >= _CACHED:
+            self._searched_modules, self._places, self._failing_rows = modules, {}, {}
+        key = unreadable.annotation, unreadable.word
         if key not in self._places:
-            self._places[key] = rows(modules, *key)
+            self._places[key] = rows_of_annotation(modules, *key)
         return self._places[key]
 
 
-def place(module: str, row: int, names: Mapping[str, str] | None = None) -> str:
+def row_name(module: str, row: int, names: Mapping[str, str] | None = None) -> str:
     """Return the name of a row of a module for its author."""
     if module in (names or {}):
         return f"{(names or {})[module]} row {row}"
@@ -100,7 +102,7 @@ def place(module: str, row: int, names: Mapping[str, str] | None = None) -> str:
     return f"{key} row {row} of {called(ObjectKey(namespace, name))}"
 
 
-def rows(modules: Modules, annotation: str, word: str = "") -> list[Row]:
+def rows_of_annotation(modules: Modules, annotation: str, word: str = "") -> list[Row]:
     """Return the rows that decide an annotation: those with the word, else with its key."""
     found: dict[int, list[Row]] = {}
     for module, source in sorted(modules.items()):
@@ -112,7 +114,7 @@ def rows(modules: Modules, annotation: str, word: str = "") -> list[Row]:
     return best or next((found[rank][:_ROWS] for rank in sorted(found)), [])
 
 
-def mentions(modules: Modules, literal: str) -> list[Row]:
+def rows_with_literal(modules: Modules, literal: str) -> list[Row]:
     """Return the first rows that contain a text as a string literal."""
     quoted = f'"{literal}"', f"`{literal}`"
     found = (

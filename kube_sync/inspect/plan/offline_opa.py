@@ -25,11 +25,12 @@ import msgspec
 from msgspec import structs
 
 from kube_sync.config import Settings
+from kube_sync.decisions.batch_module import BATCH_MODULE, batch_module
 from kube_sync.decisions.decision import parse_decision
-from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, Outcome, batch_module
+from kube_sync.decisions.decision_reader import DecisionReader, ReadDecision
+from kube_sync.decisions.evaluator import Evaluator, Outcome
 from kube_sync.decisions.explaining import Explaining, Explanation
-from kube_sync.decisions.reading import DecisionReader, ReadDecision
-from kube_sync.decisions.requested import as_asked
+from kube_sync.decisions.requested import as_requested
 from kube_sync.errors import NO_JSON, Retriable, SyncError, Undecided, first_of
 from kube_sync.guard import Placements
 from kube_sync.inspect.plan.snapshot import EPOCH, Bodies, collection, document
@@ -66,16 +67,16 @@ class World:
     name: str  # for people
     modules: Modules
     bodies: Bodies = field(default_factory=dict)
-    beside: Mapping[ObjectKey, bytes] = field(default_factory=dict)  # other documents
+    documents: Mapping[ObjectKey, bytes] = field(default_factory=dict)  # other documents
     names: Mapping[str, str] = field(default_factory=dict)  # of modules that people call otherwise
 
-    def called(self, policy_id: str) -> str:
+    def file_name(self, policy_id: str) -> str:
         """Return a module's name for people."""
         return self.names.get(policy_id, policy_id)
 
-    def asked(self, name: str, key: ObjectKey) -> bytes:
+    def input_of(self, name: str, key: ObjectKey) -> bytes:
         """Return an object of a collection as a decision's input."""
-        return as_asked(self.bodies[name][key])
+        return as_requested(self.bodies[name][key])
 
 
 class OfflineOpa:
@@ -151,7 +152,7 @@ async def serving_world(
     Any module may call builtins that are `given`.
     """
     root, path = settings.replicate.root, settings.placement.path
-    data = document(root, world.bodies, world.beside)
+    data = document(root, world.bodies, world.documents)
     async with scratch.serving({**world.modules, **(more or {})}, data, given) as client:
         read = reader(settings, world.modules, world.names)
         yield OfflineOpa(client, world.modules, root, path, read)
@@ -202,7 +203,7 @@ answers[index] := decision if {{
     return {INPUTS_MODULE: source}
 
 
-async def both(one: Coroutine[Any, Any, A], other: Coroutine[Any, Any, B]) -> tuple[A, B]:
+async def gather_both(one: Coroutine[Any, Any, A], other: Coroutine[Any, Any, B]) -> tuple[A, B]:
     """Return the results of both worlds. Raises the SyncError of the first that fails."""
     try:
         async with asyncio.TaskGroup() as group:

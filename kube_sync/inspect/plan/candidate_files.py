@@ -15,7 +15,7 @@ import msgspec
 from kube_sync.config import Policies
 from kube_sync.errors import Broken
 from kube_sync.inspect.plan.candidates import Candidates, key_of, name_of, unstaged, version_of
-from kube_sync.inspect.plan.policyobjects import is_kind, is_object
+from kube_sync.inspect.plan.placement_policies import is_kind, is_object
 from kube_sync.inspect.plan.snapshot import policies_of
 from kube_sync.inspect.survey.sources import is_policy, read_sources
 from kube_sync.kube.collection import Item, ResourceVersion
@@ -32,26 +32,30 @@ async def read_candidates(
     paths: Sequence[str], staged: Iterable[Item], policies: Policies, *, instead: bool
 ) -> Candidates:
     """Return the candidates. Raises Misconfigured, Terminal, Broken."""
-    rego, maps = dict[str, tuple[str, str]](), list[_File]()
+    rego, policies_found = dict[str, tuple[str, str]](), list[_File]()
     for path in paths:
-        for file in [path] if path == "-" else map(str, files_of(Path(path), _is_one, _NOTHING)):
+        for file in (
+            [path] if path == "-" else map(str, files_of(Path(path), _is_candidate, _NOTHING))
+        ):
             if file.endswith(".rego"):
                 rego[file] = (_below(file, path), read_sources([file])[file])
             else:
                 documents = read_files([file])
-                maps += [(d.file, path, _item(d)) for d in documents if _may_be_policy(d)]
+                policies_found += [(d.file, path, _item(d)) for d in documents if _may_be_policy(d)]
                 if file == path and not any(map(_may_be_policy, documents)):
                     raise Broken([f"{file}: there is no ConfigMap or PlacementPolicy in it"])
-    own = dict[str, ObjectKey]()
+    staged_keys = dict[str, ObjectKey]()
     for item in staged:
         if (found := unstaged(item)) is not None:
-            maps.append((name_of(item), name_of(item), found))
-            own[name_of(item)] = key_of(item)
-    found_maps = await _maps(maps, policies)
+            policies_found.append((name_of(item), name_of(item), found))
+            staged_keys[name_of(item)] = key_of(item)
+    found_maps = await _read_maps(policies_found, policies)
     if not rego and not found_maps:
         where = ", ".join(paths) or "--staged"
         raise Broken([f"{where}: there is no candidate policy"])
-    versions = [version_of(own[name], key, m) for name, key, m in found_maps if name in own]
+    versions = [
+        version_of(staged_keys[name], key, m) for name, key, m in found_maps if name in staged_keys
+    ]
     return Candidates(
         found_maps, rego, instead, staged=tuple(versions), rego_version=policies.rego_version
     )
@@ -69,7 +73,7 @@ def clusters_of(files: Sequence[str], *, namespaced: bool) -> list[tuple[str, Ma
     return found
 
 
-def only(items: Sequence[Item], names: Sequence[str]) -> Sequence[Item]:
+def select_staged(items: Sequence[Item], names: Sequence[str]) -> Sequence[Item]:
     """Return the staged policies of these names; without names, all. Raises Broken."""
     if not names:
         return items
@@ -79,20 +83,20 @@ def only(items: Sequence[Item], names: Sequence[str]) -> Sequence[Item]:
     return [staged[name] for name in dict.fromkeys(names)]
 
 
-async def _maps(
+async def _read_maps(
     files: Iterable[_File], policies: Policies
 ) -> list[tuple[str, ObjectKey, Mapping[str, str]]]:
-    found, wrong = [], []
+    found, problems = [], []
     for name, named, item in files:
-        for policy in (held := await policies_of([item], policies)).values():
+        for policy in (found_policies := await policies_of([item], policies)).values():
             found.append((name, policy.key, policy.modules))
-        if not held and name == named:
+        if not found_policies and name == named:
             places = ", ".join(policies.namespaces)
             lacks = "not active" if is_object(item) else "without a key that ends in .rego"
             why = f"not in a policy namespace ({places}), or {lacks}"
-            wrong.append(f"{name}: {name_of(item)} would be no policy: {why}")
-    if wrong:
-        raise Broken(wrong)
+            problems.append(f"{name}: {name_of(item)} would be no policy: {why}")
+    if problems:
+        raise Broken(problems)
     return found
 
 
@@ -109,7 +113,7 @@ def _below(file: str, path: str) -> str:
     return Path(file).name if file == path else Path(file).relative_to(path).as_posix()
 
 
-def _is_one(file: Path) -> bool:
+def _is_candidate(file: Path) -> bool:
     return is_policy(file) or (
         is_manifest(file) and not file.name.endswith(SCENARIOS) and file.is_file()
     )

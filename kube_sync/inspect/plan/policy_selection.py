@@ -13,8 +13,8 @@ from typing import Self
 
 from kube_sync.config import TOPOLOGY, Settings
 from kube_sync.errors import Broken
-from kube_sync.inspect.plan.candidates import Wanted
-from kube_sync.inspect.plan.offline import common_modules
+from kube_sync.inspect.plan.candidates import EditedPolicies
+from kube_sync.inspect.plan.offline_opa import common_modules
 from kube_sync.kube.policynames import called
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.inspection import forbidden
@@ -34,17 +34,17 @@ class Policies:
     notes: tuple[str, ...] = ()
 
 
-class Chooser:
+class PolicySelector:
     """Compiles and inspects sets of policies beside the `generated` modules."""
 
     def __init__(
-        self, compiler: Compiler, guard: Guard, generated: Modules, born: Mapping[ObjectKey, str]
+        self, compiler: Compiler, guard: Guard, generated: Modules, created: Mapping[ObjectKey, str]
     ) -> None:
-        """`born`: the creation time of each ConfigMap, by which the newer one yields."""
+        """Of two ConfigMaps the newer one yields, by the times in `created`."""
         self._compiler = compiler
         self._guard = guard
         self._generated = generated
-        self._born = born
+        self._created = created
         self._declared = Declared(compiler)
 
     @classmethod
@@ -53,7 +53,7 @@ class Chooser:
         settings: Settings,
         compiler: Compiler,
         places: Iterable[DataPath] = (),
-        born: Mapping[ObjectKey, str] | None = None,
+        created: Mapping[ObjectKey, str] | None = None,
     ) -> Self:
         """Create one by the configuration of the replicator; `places` hold data as well."""
         replicate, allow, builtin = settings.replicate, settings.policies.allow, built_in(settings)
@@ -65,42 +65,44 @@ class Chooser:
             frozenset(allow.builtins),
             builtin=packages(builtin),
         )
-        return cls(compiler, guard, common_modules(settings), born or {})
+        return cls(compiler, guard, common_modules(settings), created or {})
 
-    async def as_is(
+    async def select_current(
         self, policies: Mapping[ObjectKey, Modules], good: Versions
     ) -> tuple[Policies, Choice]:
         """Return the policies in force now, with last good versions. Raises SyncError."""
         choice = await self._choose(policies, good)
         notes = [
-            f"policy {called(key)} is not in force as it is{_instead(key, choice)}: {line}"
+            f"policy {called(key)} is not in force as it is{_replacement_text(key, choice)}: {line}"
             for key, causes in sorted(choice.failures.items())
             for line in lines(causes, {})[:1]
         ]
         gone = sorted(choice.modules.keys() - policies.keys())
         notes += [f"policy {called(key)} is gone and in force: others need it" for key in gone]
-        return Policies(_together(choice), tuple(notes)), choice
+        return Policies(_all_modules(choice), tuple(notes)), choice
 
-    async def tried(self, wanted: Wanted, before: Choice) -> Policies:
+    async def select_with(self, edited: EditedPolicies, current: Choice) -> Policies:
         """Return what would be in force. Raises Broken with all faults, and SyncError."""
-        choice = await self._choose(wanted.policies, before.modules)
-        new = {
+        choice = await self._choose(edited.policies, current.modules)
+        new_failures = {
             key: causes
             for key, causes in choice.failures.items()
-            if key in wanted.changed or key not in before.failures
+            if key in edited.changed or key not in current.failures
         }
-        if new:
+        if new_failures:
             found = (
-                line for _, causes in sorted(new.items()) for line in lines(causes, wanted.names)
+                line
+                for _, causes in sorted(new_failures.items())
+                for line in lines(causes, edited.names)
             )
             raise Broken(dict.fromkeys(found))
-        return Policies(_together(choice))
+        return Policies(_all_modules(choice))
 
     async def _choose(self, policies: Mapping[ObjectKey, Modules], good: Versions) -> Choice:
         await self._declared.learn([self._generated, *policies.values(), *good.values()])
         allowed = {key: modules for key, modules in good.items() if not self._refusals(modules)}
         candidates = {
-            key: Candidate(modules, self._born.get(key, "9"), self._refusals(modules))
+            key: Candidate(modules, self._created.get(key, "9"), self._refusals(modules))
             for key, modules in policies.items()
         }
         return await choose(candidates, allowed, self._check)
@@ -122,9 +124,9 @@ def lines(causes: Iterable[Cause], names: Mapping[str, str]) -> list[str]:
     return [line_of(cause, names) for cause in causes]
 
 
-def _instead(key: ObjectKey, choice: Choice) -> str:
+def _replacement_text(key: ObjectKey, choice: Choice) -> str:
     return ", but its last good version" if key in choice.modules else " and left out"
 
 
-def _together(choice: Choice) -> dict[str, str]:
+def _all_modules(choice: Choice) -> dict[str, str]:
     return {i: source for modules in choice.modules.values() for i, source in modules.items()}

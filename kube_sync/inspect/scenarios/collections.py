@@ -16,7 +16,7 @@ import msgspec
 from kube_sync.config import Resource, Settings
 from kube_sync.errors import Terminal
 from kube_sync.inspect.survey.exported import is_of
-from kube_sync.inspect.survey.places import guessed
+from kube_sync.inspect.survey.places import guess_places
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.analyzer import Collection
@@ -33,7 +33,7 @@ Body = dict[str, Any]
 Path = tuple[str, ...]
 
 
-class Misfit(Terminal):
+class InvalidObject(Terminal):
     """An object that cannot be stored; the caller knows the location."""
 
 
@@ -42,18 +42,18 @@ class Collections:
 
     def __init__(self, settings: Settings, cluster_scoped: Iterable[str] = ()) -> None:
         """Determine the namespaced collections. Raises Misconfigured."""
-        self.places: Mapping[str, Collection] = guessed(settings.replicate, cluster_scoped)
+        self.places: Mapping[str, Collection] = guess_places(settings.replicate, cluster_scoped)
         self._resources = {r.name: r for r in settings.replicate.resources}
         self.targets = frozenset(r.name for r in settings.targets())
 
-    def placed(self, body: Body) -> list[tuple[str, Item]]:
+    def items_of(self, body: Body) -> list[tuple[str, Item]]:
         """Return an object with each of its collections. Raises Misfit."""
         names = self.of(body)
         if not names:
             what = f"{body.get('apiVersion')} {body.get('kind')}"
             known = ", ".join(str(r.gvr) for r in self._resources.values())
             msg = f"{what} is of no collection of replicate.resources ({known})"
-            raise Misfit(msg)
+            raise InvalidObject(msg)
         return [(name, self.item(name, body)) for name in names]
 
     def of(self, body: Body) -> list[str]:
@@ -66,10 +66,10 @@ class Collections:
         metadata = body.get("metadata")
         if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
             msg = "no Kubernetes object: metadata.name is missing"
-            raise Misfit(msg)
-        for path, message in untold(body):
+            raise InvalidObject(msg)
+        for path, message in invalid_metadata(body):
             msg = f"{'.'.join(path)}: {message}"
-            raise Misfit(msg)
+            raise InvalidObject(msg)
         key = self.key(name, metadata.get("namespace"), metadata["name"])
         uid = str(metadata.get("uid") or uuid.uuid5(_UIDS, f"{name}/{key}"))
         inside = {"namespace": key.namespace} if key.namespace else {}
@@ -78,26 +78,26 @@ class Collections:
             return Item(key, uid, ResourceVersion(""), msgspec.json.encode(whole))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             msg = f"not of JSON: {error}"
-            raise Misfit(msg) from error
+            raise InvalidObject(msg) from error
 
     def key(self, name: str, namespace: object, own: str) -> ObjectKey:
         """Return the key of an object in a collection. Raises Misfit."""
         if not self.places[name].namespaced:
             if namespace:
                 msg = f"{name} lie in no namespace"
-                raise Misfit(msg)
+                raise InvalidObject(msg)
             return ObjectKey("", own)
         return ObjectKey(str(namespace or _DEFAULT), own)
 
-    def described(self, name: str, spelt: str, facts: Mapping[str, Any]) -> Item:
+    def item_of_facts(self, name: str, text: str, facts: Mapping[str, Any]) -> Item:
         """Return an object that is made of facts alone. Raises Misfit."""
-        namespace, _, own = spelt.rpartition("/")
+        namespace, _, own = text.rpartition("/")
         resource = self._resources[name]
         key = self.key(name, namespace, own)
         metadata = {"name": key.name, **({"namespace": key.namespace} if key.namespace else {})}
         return self.item(name, with_facts({**_heading(resource), "metadata": metadata}, facts))
 
-    def changed(self, name: str, item: Item, facts: Mapping[str, Any]) -> Item:
+    def item_with_facts(self, name: str, item: Item, facts: Mapping[str, Any]) -> Item:
         """Return an object with changed facts. Raises Misfit."""
         return self.item(name, with_facts(msgspec.json.decode(item.body), facts))
 
@@ -123,7 +123,7 @@ def merged(value: Any, patch: Any) -> Any:  # noqa: ANN401 - any JSON
     return found
 
 
-def untold(body: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+def invalid_metadata(body: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
     """Yield what the API server would refuse: labels and annotations that are no text."""
     metadata = body.get("metadata")
     for name in _TEXTS:

@@ -11,12 +11,12 @@ from typing import Final
 
 from kube_sync.config import CLUSTERS, Settings
 from kube_sync.errors import Broken
-from kube_sync.inspect.plan.candidatefiles import clusters_of, only, read_candidates
-from kube_sync.inspect.plan.candidates import Candidates, Staged, Wanted, put
+from kube_sync.inspect.plan.candidate_files import clusters_of, read_candidates, select_staged
+from kube_sync.inspect.plan.candidates import Candidates, EditedPolicies, Staged, put
 from kube_sync.inspect.plan.cluster_changes import Facts, applied
-from kube_sync.inspect.plan.extra_documents import InEffect, beside, last_good
-from kube_sync.inspect.plan.offline import World, analysis, common_modules
-from kube_sync.inspect.plan.policies import Chooser, Policies
+from kube_sync.inspect.plan.extra_documents import CanaryInEffect, extra_documents, last_good
+from kube_sync.inspect.plan.offline_opa import World, analysis, common_modules
+from kube_sync.inspect.plan.policy_selection import Policies, PolicySelector
 from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.plan.snapshot import Bodies, Objects, Snapshot, policies_of, projected
 from kube_sync.inspect.survey.progress import Progress
@@ -35,13 +35,13 @@ _Known = Mapping[ObjectKey, PolicyMap | PlacementPolicy]
 
 
 @dataclass(frozen=True, slots=True)
-class _Chosen:
+class _Selected:
     """The policies of both sides."""
 
     before: Policies
     after: Policies
-    wanted: Wanted | None = None
-    canary: InEffect | None = None
+    edited: EditedPolicies | None = None
+    canary: CanaryInEffect | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -55,7 +55,7 @@ class Worlds:
     snapshot: Snapshot  # after the cluster changes
     notes: tuple[str, ...] = ()
     staged: tuple[Staged, ...] = ()
-    canary: InEffect | None = None  # the canary whose policies the second side has
+    canary: CanaryInEffect | None = None  # the canary whose policies the second side has
 
     @property
     def clusters(self) -> Objects:
@@ -69,93 +69,94 @@ async def worlds(
     snapshot: Snapshot,
     scratch: ScratchOpa,
     progress: Progress,
-    on: InEffect | None = None,
+    canary: CanaryInEffect | None = None,
 ) -> Worlds:
     """Return the worlds to compare. Raises Broken, SyncError.
 
-    With a canary (`on`), the second side has the canary's policies, unless the request has
-    others.
+    With a `canary`, the second side has its policies, unless the request has others.
     """
-    facts = _facts(request, snapshot)
-    data = await beside(snapshot.configmaps, settings)
+    changes = _cluster_changes(request, snapshot)
+    data = await extra_documents(snapshot.configmaps, settings)
     known = await policies_of(snapshot.configmaps, settings.policies)
     candidates = await _candidates(request, settings, snapshot)
-    born = {key: policy.born for key, policy in known.items()}
-    chooser = Chooser.of(settings, scratch, data.places, born)
+    created = {key: policy.born for key, policy in known.items()}
+    selector = PolicySelector.of(settings, scratch, data.places, created)
     good = last_good(snapshot.configmaps, settings)
     with progress.during("compiling the policies"):
-        chosen = await _chosen(chooser, known, good, candidates, on)
+        selected = await _select(selector, known, good, candidates, canary)
     bodies = projected(settings, snapshot)
-    moved, then_bodies = _moved(facts, settings, snapshot, bodies)
+    changed, then_bodies = _apply_cluster_changes(changes, settings, snapshot, bodies)
     added = common_modules(settings)
-    now = World("now", {**chosen.before.modules, **added}, bodies, data.documents)
-    names = chosen.wanted.names if chosen.wanted else {}
-    then = World("then", {**chosen.after.modules, **added}, then_bodies, data.documents, names)
+    now = World("now", {**selected.before.modules, **added}, bodies, data.documents)
+    names = selected.edited.names if selected.edited else {}
+    then = World("then", {**selected.after.modules, **added}, then_bodies, data.documents, names)
     # One for both: equal policies are analysed once.
     reading = analysis(scratch, settings.placement.path, snapshot.places)
     with progress.during("finding out what the policies read"):
         reads = {side.name: (await reading.need(side.modules)).reads for side in (now, then)}
-    staged = chosen.wanted.staged if chosen.wanted else ()
-    kept_out = _kept_out(reads[then.name], settings)
-    notes = (*snapshot.notes, *chosen.before.notes, *data.notes, *chosen.notes, *kept_out)
-    return Worlds(now, then, reads, moved, notes, staged, chosen.canary)
+    staged = selected.edited.staged if selected.edited else ()
+    withheld_notes = _withheld_notes(reads[then.name], settings)
+    notes = (*snapshot.notes, *selected.before.notes, *data.notes, *selected.notes, *withheld_notes)
+    return Worlds(now, then, reads, changed, notes, staged, selected.canary)
 
 
-def _kept_out(reads: Reads, settings: Settings) -> list[str]:
+def _withheld_notes(reads: Reads, settings: Settings) -> list[str]:
     return [
         f"{module}: {text}" for module, texts in withheld(reads, settings).items() for text in texts
     ]
 
 
-def _facts(request: Request, snapshot: Snapshot) -> Facts:
-    facts = Facts((), request.fields, request.removed)
-    if not request.clusters and not facts:
-        return facts
+def _cluster_changes(request: Request, snapshot: Snapshot) -> Facts:
+    changes = Facts((), request.fields, request.removed)
+    if not request.clusters and not changes:
+        return changes
     place, _ = snapshot.fleet()
-    return replace(facts, brought=clusters_of(request.clusters, namespaced=place.namespaced))
+    return replace(changes, added=clusters_of(request.clusters, namespaced=place.namespaced))
 
 
-def _moved(
-    facts: Facts, settings: Settings, snapshot: Snapshot, bodies: Bodies
+def _apply_cluster_changes(
+    changes: Facts, settings: Settings, snapshot: Snapshot, bodies: Bodies
 ) -> tuple[Snapshot, Bodies]:
     """Apply the cluster changes to a snapshot and its bodies."""
-    if not facts:
+    if not changes:
         return snapshot, bodies
-    moved = snapshot.with_objects(CLUSTERS, applied(facts, snapshot.objects[CLUSTERS]))
+    changed = snapshot.with_objects(CLUSTERS, applied(changes, snapshot.objects[CLUSTERS]))
     # The other collections stay the same objects, so that their classes do too.
-    return moved, {**bodies, **projected(settings, moved, only=CLUSTERS)}
+    return changed, {**bodies, **projected(settings, changed, only=CLUSTERS)}
 
 
 async def _candidates(request: Request, settings: Settings, snapshot: Snapshot) -> Candidates:
     candidates = Candidates()
     if request.files or request.staged:
-        staged = only(snapshot.configmaps, request.candidates) if request.staged else ()
+        staged = select_staged(snapshot.configmaps, request.candidates) if request.staged else ()
         candidates = await read_candidates(
             request.files, staged, settings.policies, instead=request.instead
         )
     return replace(candidates, removed=request.unloaded)
 
 
-async def _chosen(
-    chooser: Chooser,
+async def _select(
+    selector: PolicySelector,
     known: _Known,
     good: Versions,
     candidates: Candidates,
-    on: InEffect | None,
-) -> _Chosen:
+    canary: CanaryInEffect | None,
+) -> _Selected:
     modules: dict[ObjectKey, Modules] = {key: policy.modules for key, policy in known.items()}
-    before, choice = await chooser.as_is(modules, good)
+    before, choice = await selector.select_current(modules, good)
     if candidates:
-        wanted = put(candidates, modules)
-        after = await chooser.tried(wanted, choice)
-        notes = () if on is None else (f"{on}, decides on it now, and {_EDITED}",)
-        return _Chosen(before, after, wanted, notes=notes)
-    if on is None:
-        return _Chosen(before, before)
+        edited = put(candidates, modules)
+        after = await selector.select_with(edited, choice)
+        notes = () if canary is None else (f"{canary}, decides on it now, and {_EDITED}",)
+        return _Selected(before, after, edited, notes=notes)
+    if canary is None:
+        return _Selected(before, before)
     try:
         # With the file names of its author.
-        as_canary = replace(put(on.candidates, modules), names={})
-        after = await chooser.tried(as_canary, choice)
+        edited = replace(put(canary.candidates, modules), names={})
+        after = await selector.select_with(edited, choice)
     except Broken as error:  # the replicator may still run it from before an edit
-        return _Chosen(before, before, notes=(f"{on}, decides on it, but {_UNKNOWN}: {error}",))
-    return _Chosen(before, after, canary=on)
+        return _Selected(
+            before, before, notes=(f"{canary}, decides on it, but {_UNKNOWN}: {error}",)
+        )
+    return _Selected(before, after, canary=canary)

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from kube_sync.decisions.pace import Pace
+from kube_sync.decisions.evaluator import BatchSize
 
 
 def _after(*queries: tuple[int, float]) -> int:
-    pace = Pace()
+    batch_size = BatchSize()
     for number, seconds in queries:
-        pace.took(number, seconds)
-    return pace.size
+        batch_size.observe(number, seconds)
+    return batch_size.size
 
 
 def test_first_query_is_a_small_one() -> None:

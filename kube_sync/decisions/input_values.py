@@ -45,23 +45,23 @@ def _input(body: Mapping[str, Any], field: FieldRead, *, secret: bool) -> Input:
         value: str | None = _WITHHELD
     else:
         value = _text([*_values(body, field.path)], several=EACH in field.path)
-    asked = dict.fromkeys(_who(field))
+    asked = dict.fromkeys(_reading_rules(field))
     return Input(shown(field.path), value, field.whole, tuple(asked))
 
 
-def _who(field: FieldRead) -> Iterator[str]:
-    for ask in field.asked:
-        if ask.module:
-            row = "" if ask.row is None else f":{ask.row}"
-            yield f"{ask.module}{row} {ask.rule}"
+def _reading_rules(field: FieldRead) -> Iterator[str]:
+    for reader in field.asked:
+        if reader.module:
+            row = "" if reader.row is None else f":{reader.row}"
+            yield f"{reader.module}{row} {reader.rule}"
 
 
 def _may_show_secret(path: Path) -> bool:
     """Return whether a path leads to a Secret's values, or to a field that contains them."""
-    return any(_meets(path, forbidden) for forbidden in (*_SECRET, _REPEATED))
+    return any(_overlap(path, forbidden) for forbidden in (*_SECRET, _REPEATED))
 
 
-def _meets(path: Path, other: Path) -> bool:
+def _overlap(path: Path, other: Path) -> bool:
     return all(a is EACH or a == b for a, b in zip(path, other, strict=False))
 
 
