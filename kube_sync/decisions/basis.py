@@ -73,6 +73,11 @@ class DecisionBasis:
         """Let `is_current` tell from now on whether no change of what is read is pending."""
         self._is_current = is_current
 
+    def leave(self) -> None:
+        """End the epoch: what has changed is not known any more."""
+        self._is_current = lambda: False
+        self.withhold("OPA is being loaded")
+
     def share(self, policy: str, reads: Reads, documents: Iterable[Path] = ()) -> None:
         """Begin a revision: the policies of this digest are in force, over data that is new."""
         reason = why_not_shared(reads, tuple(documents))

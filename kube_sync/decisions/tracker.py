@@ -234,14 +234,17 @@ class Tracker:
         """Once the first policies are in force, keep the hub current."""
         self._hub.hold("load", "OPA is being loaded")
         self._loading = None
-        await policies.wait()
-        self._queue.request_sweep(Cause("load"))
-        while True:
-            self._changed.clear()
-            await self._process_queue()
-            self._sharing.expect(())  # those left do not exist any more
-            self._end_load()
-            await self._wait()
+        try:
+            await policies.wait()
+            self._queue.request_sweep(Cause("load"))
+            while True:
+                self._changed.clear()
+                await self._process_queue()
+                self._sharing.expect(())  # those left do not exist any more
+                self._end_load()
+                await self._wait()
+        finally:
+            self._hub.basis.leave()
 
     def _end_load(self) -> None:
         """Release readers once everything was decided on in this epoch, whatever changed since.

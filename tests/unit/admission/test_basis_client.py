@@ -125,7 +125,9 @@ async def _served(
     token: Path | None = None, hub: DecisionHub | None = None
 ) -> AsyncGenerator[Callable[[str | None], BasisRequest]]:
     hub = hub or DecisionHub("me")
-    app = stream_app(hub, TokenFile(None if token is None else str(token)), [basis_route(hub.basis)])
+    app = stream_app(
+        hub, TokenFile(None if token is None else str(token)), [basis_route(hub.basis)]
+    )
     async with (
         serving(app, ("127.0.0.1", 0), grace=0.05) as port,
         aiohttp.ClientSession() as session,

@@ -120,6 +120,14 @@ def test_document_that_the_replicator_writes_is_no_obstacle() -> None:
     assert why_not_shared(found, [("zones", "other")]) is not None
 
 
+async def test_basis_is_not_current_after_the_end_of_its_epoch() -> None:
+    fleet = Fleet(BY_A)
+    async with fleet.running():
+        assert fleet.hub.basis.present.current
+    found = fleet.hub.basis.present
+    assert (found.current, found.paths) == (False, None)
+
+
 async def test_waiting_ends_with_the_next_revision() -> None:
     fleet = Fleet(BY_A)
     known = fleet.hub.basis.present
