@@ -44,7 +44,7 @@ def test_keys_are_the_fields_of_the_settings_with_those_of_items() -> None:
 
 def test_sections_are_told_by_what_their_class_says() -> None:
     assert _KEYS["EnforceSchedulingPolicy"].is_section
-    assert _KEYS["observe"].text.startswith("Where /metrics, /livez and /readyz are;")
+    assert _KEYS["observe"].text.startswith("The server of /metrics, /livez and /readyz")
 
 
 def test_what_may_be_and_the_default_are_in_words() -> None:
