@@ -1,4 +1,4 @@
-"""The configuration of the admission webhook, and the design's own words for it.
+"""The configuration of the admission webhook, also in the form of the design document.
 
 The text below a field says what it does: it is what `kube-sync config --explain` prints.
 """
