@@ -682,7 +682,7 @@ def test_the_prefix_of_namespaces_may_be_empty(file: Path) -> None:
 
 def test_the_prefix_of_namespaces_may_not_be_empty_where_an_agent_writes(file: Path) -> None:
     """On a hub that is its own spoke it would take the policy for its copy, and remove it."""
-    with pytest.raises(Misconfigured, match="namespace_prefix may be empty for the placer direct"):
+    with pytest.raises(Misconfigured, match="namespace_prefix may be empty only if direct is the"):
         _load(
             file, "policy_sync: {placers: [direct, ocm]}", KUBE_SYNC_POLICY_SYNC_NAMESPACE_PREFIX=""
         )
