@@ -1,4 +1,4 @@
-"""The configuration of the topology: what `kube-sync topology --live` reports, and of what it is.
+"""The configuration of the topology: its nodes, its edges, and what is reported about policies.
 
 The text below a field says what it does: it is what `kube-sync config --explain` prints.
 """
@@ -14,34 +14,35 @@ from kube_sync.errors import Misconfigured
 
 
 class TopologyLink(Section, frozen=True, rename={"parent": "from", "child": "to"}):
-    """Edges from objects of one kind to objects of another, by a field of one of them."""
+    """Edges from objects of one kind to objects of another kind, by a field of one of them."""
 
     parent: KindName
-    """Kind that is above."""
+    """Kind of the parents."""
     child: KindName
-    """Kind that is below."""
+    """Kind of the children."""
     kind: KindName | None = None
-    """The one of them that has the field; null: that of `to`."""
+    """Which of the two kinds has the field; null: that of `to`."""
     field: FieldPath | None = None
-    """Path to a name, a reference (`name`, `namespace`, perhaps `group` and `kind`), or a list of
-    either, as `spec.storeRefs`; null: each object of `from` is above each of `to`."""
+    """Path of the field, as in `spec.storeRefs`, which is a name, a reference (`name`, optionally
+    `namespace`, `group` and `kind`), or a list of either; null: each object of `from` is a parent
+    of each object of `to`."""
 
 
 class PolicyTopology(Section, frozen=True):
-    """What is reported of policies, and what the topology is made of beside the Gateway API."""
+    """What the topology contains beside the Gateway API, and what is reported about policies."""
 
     statuses: tuple[KindName, ...] = ()
-    """Kinds of policies whose `status.conditions` are ours to write (`Accepted`, `Enforced`, …), as
-    `AuthPolicy.kuadrant.io`. Name only kinds whose own operator does not run in the cluster.
-    `status.ancestors` is written without being named here."""
+    """Policy kinds whose `status.conditions` kube-sync writes (`Accepted`, `Enforced`, …), as in
+    `AuthPolicy.kuadrant.io`. Name only kinds whose own operator does not run in the cluster. Kinds
+    with `status.ancestors` do not need to be named."""
     paths: bool = True
-    """Tells on each target, for each kind of policies, which effective policy applies on each path
-    to it, and on which none does (`kube-sync.io/<Kind>Paths`)."""
+    """Reports on each target, for each policy kind, which effective policy applies on each path to
+    it and on which paths none applies (condition `kube-sync.io/<Kind>Paths`)."""
     roots: tuple[KindName, ...] = ()
-    """Kinds whose objects are above all GatewayClasses, or above what `topology.links` says, so
-    that paths begin at them, as `Kuadrant.kuadrant.io`."""
+    """Kinds whose objects are parents of all GatewayClasses, or only of what `topology.links`
+    specifies, so that paths begin at them, as in `Kuadrant.kuadrant.io`."""
     links: tuple[TopologyLink, ...] = ()
-    """Edges between kinds of your own, or between these and others."""
+    """Edges between kinds that are not in the Gateway API, or between these and other kinds."""
 
 
 _GROUP: Final = "gateway.networking.k8s.io"
