@@ -167,7 +167,7 @@ class Policies(Section, frozen=True):
     """Namespaces whose ConfigMaps with Rego and whose PlacementPolicies are policies; the webhook
     registration for placement excludes them."""
     static: bool = False
-    """Set it if OPA also has policies from elsewhere: then a policy counts as existing at all
+    """True if OPA also has policies from elsewhere; a policy then counts as existing at all
     times."""
     rego_version: Literal[0, 1] = 1
     """Rego version of policies that state none: by the label `kube-sync.io/rego-version`, by
@@ -186,8 +186,8 @@ class Placement(Section, frozen=True):
     key_file: File | None = None
     """File with the keys, one per line, that seal the annotation `kube-sync.io/requested`: the
     first key seals, any of them verifies. Replicator, remediator and webhook need the same keys;
-    null: notes are not sealed, every note is accepted, and each of the three logs a warning at its
-    start."""
+    null: the annotation is not sealed, anyone's is accepted, and each of the three logs a warning
+    at its start."""
 
 
 class Decisions(Section, frozen=True):

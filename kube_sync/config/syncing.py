@@ -28,7 +28,7 @@ class SyncBrakes(Section, frozen=True):
     window_seconds: NotNegative = 3600.0
     """Seconds within which removals count as one removal."""
     stale_seconds: NotNegative = 60.0
-    """Seconds for which the data about the hub may be stale; after that nothing is removed."""
+    """Seconds for which the data read from the hub may be stale; after that nothing is removed."""
     shrink_share: Share = 0.3
     """Share of the clusters of one Gateway, or of one GatewayClass, from which copies may be
     removed without an approval."""
@@ -57,8 +57,8 @@ class PolicySync(Section, frozen=True):
     """Placers, which write copies to spokes, in order of precedence: Open Cluster Management
     (`ocm`), or kube-sync itself with kubeconfigs (`direct`)."""
     namespace_prefix: NamespacePrefix = "kuadrant-"
-    """Prefix of the namespaces of copies: a copy on a spoke is in this prefix followed by the
-    namespace on the hub. It may be empty only if `direct` is the only placer."""
+    """Prefix of the namespaces of copies on spokes; the rest of the name is the namespace on the
+    hub. It may be empty only if `direct` is the only placer."""
     grace_seconds: NotNegative = 600.0
     """Seconds for which a cluster keeps its copy after it left the placement."""
     parameters_namespace: Namespace | None = None
