@@ -103,7 +103,7 @@ def _explain(message: str, source: str | None, environment: Mapping[str, str]) -
         path = f"{path}.{unknown['name']}".lstrip(".")
         what = "unknown key"
         if re.search("[“”]", path):
-            what += " (its quotes are curly ones, which belong to the key; write plain ones)"
+            what += " (its curly quotes are read as part of the key; use straight quotes)"
     if what.startswith("Invalid enum value"):
         what += f"; known: {', '.join(_choices(path))}"
     variables = [f.variable for f in fields() if f.path == path and f.variable in environment]

@@ -145,8 +145,8 @@ def check_builtin(settings: Settings) -> None:
     """Check that what is built in finds what it reads where it reads it. Raises Misconfigured."""
     if settings.builtin and settings.replicate.root != _ROOT:
         msg = (
-            f'replicate.root: "{settings.replicate.root}", but what is built in reads'
-            f" data.{_ROOT}: leave it out"
+            f'replicate.root: "{settings.replicate.root}", but the built-in systems read'
+            f" data.{_ROOT}: remove the key"
         )
         raise Misconfigured(msg)
     needed = {found.name: found for system in chosen(settings) for found in system.resources}
@@ -163,8 +163,8 @@ def _check_named_too(path: str, settings: Settings, resource: Resource, own: Res
     else:
         return
     msg = (
-        f'{path}: {what} "{resource.name}" in OPA, where what is built in reads all {own.gvr};'
-        " give this one another name with `as`"
+        f'{path}: {what} "{resource.name}" in OPA, where the built-in systems read all {own.gvr};'
+        " give the resource another name with `as`"
     )
     raise Misconfigured(msg)
 

@@ -57,14 +57,14 @@ _KNOWN: Final = frozenset({"Namespace", *(kind for pair in _GATEWAY_API for kind
 
 
 def check_links(topology: PolicyTopology) -> None:
-    """Check of roots and links what types cannot say. Raises Misconfigured.
+    """Check roots and links beyond their types. Raises Misconfigured.
 
-    Whatever objects there are, they can be in no loop then, since their kinds are in none; and
-    paths begin at a class, a gateway or a root that is named.
+    Since the kinds form no cycle, no objects do; and paths begin at a class, a gateway or a
+    root that is named.
     """
     for index, root in enumerate(topology.roots):
         if root in _KNOWN:
-            msg = f"topology.roots[{index}]: {root} has its place in the topology already"
+            msg = f"topology.roots[{index}]: {root} is part of the topology already"
             raise Misconfigured(msg)
     for index, link in enumerate(topology.links):
         for field, what in _wrong(link, topology):
@@ -78,9 +78,9 @@ def _wrong(link: TopologyLink, topology: PolicyTopology) -> Iterator[tuple[str, 
     if link.kind not in (None, link.parent, link.child):
         yield "kind", f"{link.kind} is neither {link.parent} nor {link.child}"
     if link.kind is not None and link.field is None:
-        yield "field", "needed, since `kind` names who has it"
+        yield "field", "needed, since `kind` is set"
     if link.child in (*_TOP, *topology.roots) and link.parent not in topology.roots:
-        yield "from", f"{link.parent} is above {link.child}: name it in topology.roots, too"
+        yield "from", f"{link.parent} is a parent of {link.child}: add it to topology.roots"
 
 
 def _check_circles(topology: PolicyTopology) -> None:
@@ -92,5 +92,5 @@ def _check_circles(topology: PolicyTopology) -> None:
         TopologicalSorter(above).prepare()
     except CycleError as error:
         circle = " > ".join(error.args[1])
-        msg = f"topology.links: kinds are above each other in a circle: {circle}"
+        msg = f"topology.links: the kinds form a cycle: {circle}"
         raise Misconfigured(msg) from error
