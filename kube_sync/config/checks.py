@@ -162,16 +162,16 @@ def _check_fields(path: str, resource: Resource) -> None:
         msg = f"{path}: empty; name fields, or remove it to keep everything"
         raise Misconfigured(msg)
     pairs = zip(resource.fields or (), resource.paths or (), strict=False)
-    for index, (said, keys) in enumerate(pairs):
+    for index, (field, keys) in enumerate(pairs):
         if not all(keys) or not keys:
             msg = (
                 f"{path}[{index}]: a path consists of keys separated by dots, or is a list of keys"
             )
             raise Misconfigured(msg)
-        # Spelt so it would quietly keep nothing.
-        if isinstance(said, str) and re.search(r"^/|[\[\]]", said):
+        # Such a path would silently select nothing.
+        if isinstance(field, str) and re.search(r"^/|[\[\]]", field):
             msg = (
-                f'{path}[{index}]: "{said}" is not a dotted path, as in spec.containers.image '
+                f'{path}[{index}]: "{field}" is not a dotted path, as in spec.containers.image '
                 "(which selects the image of each container)"
             )
             raise Misconfigured(msg)

@@ -78,8 +78,8 @@ def _parsed(content: bytes, file: str) -> dict[str, Any]:
     try:
         node = single(content.decode(), YAML, "configuration")
     except (NotYaml, UnicodeError) as error:
-        said = error if isinstance(error, NotYaml) else f"not YAML: {error}"
-        msg = f"configuration file {file}: {said}"
+        reason = error if isinstance(error, NotYaml) else f"not YAML: {error}"
+        msg = f"configuration file {file}: {reason}"
         raise Misconfigured(msg) from error
     document = {} if node is None else _without_nulls(plain(node))
     if not isinstance(document, dict):

@@ -1,7 +1,7 @@
 """The configuration as frozen values: every section, every field, its type and its default.
 
-Invariant: a Settings never changes; two that are equal mean the same. What types cannot say is
-checked in `checks`. This module does not read files or the environment. Each larger part has a
+Invariant: a Settings never changes; two that are equal mean the same. `checks` has
+constraints beyond types. This module does not read files or the environment. Each larger part has a
 module of its own beside this one. The text below a field says what it does: it is what
 `kube-sync config --explain` prints and `docs/configure.md` has.
 """
