@@ -35,7 +35,7 @@ def check_stream(decisions: Decisions) -> None:
         if file is None:
             msg = (
                 f"decisions.{name}: needed, since decisions.listen ({decisions.listen}) is not a "
-                "loopback address and the stream tells what runs where"
+                "loopback address and the stream shows what runs where"
             )
             raise Misconfigured(msg)
 
@@ -49,7 +49,7 @@ def check_status(remediate: Remediate) -> None:
     if remediate.token_file is None and not _is_loopback(host):
         msg = (
             f"remediate.token_file: needed, since remediate.listen ({remediate.listen}) is not a "
-            "loopback address and whoever asks may let changes through"
+            "loopback address and its clients may approve changes"
         )
         raise Misconfigured(msg)
 
@@ -58,7 +58,7 @@ def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host == "localhost"  # any other name may be anybody's
+        return host == "localhost"  # any other name may have another address
 
 
 def masked(url: str) -> str:

@@ -52,7 +52,7 @@ def check(settings: Settings) -> None:
             raise Misconfigured(msg)
         # Decisions are about objects, and do not contain the name of a collection in OPA.
         if (same := targets.setdefault(names[name], name)) != name:
-            msg = f'placement.resources[{index}]: "{name}" is {names[name]}, as "{same}" is'
+            msg = f'placement.resources[{index}]: "{name}" and "{same}" are both {names[name]}'
             raise Misconfigured(msg)
     for path, url in (("opa.url", settings.opa.url), ("decisions.url", settings.decisions.url)):
         check_url(path, url)
@@ -92,7 +92,7 @@ def _check_engine(engine: Engine, own: EnforceSchedulingPolicy) -> None:
         raise Misconfigured(msg)
     # A header cannot carry it; never quoted, since it is a secret.
     if own.token is not None and not re.fullmatch(r"[!-~]+", own.token):
-        msg = "EnforceSchedulingPolicy.token: not one word of ASCII (are its quotes curly ones?)"
+        msg = "EnforceSchedulingPolicy.token: not one word of ASCII (does it have curly quotes?)"
         raise Misconfigured(msg)
     if own.token is not None and engine.token_file is not None:
         msg = "admission.engine.token_file: EnforceSchedulingPolicy.token is set too; keep one"
@@ -102,7 +102,7 @@ def _check_engine(engine: Engine, own: EnforceSchedulingPolicy) -> None:
 def _check_own(url: str, engine: Engine) -> None:
     path = "EnforceSchedulingPolicy.url"
     if re.search("[“”]", url):
-        msg = f"{path}: its quotes are curly ones, which belong to the URL; write plain ones"
+        msg = f"{path}: its curly quotes are read as part of the URL; use straight quotes"
         raise Misconfigured(msg)
     check_url(path, url)
     for name, other in (("url", engine.url), ("path", engine.path)):
@@ -126,7 +126,7 @@ def _check_selection(replicate: Replicate) -> None:
         for name in ("label_selector", "field_selector"):
             text: str | None = getattr(resource, name)
             if text is not None and not text.strip():
-                msg = f"{path}.{name}: empty; leave it out to select everything"
+                msg = f"{path}.{name}: empty; remove it to select everything"
                 raise Misconfigured(msg)
         _check_fields(f"{path}.fields", resource)
         _check_secrets(path, resource)
@@ -138,52 +138,54 @@ def _check_topology(settings: Settings) -> None:
     for index, resource in enumerate(settings.replicate.resources):
         if resource.name == TOPOLOGY:
             msg = (
-                f'replicate.resources[{index}]: {resource.gvr} is "{TOPOLOGY}" in OPA, as what'
-                " replicate.topology makes is; give it another name with `as`"
+                f'replicate.resources[{index}]: {resource.gvr} is "{TOPOLOGY}" in OPA, a name that'
+                " replicate.topology uses; give the resource another name with `as`"
             )
             raise Misconfigured(msg)
     if TOPOLOGY in settings.placement.resources:
         index = settings.placement.resources.index(TOPOLOGY)
         msg = (
-            f'placement.resources[{index}]: "{TOPOLOGY}" is no resource of the API server, and'
-            " decisions are about these"
+            f'placement.resources[{index}]: "{TOPOLOGY}" is not a resource of the API server, so'
+            " no decisions can be made about it"
         )
         raise Misconfigured(msg)
 
 
 def _check_labelled(labelled: Labelled) -> None:
     if "*" in labelled.namespaces and len(labelled.namespaces) > 1:
-        msg = 'policies.labelled.namespaces: "*" is all of them; name no other beside it'
+        msg = 'policies.labelled.namespaces: "*" means all namespaces; remove the others'
         raise Misconfigured(msg)
 
 
 def _check_fields(path: str, resource: Resource) -> None:
     if resource.paths == ():
-        msg = f"{path}: empty; name fields, or leave it out to keep everything"
+        msg = f"{path}: empty; name fields, or remove it to keep everything"
         raise Misconfigured(msg)
     pairs = zip(resource.fields or (), resource.paths or (), strict=False)
-    for index, (said, keys) in enumerate(pairs):
+    for index, (field, keys) in enumerate(pairs):
         if not all(keys) or not keys:
-            msg = f"{path}[{index}]: a path is keys with dots between them, or a list of keys"
-            raise Misconfigured(msg)
-        # Spelt so it would quietly keep nothing.
-        if isinstance(said, str) and re.search(r"^/|[\[\]]", said):
             msg = (
-                f'{path}[{index}]: "{said}" is not a dotted path, as in spec.containers.image '
-                "(which means each container's)"
+                f"{path}[{index}]: a path consists of keys separated by dots, or is a list of keys"
+            )
+            raise Misconfigured(msg)
+        # Such a path would silently select nothing.
+        if isinstance(field, str) and re.search(r"^/|[\[\]]", field):
+            msg = (
+                f'{path}[{index}]: "{field}" is not a dotted path, as in spec.containers.image '
+                "(which selects the image of each container)"
             )
             raise Misconfigured(msg)
 
 
 def _check_secrets(path: str, resource: Resource) -> None:
     if resource.secrets and not resource.holds_secrets:
-        msg = f"{path}.secrets: {resource.gvr} has no Secrets; leave it out"
+        msg = f"{path}.secrets: {resource.gvr} has no Secrets; remove it"
         raise Misconfigured(msg)
     for index, keys in enumerate(resource.paths or ()):
         if resource.withholds and keys[0] in SECRET_VALUES:
             msg = (
                 f"{path}.fields[{index}]: names values of Secrets; set {path}.secrets: true to"
-                " have them in OPA, or leave the path out"
+                " replicate them into OPA, or remove the path"
             )
             raise Misconfigured(msg)
 

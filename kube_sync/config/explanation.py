@@ -111,7 +111,7 @@ def worded(kind: object) -> str:
 
 def explained(name: str | None = None) -> str:
     """Return the text of a key, of the keys in it, or of all keys. Raises Misconfigured."""
-    return "\n\n".join(map(_told, keys() if name is None else _found(name)))
+    return "\n\n".join(map(_formatted, keys() if name is None else _found(name)))
 
 
 def _found(name: str) -> list[Key]:
@@ -124,22 +124,22 @@ def _found(name: str) -> list[Key]:
     near = difflib.get_close_matches(path, known, _NEAR)
     near += [one for one in known if one.rpartition(".")[2] == path.rpartition(".")[2]]
     near = list(dict.fromkeys(near))[:_NEAR]
-    hint = f"near it: {', '.join(near)}" if near else "`kube-sync config --explain` lists all"
+    hint = f"similar keys: {', '.join(near)}" if near else "`kube-sync config --explain` lists all"
     msg = f"{name}: unknown key; {hint}"
     raise Misconfigured(msg)
 
 
-def _told(key: Key) -> str:
+def _formatted(key: Key) -> str:
     lines = [key.path if key.is_section else f"{key.path}: {key.words}"]
     for line in key.text.splitlines():
         lines += textwrap.wrap(line, 96, initial_indent="  ", subsequent_indent="  ")
     if key.is_section:
         return "\n".join(lines)
-    lines.append("  has to be said" if key.default is None else f"  default: {key.default}")
+    lines.append("  required" if key.default is None else f"  default: {key.default}")
     if key.variable is not None:
         lines.append(f"  variable: {key.variable}")
     if key.live:
-        lines.append("  followed while replicate or run works")
+        lines.append("  live: replicate and run apply it without a restart")
     return "\n".join(lines)
 
 
@@ -164,10 +164,10 @@ def _default(field: msgspec.structs.FieldInfo) -> str | None:
 
 def _json(value: object) -> str:
     plain = msgspec.to_builtins(value)
-    if isinstance(value, tuple):  # of sections: what is not said of them is null
-        plain = [_said(item) for item in plain]
+    if isinstance(value, tuple):  # of sections: keys that are not set are null
+        plain = [_without_nulls(item) for item in plain]
     return msgspec.json.encode(plain).decode()
 
 
-def _said(item: object) -> object:
+def _without_nulls(item: object) -> object:
     return {k: v for k, v in item.items() if v is not None} if isinstance(item, dict) else item

@@ -32,7 +32,7 @@ NamespacePrefix = Annotated[
     msgspec.Meta(
         pattern=r"^([a-z0-9][-a-z0-9]*)?$",
         max_length=40,
-        description="beginning of a namespace's name, at most 40 characters",
+        description="prefix of a namespace name, at most 40 characters",
     ),
 ]
 ServiceAccount = Annotated[
@@ -44,7 +44,7 @@ ServiceAccount = Annotated[
 ]
 DataPath = Annotated[
     str,
-    msgspec.Meta(pattern=r"^[^/\s]+(/[^/\s]+)*$", description="path in OPA with `/` between"),
+    msgspec.Meta(pattern=r"^[^/\s]+(/[^/\s]+)*$", description="path in OPA, separated by `/`"),
 ]
 KindName = Annotated[
     str,
@@ -57,7 +57,7 @@ FieldPath = Annotated[
     str,
     msgspec.Meta(
         pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$",
-        description="names of fields with dots between",
+        description="field names separated by dots",
     ),
 ]
 # Constraints beyond text are checked in `addresses`, and when the file is opened.

@@ -78,8 +78,8 @@ def _parsed(content: bytes, file: str) -> dict[str, Any]:
     try:
         node = single(content.decode(), YAML, "configuration")
     except (NotYaml, UnicodeError) as error:
-        said = error if isinstance(error, NotYaml) else f"not YAML: {error}"
-        msg = f"configuration file {file}: {said}"
+        reason = error if isinstance(error, NotYaml) else f"not YAML: {error}"
+        msg = f"configuration file {file}: {reason}"
         raise Misconfigured(msg) from error
     document = {} if node is None else _without_nulls(plain(node))
     if not isinstance(document, dict):
@@ -103,7 +103,7 @@ def _explain(message: str, source: str | None, environment: Mapping[str, str]) -
         path = f"{path}.{unknown['name']}".lstrip(".")
         what = "unknown key"
         if re.search("[“”]", path):
-            what += " (its quotes are curly ones, which belong to the key; write plain ones)"
+            what += " (its curly quotes are read as part of the key; use straight quotes)"
     if what.startswith("Invalid enum value"):
         what += f"; known: {', '.join(_choices(path))}"
     variables = [f.variable for f in fields() if f.path == path and f.variable in environment]

@@ -1,7 +1,7 @@
 """The configuration as frozen values: every section, every field, its type and its default.
 
-Invariant: a Settings never changes; two that are equal mean the same. What types cannot say is
-checked in `checks`; where the values come from is nothing to this module. Each larger part has a
+Invariant: a Settings never changes; two that are equal mean the same. `checks` has
+constraints beyond types. This module does not read files or the environment. Each larger part has a
 module of its own beside this one. The text below a field says what it does: it is what
 `kube-sync config --explain` prints and `docs/configure.md` has.
 """
@@ -106,57 +106,57 @@ LIVE: Final = frozenset(
 
 
 class Kubernetes(Section, frozen=True):
-    """Which API server: in-cluster when nothing is said and a service account is there."""
+    """The connection to the Kubernetes API server."""
 
     kubeconfig: File | None = None
-    """Names the API server and who asks it; null: the pod's service account, else the file that
-    `KUBECONFIG` names, else `~/.kube/config`."""
+    """Kubeconfig with the API server and the credentials; null: the pod's service account, else the
+    file that `KUBECONFIG` names, else `~/.kube/config`."""
     context: str | None = None
-    """Context of the kubeconfig; null: its current one."""
+    """Context of the kubeconfig; null: its current context."""
 
 
 class Compile(Section, frozen=True):
-    """What one process may take that compiles policies, or tries them, before they are in force."""
+    """Limits of each process that compiles policies, or evaluates them on a sample, before use."""
 
     memory_bytes: ProcessMemory = 512 * 2**20
-    """Memory of the process; a policy that exceeds it gets `too expensive to compile`. It counts
-    for the container's own limit too."""
+    """Maximum memory of the process; a policy that exceeds it is refused (`too_expensive` in its
+    status). It also counts toward the memory limit of the container."""
     cpu_seconds: AtLeastOne = 30
-    """CPU time of the process, in seconds."""
+    """Maximum CPU time of the process, in seconds."""
     timeout_seconds: Seconds = 20.0
-    """Time in which the process has to answer."""
+    """Maximum run time of the process, in seconds."""
 
 
 class Opa(Section, frozen=True):
-    """The OPA that this process feeds or asks."""
+    """The OPA that this process writes to or queries."""
 
     url: Url = "http://127.0.0.1:8181"
-    """Where the API of OPA is, without `/v1`."""
+    """Base URL of OPA's REST API, without `/v1`."""
     token_file: File | None = None
-    """Holds the token that is sent to OPA; with one, an OPA that answers whoever has none makes
-    the process unready. null: none."""
+    """File with the bearer token for OPA; null: no token is sent. With a token, the process is not
+    ready while OPA also answers requests without one."""
     ca_file: File | None = None
-    """Authorities that OPA's certificate is checked by; null: those of the system."""
+    """CA certificates that verify OPA's certificate; null: those of the system."""
     binary: str = "opa"
-    """Program of OPA, by path or name, which compiles candidate policies beside the OPA that
-    serves, and decides for the commands that check or analyze policies."""
+    """OPA executable, as a path or a name in `PATH`. It compiles candidate policies before the
+    serving OPA gets them, and evaluates policies for the commands that check or analyze them."""
     compile: Compile = Compile()
 
 
 class Coordination(Section, frozen=True):
-    """Where this installation keeps its Leases and the ConfigMap of last good policies."""
+    """The namespace of this installation."""
 
     namespace: Namespace = "kube-sync"
-    """This installation's own namespace, with its Leases and its ConfigMap of last good policies;
-    the webhook's registrations leave it out."""
+    """Namespace of this installation, with its Leases and the ConfigMap of the last good policies;
+    the registrations of the webhook exclude it."""
 
 
 class Observe(Section, frozen=True):
-    """Where /metrics, /livez and /readyz are; without it each command has a port of its own."""
+    """The server of /metrics, /livez and /readyz."""
 
     listen: Listen | None = None
-    """Where these pages are; null: on all addresses, at 9401 for `replicate`, 9402 `remediate`,
-    9403 `admit`, 9405 `topology`, 9406 `run`, 9407 `policy-sync`."""
+    """Address of this server; null: all addresses, with port 9401 for `replicate`, 9402
+    `remediate`, 9403 `admit`, 9405 `topology`, 9406 `run`, 9407 `policy-sync`."""
 
 
 class Settings(
@@ -176,7 +176,8 @@ class Settings(
     coordination: Coordination = Coordination()
     observe: Observe = Observe()
     builtin: tuple[SystemName, ...] = ()
-    """Policy systems to load into OPA and to answer for in the webhook."""
+    """Built-in policy systems whose rules are loaded into OPA and whose paths the webhook
+    serves."""
     scheduling: Scheduling = Scheduling()
     metadata: Metadata = Metadata()
     topology: PolicyTopology = PolicyTopology()

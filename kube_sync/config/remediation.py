@@ -23,78 +23,85 @@ PlacementForm = Literal["preferences", "names", "selector"]
 
 
 class Guard(Section, frozen=True):
-    """The brakes of the remediator: how fast, how often and how much it may move.
+    """Limits on the moves that the remediator makes.
 
-    A rate of 0 a minute is no limit, as is a share of 1 and a time of 0 s. A move is a change that
-    takes a cluster away from a workload; only moves wait, and what goes back and forth.
+    A move is a change that takes a cluster away from a workload. Other changes are not limited,
+    except for a workload that alternates between two placements. A rate of 0, a share of 1 or a
+    time of 0 s means no limit.
     """
 
     # A wrong policy that is noticed after a minute has moved 80 workloads, not the fleet.
     moves_per_minute: NotNegative = 60.0
-    """Moves a minute in all; as many besides of workloads that want no replicas."""
+    """Moves per minute in total. Workloads with 0 replicas have a separate budget of the same
+    size."""
     moves_burst: AtLeastOne = 20
-    """Moves in all that may go at once after a pause."""
+    """Moves in total that may happen at once after a pause."""
     # Half of all, so that no one namespace or cluster takes the whole budget.
     namespace_moves_per_minute: NotNegative = 30.0
-    """Moves a minute in each namespace."""
+    """Moves per minute in each namespace."""
     namespace_moves_burst: AtLeastOne = 10
-    """Moves in each namespace that may go at once after a pause."""
+    """Moves in each namespace that may happen at once after a pause."""
     cluster_moves_per_minute: NotNegative = 30.0
-    """Moves a minute away from each cluster."""
+    """Moves per minute away from each cluster."""
     cluster_moves_burst: AtLeastOne = 10
-    """Moves away from each cluster that may go at once after a pause."""
+    """Moves away from each cluster that may happen at once after a pause."""
     dwell_seconds: NotNegative = 30.0
-    """Seconds that a workload is not moved after any change of its placement."""
+    """Seconds for which a workload is not moved after any change of its placement."""
     cooldown_seconds: NotNegative = 120.0
-    """Seconds that a workload is not moved after a move."""
+    """Seconds for which a workload is not moved after a move."""
     oscillation_seconds: NotNegative = 3600.0
-    """Seconds that a workload which goes back and forth between two placements is left alone."""
+    """Seconds for which a workload that alternates between two placements is frozen, unless an
+    approval releases it."""
     stale_seconds: NotNegative = 60.0
-    """Seconds for which what is known of the fleet may not be current; after that no move goes."""
+    """Seconds for which the data about the fleet may be stale; after that no move is made."""
     shrink_share: Share = 0.3
-    """Share of the clusters that may be gone at once; if more are, moves need an approval."""
+    """Share of the clusters that may be gone at once; if more are gone, moves are held until
+    approved."""
     mass_share: Share = 0.2
-    """Share of the workloads of a namespace that may move at once; if more would, those of it need
-    an approval, as all do where more would move whichever one namespace is left out."""
+    """Share of the workloads of a namespace that may move at once; if more would move, the moves of
+    that namespace are held until approved. All moves are held if they exceed this share of all
+    workloads, whichever single namespace is left out."""
     mass_floor: Count = 10
-    """So many moves at once need no approval in any namespace, whatever `mass_share` says."""
+    """Number of moves at once that need no approval, whatever `mass_share` is."""
     placements: Mapping[str, PlacementForm] = {}
-    """Further annotations that place a workload, by the form of their values."""
+    """Additional annotations that place a workload, each with the form of its value."""
     known_clusters: bool = True
-    """Holds placements of which no cluster is replicated under that name (metadata.name); false
-    where placements name clusters in another way."""
+    """Holds placements of which no cluster is replicated under that name (`metadata.name`); false
+    if placements identify clusters in another way."""
 
 
 Mode = Literal["off", "dry-run", "manual", "enforce"]
 
 
 class PlacementDecisions(Section, frozen=True):
-    """Whether placements are published as PlacementDecisions, too (SIG Multicluster, KEP-5313)."""
+    """Publication of placements as PlacementDecisions (SIG Multicluster, KEP-5313)."""
 
     enabled: bool = False
-    """Publishes placements as PlacementDecisions beside the annotations."""
+    """Publishes placements as PlacementDecisions in addition to the annotations."""
     namespace: Namespace | None = None
-    """Namespace of the ClusterProfiles that they refer to; null: it is found by watching them."""
+    """Namespace of the ClusterProfiles that PlacementDecisions refer to; null: it is found by
+    watching ClusterProfiles."""
 
 
 class Sinks(Section, frozen=True):
-    """What decisions are written to beside annotations and labels."""
+    """Outputs of decisions in addition to annotations and labels."""
 
     placement_decisions: PlacementDecisions = PlacementDecisions()
 
 
 class Remediate(Section, frozen=True):
-    """Whether decisions are written back: only `enforce` writes by itself."""
+    """Whether and how decisions are written to objects."""
 
     mode: Mode = "enforce"
-    """Writes decisions (`enforce`), only what a person lets through (`manual`), says what it would
-    write (`dry-run`), or does nothing (`off`)."""
+    """What happens to decisions: the remediator writes them (`enforce`), writes those that a person
+    applies (`manual`), only reports them (`dry-run`), or does nothing (`off`)."""
     namespaces: Mapping[Namespace, Mode] = {}
-    """Other modes for single namespaces, as in `{shop: dry-run}`."""
+    """Modes that override `mode` in single namespaces, as in `{shop: dry-run}`."""
     listen: Listen = "127.0.0.1:9404"
-    """Where the status is, and where steps are let through; beyond loopback it needs a token."""
+    """Address of the remediator's status, which also accepts `kube-sync remediate apply`. An
+    address that is not loopback requires `token_file`."""
     token_file: File | None = None
-    """Holds the token that whoever asks there has to send; null: none, and who asks has to call it
-    by a name of this machine."""
+    """File with the bearer token that requests to `listen` must have; null: none, and only requests
+    to `localhost` or a loopback address are accepted."""
     guard: Guard = Guard()
     sinks: Sinks = Sinks()

@@ -26,36 +26,38 @@ from kube_sync.objects import GroupVersionResource
 
 
 class Resource(Section, frozen=True, rename={"as_": "as"}):
-    """One collection to replicate, its name in OPA (by default its plural), and what part of it.
+    """One collection to replicate: its name in OPA, and which part of it is replicated.
 
-    A resource that says `namespaces` or `ignore_namespaces` takes neither from `replicate`, one
-    that says `fields` takes its own.
+    A resource with `namespaces` or `ignore_namespaces` uses neither list of `replicate`; one with
+    `fields` overrides `replicate.fields`.
     """
 
     group: str
     """API group of the collection; empty for the core group."""
     version: str
-    """Version of the API to read it in, as in `v1`."""
+    """API version to read the collection in, as in `v1`."""
     resource: str
     """Plural name of the collection, as in `replicasets`."""
     as_: DataName | None = None
-    """Name of the collection below `data.<root>`; null: its plural."""
+    """Name of the collection below `data.<root>` in OPA; null: its plural name."""
     label_selector: str | None = None
-    """Replicates only objects with these labels, as kubectl's `--selector`; null: all."""
+    """Replicates only objects that match this label selector (as kubectl's `--selector`); null:
+    all."""
     field_selector: str | None = None
-    """Replicates only objects with these fields, as kubectl's `--field-selector`; null: all."""
+    """Replicates only objects that match this field selector (as kubectl's `--field-selector`);
+    null: all."""
     namespaces: tuple[Namespace, ...] | None = None
-    """The only namespaces to replicate it from, with a LIST and a watch in each; `[]`: all; null:
-    as `replicate` says, unless `ignore_namespaces` is here."""
+    """Namespaces to replicate from, with a LIST and a watch in each; `[]`: all; null:
+    `replicate.namespaces`, unless `ignore_namespaces` is set here."""
     ignore_namespaces: tuple[Namespace, ...] | None = None
-    """Namespaces that are left out of it; null: as `replicate` says, unless `namespaces` is
+    """Namespaces to leave out; null: `replicate.ignore_namespaces`, unless `namespaces` is set
     here."""
     # A path is dotted or, since keys may have dots, a list of keys. None: as `replicate` says.
     fields: Literal["all", "auto"] | tuple[str | tuple[str, ...], ...] | None = None
-    """What to keep of each object: paths (dotted, or lists of keys), all, or what the placement
-    decision can read (`auto`); null: as `replicate.fields`."""
+    """Fields to keep of each object: a list of paths (each dotted, or a list of keys), `all`, or
+    what the placement decision can read (`auto`); null: `replicate.fields`."""
     secrets: bool = False
-    """Allows the values of Secrets (`data`, `stringData`) into OPA, as far as `fields` asks for
+    """Replicates the values of Secrets (`data`, `stringData`) into OPA, as far as `fields` selects
     them; only for the core resource `secrets`."""
 
     @property
@@ -91,22 +93,26 @@ _REPLICASETS = Resource("apps", "v1", "replicasets")
 
 
 class Replicate(Section, frozen=True):
-    """What goes into OPA, and where."""
+    """What is replicated into OPA, and where."""
 
     root: DataName = "kubernetes"
-    """Name in OPA's `data` that all collections lie below; what is `builtin` needs the default."""
+    """Name below OPA's `data` that contains all collections; the systems in `builtin` require the
+    default."""
     fields: Literal["all", "auto"] = "all"
-    """What to keep of each object: all, or what the placement decision can read (`auto`)."""
+    """Fields to keep of each object: `all`, or what the placement decision can read (`auto`). A
+    resource can override it."""
     verify: Share = 0.0
-    """Share of the decisions on `auto` objects that are made over whole objects too, as a check."""
+    """Share of the decisions on objects replicated with `auto` that are also made on the whole
+    objects, as a check; 0: no check."""
     namespaces: tuple[Namespace, ...] = ()
-    """The only namespaces to replicate from, unless a resource says otherwise; `[]`: all."""
+    """Namespaces to replicate from; `[]`: all. A resource can override it."""
     ignore_namespaces: tuple[Namespace, ...] = ()
-    """Namespaces that are left out, unless a resource says otherwise."""
+    """Namespaces to leave out. A resource can override it."""
     resources: tuple[Resource, ...] = (_CLUSTERS, _REPLICASETS)
-    """The collections to replicate; each needs a name of its own in OPA."""
+    """Collections to replicate; each needs a different name in OPA."""
     topology: bool = False
-    """Replicates what policies of the Gateway API come to, as `data.<root>.topology`."""
+    """Replicates the topology of the Gateway API with its effective policies, as
+    `data.<root>.topology`."""
 
     def is_auto(self, resource: Resource) -> bool:
         """Return whether the policies say which fields of a resource to replicate."""
@@ -132,91 +138,96 @@ def _says_where(resource: Resource) -> bool:
 
 
 class Labelled(Section, frozen=True):
-    """ConfigMaps that a label makes policy or JSON data, as for kube-mgmt; off while nowhere."""
+    """ConfigMaps that a label makes policies or JSON data, as in kube-mgmt."""
 
     namespaces: tuple[AnyNamespace, ...] = ()
-    """Where these ConfigMaps are; `["*"]`: everywhere, `[]`: nowhere."""
+    """Namespaces of these ConfigMaps; `["*"]`: all, `[]`: none."""
     policy: Label = "openpolicyagent.org/policy=rego"
-    """Label that makes every key of a ConfigMap a Rego module."""
+    """Label of ConfigMaps in which every key is a Rego module."""
     data: Label = "openpolicyagent.org/data=opa"
-    """Label that makes each value of a ConfigMap JSON at `data.<namespace>.<name>.<key>`."""
+    """Label of ConfigMaps in which each value is JSON, loaded at
+    `data.<namespace>.<name>.<key>`."""
 
 
 class Allow(Section, frozen=True):
-    """What a policy may do although it is refused to all others by default."""
+    """Exceptions from what policies may not do by default."""
 
     packages: tuple[str, ...] = ()
-    """Packages that policies may be in although they are reserved, with what is below them, dotted,
-    as in `system.log`."""
+    """Reserved packages that policies may be in, including the packages below them, dotted as in
+    `system.log`."""
     builtins: tuple[str, ...] = ()
-    """Built-in functions of Rego that policies may call although they reach the network, files,
-    OPA's environment or its log, as in `http.send`."""
+    """Rego built-in functions that policies may call although they are refused by default, because
+    they access the network, files, OPA's environment or its log, as in `http.send`."""
 
 
 class Policies(Section, frozen=True):
-    """Where policies live; `static` says that OPA has policies from elsewhere too."""
+    """Where policies come from, and what they may do."""
 
     namespaces: tuple[str, ...] = ("kube-federation-scheduling-policy",)
-    """Namespaces whose ConfigMaps with Rego, and PlacementPolicies, are policies; the registration
-    for placement leaves them out."""
+    """Namespaces whose ConfigMaps with Rego and whose PlacementPolicies are policies; the webhook
+    registration for placement excludes them."""
     static: bool = False
-    """Says that OPA has policies from elsewhere, so that there is always one to decide by."""
+    """True if OPA also has policies from elsewhere; a policy then counts as existing at all
+    times."""
     rego_version: Literal[0, 1] = 1
-    """Version of Rego of policies that state none themselves: no label
-    `kube-sync.io/rego-version`, no `spec.regoVersion`, no comment line of that name."""
+    """Rego version of policies that state none: by the label `kube-sync.io/rego-version`, by
+    `spec.regoVersion`, or by a comment line of that name."""
     labelled: Labelled = Labelled()
     allow: Allow = Allow()
 
 
 class Placement(Section, frozen=True):
-    """The decision to ask for, and the replicated resources (by name in OPA) it is about."""
+    """The placement decision, and the replicated resources that it is about."""
 
     path: DataPath = "io/k8s/federation/admission"
-    """The placement decision, by its path below OPA's `data`."""
+    """Path of the placement decision below OPA's `data`."""
     resources: tuple[str, ...] = ("replicasets",)
     """Replicated collections, by their names in OPA, whose objects are decided on and patched."""
     key_file: File | None = None
-    """Holds the keys, one a line, that the note of what was asked for is sealed with: the first
-    seals, each of them proves. The same for replicator, remediator and webhook; null: notes are
-    not sealed, anyone's is believed, and each of the three warns of that when it starts."""
+    """File with the keys, one per line, that seal the annotation `kube-sync.io/requested`: the
+    first key seals, any of them verifies. Replicator, remediator and webhook need the same keys;
+    null: the annotation is not sealed, anyone's is accepted, and each of the three logs a warning
+    at its start."""
 
 
 class Decisions(Section, frozen=True):
-    """The decision stream: where the replicator serves it, where the remediator finds it."""
+    """The decision stream, which the replicator serves and the remediator reads."""
 
     listen: Listen = "127.0.0.1:9400"
-    """Where the replicator serves the stream; beyond loopback it needs a token and TLS."""
+    """Address on which the replicator serves the stream. An address that is not loopback requires
+    `token_file` and `cert_file`."""
     board: bool = True
-    """Serves a page to look at beside the stream, `/ui`, and what it asks for."""
+    """Serves the web page `/ui` and its API on the port of the stream."""
     url: Url = "http://127.0.0.1:9400/v1/decisions"
-    """Where those who follow the stream find it."""
+    """URL at which clients read the stream."""
     token_file: File | None = None
-    """Holds the token that the stream asks for and that its readers send; null: none."""
+    """File with the bearer token that the server requires and clients send; null: none."""
     cert_file: File | None = None
-    """Certificate (PEM) of the stream's server; null: plain HTTP. Goes with `key_file`."""
+    """Certificate (PEM) of the server; null: plain HTTP. Requires `key_file`."""
     key_file: File | None = None
-    """Private key of that certificate."""
+    """Private key (PEM) of that certificate."""
     ca_file: File | None = None
-    """Authorities that readers of the stream trust; null: those of the system."""
+    """CA certificates with which clients verify the server; null: those of the system."""
 
 
 class Ledger(Section, frozen=True):
-    """The replicator's memory of each decision and each write, in a file that grows up to a bound.
+    """The file in which the replicator records each decision and each write.
 
-    It is bounded by age and by size: the oldest goes, and the chain can be verified all the same.
+    It is limited by age and by size: the oldest records are removed, and the hash chain of the rest
+    can still be verified.
     """
 
     path: File | None = None
     """File of the ledger (SQLite), on a disk that outlives the process; null: nothing is
     recorded."""
     name: LedgerName = ""
-    """What tells this ledger from those of other replicators of the same Lease, on which its head
-    is noted."""
+    """Name that distinguishes this ledger from those of other replicators with the same Lease, on
+    which the head of the ledger is noted."""
     inputs: bool = True
-    """Whether the object that is decided on, and the clusters and other small collections that
-    policies read, are recorded too, so that `kube-sync replay` can decide again; never a
+    """Also records the inputs of decisions (the object, and the clusters and other small
+    collections that policies read), so that `kube-sync replay` can evaluate them again; never a
     Secret."""
     max_age: Seconds = 90 * 86_400.0
-    """Seconds for which what happened is kept."""
+    """Seconds for which records are kept; the default is 90 days."""
     max_size: LedgerSize = 1 << 30
-    """Bytes that the file may use."""
+    """Maximum size of the file, in bytes."""

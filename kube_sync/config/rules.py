@@ -16,13 +16,13 @@ class Toleration(Section, frozen=True):
     """A toleration of a pod, as in core/v1."""
 
     key: str = ""
-    """Key of the taint; empty: every key."""
+    """Key of the taint; empty: all keys."""
     operator: Literal["Exists", "Equal"] = "Exists"
-    """How the taint's value is compared."""
+    """Operator that compares the value of the taint."""
     value: str = ""
-    """Value of the taint, where the operator is Equal."""
+    """Value of the taint, if the operator is `Equal`."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    """Effect of the taint; null: every effect."""
+    """Effect of the taint; null: all effects."""
 
 
 # What these plugins of kube-apiserver 1.36 write (plugin/pkg/admission).
@@ -34,36 +34,37 @@ _OF_PLUGINS = (
 
 
 class Scheduling(Section, frozen=True):
-    """How SchedulingPolicies are judged by, as `data.kube_sync.config.scheduling`."""
+    """Settings of SchedulingPolicies; the rules read them at `data.kube_sync.config.scheduling`."""
 
     merge_option: Literal[1, 2, 3, 4] = 1
-    """How several policies that may be used come together: 1 deep merge, 2 the first one alone,
-    3 merge of fields, 4 what all of them allow."""
+    """How the policies that a pod may use are merged: 1 by key (deep merge), 2 only the first
+    policy, 3 by whole fields, 4 only what all of them allow."""
     user_may_use: bool = False
-    """Counts what the requesting user may use beside what the pod's service account may."""
+    """Also counts the policies that the requesting user may use, in addition to those of the pod's
+    service account."""
     # There, a pod that asks for it looks like one that names none.
     default_scheduler_is_unspecified: bool = False
-    """Takes `default-scheduler`, which the API server fills in, for no scheduler named even where
+    """Treats `default-scheduler`, which the API server writes into pods, as no scheduler, even if
     the policy with the default allows that name."""
     strict_affinity: bool = False
-    """Accepted until the next release and without effect: what a policy requires is wanted in every
-    node selector term of a pod."""
+    """Without effect, and accepted only until the next release: what a policy requires is always
+    required in every node selector term of a pod."""
     trust_daemonset_controller: bool = True
-    """Lets the DaemonSet controller tie its own pods to nodes, and add tolerations to them, without
-    a permission; their DaemonSet is judged all the same."""
+    """Allows the DaemonSet controller to bind its own pods to nodes, and to add tolerations to
+    them, without a permission; the DaemonSet itself is checked in any case."""
     injected_toleration_seconds: Count = 300
-    """Seconds in the tolerations that the API server adds to every pod, which need no
+    """`tolerationSeconds` of the tolerations that the API server adds to every pod; they need no
     permission."""
     global_default_priority_class: str = ""
-    """PriorityClass that the API server fills in, which counts as none asked for, beside those that
-    the cluster has as its global default; empty: none."""
+    """PriorityClass that the API server adds to pods; it counts as not requested, as do the
+    PriorityClasses that the cluster has as global default. Empty: none."""
     plugin_tolerations: tuple[Toleration, ...] = _OF_PLUGINS
-    """Tolerations that plugins of the API server add to pods, which need no permission; that of an
-    extended resource only in a pod that requests the resource."""
+    """Tolerations that plugins of the API server add to pods; they need no permission. The
+    toleration of an extended resource counts only in a pod that requests the resource."""
 
 
 class Metadata(Section, frozen=True):
-    """How MetadataPolicies are judged by, as `data.kube_sync.config.metadata`."""
+    """Settings of MetadataPolicies; the rules read them at `data.kube_sync.config.metadata`."""
 
     qos: bool = True
-    """Annotates pods with their quality of service, in every namespace."""
+    """Adds an annotation with the quality of service class to pods, in every namespace."""

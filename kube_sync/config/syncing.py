@@ -20,52 +20,52 @@ from kube_sync.config.kinds import (
 
 
 class SyncBrakes(Section, frozen=True):
-    """What policy sync takes away from spokes without asking.
+    """Limits on what policy sync removes from spokes without an approval.
 
-    A share of 1 is no limit, nor is a time of 0 s.
+    A share of 1 or a time of 0 s means no limit.
     """
 
     window_seconds: NotNegative = 3600.0
-    """Seconds within which removals count as one."""
+    """Seconds within which removals count as one removal."""
     stale_seconds: NotNegative = 60.0
-    """Seconds for which what the hub has may not be current; after that nothing is removed."""
+    """Seconds for which the data read from the hub may be stale; after that nothing is removed."""
     shrink_share: Share = 0.3
-    """Share of the clusters of one Gateway, or of one GatewayClass, that may go without an
-    approval."""
+    """Share of the clusters of one Gateway, or of one GatewayClass, from which copies may be
+    removed without an approval."""
     mass_share: Share = 0.2
-    """Share of all copies that may go without an approval."""
+    """Share of all copies that may be removed without an approval."""
     mass_floor: Count = 10
-    """So many copies may go without an approval in any fleet, whatever `mass_share` says."""
+    """Number of copies that may be removed without an approval, whatever `mass_share` is."""
 
 
 class Spokes(Section, frozen=True):
-    """The Secrets with the kubeconfigs of spokes, each under the name of its cluster."""
+    """The Secrets on the hub with the kubeconfigs of spokes, each named as its cluster."""
 
     namespace: Namespace = "kube-sync-spokes"
-    """Namespace of these Secrets on the hub, read for the placer `direct` alone."""
+    """Namespace of these Secrets; only the placer `direct` reads them."""
     label: Label = "kube-sync.io/spoke=true"
-    """Label that they carry."""
+    """Label of these Secrets."""
 
 
 PlacerName = Literal["ocm", "direct"]
 
 
 class PolicySync(Section, frozen=True):
-    """How policies come from this hub to its spokes."""
+    """How policies are copied from this hub to its spokes."""
 
     placers: tuple[PlacerName, ...] = ("ocm",)
-    """Who brings copies to spokes, asked in this order: Open Cluster Management, or kube-sync
-    itself by kubeconfigs (`direct`)."""
+    """Placers, which write copies to spokes, in order of precedence: Open Cluster Management
+    (`ocm`), or kube-sync itself with kubeconfigs (`direct`)."""
     namespace_prefix: NamespacePrefix = "kuadrant-"
-    """What comes before the hub's namespace in that of a copy on a spoke; may be empty for the
-    placer `direct` alone."""
+    """Prefix of the namespaces of copies on spokes; the rest of the name is the namespace on the
+    hub. It may be empty only if `direct` is the only placer."""
     grace_seconds: NotNegative = 600.0
-    """Seconds that a cluster keeps its copy after it left the placement."""
+    """Seconds for which a cluster keeps its copy after it left the placement."""
     parameters_namespace: Namespace | None = None
-    """Namespace of the ConfigMaps with the parameters of GatewayClasses; null: any."""
+    """Namespace of the ConfigMaps with the parameters of GatewayClasses; null: any namespace."""
     executor: ServiceAccount | None = "kube-sync/kube-sync-policy-sync-spoke"
-    """ServiceAccount on spokes whose rights bound what Open Cluster Management's work agent applies
-    for us (`spec.executor` of ManifestWorks); null: the agent's own rights."""
+    """ServiceAccount on spokes whose permissions limit what the work agent of Open Cluster
+    Management applies (`spec.executor` of ManifestWorks); null: the agent's own permissions."""
     spokes: Spokes = Spokes()
     brakes: SyncBrakes = SyncBrakes()
 
@@ -76,5 +76,5 @@ class PolicySync(Section, frozen=True):
         takes a part in whatever has it, and removes it with its work.
         """
         if not self.namespace_prefix and "ocm" in self.placers:
-            msg = "namespace_prefix may be empty for the placer direct alone"
+            msg = "namespace_prefix may be empty only if direct is the only placer"
             raise ValueError(msg)

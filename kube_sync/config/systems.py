@@ -1,7 +1,7 @@
-"""The policy systems that can be built in (`builtin`), as a table: what each of them stands on.
+"""The policy systems that can be built in (`builtin`), as a table: what each of them needs.
 
 Invariant: a system's own resources are replicated whole, at the place where its rules read them;
-whoever names one of them as well gets the fields of both, from one watch. Pure.
+if the configuration has one of them too, one watch replicates the fields of both. Pure.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class System:
 
     @property
     def check(self) -> str:
-        """The path in OPA of its decision on what nobody changes any more."""
+        """The path in OPA of its decision on the object as it will be stored."""
         return f"kube_sync/{self.name}/{self.checks}"
 
     def section(self, settings: Settings) -> Section:
@@ -115,7 +115,7 @@ SYSTEMS: Mapping[str, System] = {
 def exempt_namespaces(settings: Settings) -> tuple[str, ...]:
     """Return the namespaces about whose objects no built-in system is asked.
 
-    What a cluster needs to come up again has to start while nobody answers: its own pods, and ours.
+    Pods that a cluster needs to start, and our own, must start while the webhook does not answer.
     """
     return tuple(dict.fromkeys(("kube-system", settings.coordination.namespace)))
 
@@ -142,11 +142,11 @@ def with_builtin(settings: Settings) -> Settings:
 
 
 def check_builtin(settings: Settings) -> None:
-    """Check that what is built in finds what it reads where it reads it. Raises Misconfigured."""
+    """Check that built-in systems find the resources that they read. Raises Misconfigured."""
     if settings.builtin and settings.replicate.root != _ROOT:
         msg = (
-            f'replicate.root: "{settings.replicate.root}", but what is built in reads'
-            f" data.{_ROOT}: leave it out"
+            f'replicate.root: "{settings.replicate.root}", but the built-in systems read'
+            f" data.{_ROOT}: remove the key"
         )
         raise Misconfigured(msg)
     needed = {found.name: found for system in chosen(settings) for found in system.resources}
@@ -163,8 +163,8 @@ def _check_named_too(path: str, settings: Settings, resource: Resource, own: Res
     else:
         return
     msg = (
-        f'{path}: {what} "{resource.name}" in OPA, where what is built in reads all {own.gvr};'
-        " give this one another name with `as`"
+        f'{path}: {what} "{resource.name}" in OPA, where the built-in systems read all {own.gvr};'
+        " give the resource another name with `as`"
     )
     raise Misconfigured(msg)
 

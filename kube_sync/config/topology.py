@@ -1,4 +1,4 @@
-"""The configuration of the topology: what `kube-sync topology --live` reports, and of what it is.
+"""The configuration of the topology: its nodes, its edges, and what is reported about policies.
 
 The text below a field says what it does: it is what `kube-sync config --explain` prints.
 """
@@ -14,34 +14,35 @@ from kube_sync.errors import Misconfigured
 
 
 class TopologyLink(Section, frozen=True, rename={"parent": "from", "child": "to"}):
-    """Edges from objects of one kind to objects of another, by a field of one of them."""
+    """Edges from objects of one kind to objects of another kind, by a field of one of them."""
 
     parent: KindName
-    """Kind that is above."""
+    """Kind of the parents."""
     child: KindName
-    """Kind that is below."""
+    """Kind of the children."""
     kind: KindName | None = None
-    """The one of them that has the field; null: that of `to`."""
+    """Which of the two kinds has the field; null: that of `to`."""
     field: FieldPath | None = None
-    """Path to a name, a reference (`name`, `namespace`, perhaps `group` and `kind`), or a list of
-    either, as `spec.storeRefs`; null: each object of `from` is above each of `to`."""
+    """Path of the field, as in `spec.storeRefs`, which is a name, a reference (`name`, optionally
+    `namespace`, `group` and `kind`), or a list of either; null: each object of `from` is a parent
+    of each object of `to`."""
 
 
 class PolicyTopology(Section, frozen=True):
-    """What is reported of policies, and what the topology is made of beside the Gateway API."""
+    """What the topology contains beside the Gateway API, and what is reported about policies."""
 
     statuses: tuple[KindName, ...] = ()
-    """Kinds of policies whose `status.conditions` are ours to write (`Accepted`, `Enforced`, …), as
-    `AuthPolicy.kuadrant.io`. Name only kinds whose own operator does not run in the cluster.
-    `status.ancestors` is written without being named here."""
+    """Policy kinds whose `status.conditions` kube-sync writes (`Accepted`, `Enforced`, …), as in
+    `AuthPolicy.kuadrant.io`. Name only kinds whose own operator does not run in the cluster. Kinds
+    with `status.ancestors` do not need to be named."""
     paths: bool = True
-    """Tells on each target, for each kind of policies, which effective policy applies on each path
-    to it, and on which none does (`kube-sync.io/<Kind>Paths`)."""
+    """Reports on each target, for each policy kind, which effective policy applies on each path to
+    it and on which paths none applies (condition `kube-sync.io/<Kind>Paths`)."""
     roots: tuple[KindName, ...] = ()
-    """Kinds whose objects are above all GatewayClasses, or above what `topology.links` says, so
-    that paths begin at them, as `Kuadrant.kuadrant.io`."""
+    """Kinds whose objects are parents of all GatewayClasses, or only of what `topology.links`
+    specifies, so that paths begin at them, as in `Kuadrant.kuadrant.io`."""
     links: tuple[TopologyLink, ...] = ()
-    """Edges between kinds of your own, or between these and others."""
+    """Edges between kinds that are not in the Gateway API, or between these and other kinds."""
 
 
 _GROUP: Final = "gateway.networking.k8s.io"
@@ -56,14 +57,14 @@ _KNOWN: Final = frozenset({"Namespace", *(kind for pair in _GATEWAY_API for kind
 
 
 def check_links(topology: PolicyTopology) -> None:
-    """Check of roots and links what types cannot say. Raises Misconfigured.
+    """Check roots and links beyond their types. Raises Misconfigured.
 
-    Whatever objects there are, they can be in no loop then, since their kinds are in none; and
-    paths begin at a class, a gateway or a root that is named.
+    Since the kinds form no cycle, no objects do; and paths begin at a class, a gateway or a
+    root that is named.
     """
     for index, root in enumerate(topology.roots):
         if root in _KNOWN:
-            msg = f"topology.roots[{index}]: {root} has its place in the topology already"
+            msg = f"topology.roots[{index}]: {root} is part of the topology already"
             raise Misconfigured(msg)
     for index, link in enumerate(topology.links):
         for field, what in _wrong(link, topology):
@@ -77,9 +78,9 @@ def _wrong(link: TopologyLink, topology: PolicyTopology) -> Iterator[tuple[str, 
     if link.kind not in (None, link.parent, link.child):
         yield "kind", f"{link.kind} is neither {link.parent} nor {link.child}"
     if link.kind is not None and link.field is None:
-        yield "field", "needed, since `kind` names who has it"
+        yield "field", "needed, since `kind` is set"
     if link.child in (*_TOP, *topology.roots) and link.parent not in topology.roots:
-        yield "from", f"{link.parent} is above {link.child}: name it in topology.roots, too"
+        yield "from", f"{link.parent} is a parent of {link.child}: add it to topology.roots"
 
 
 def _check_circles(topology: PolicyTopology) -> None:
@@ -91,5 +92,5 @@ def _check_circles(topology: PolicyTopology) -> None:
         TopologicalSorter(above).prepare()
     except CycleError as error:
         circle = " > ".join(error.args[1])
-        msg = f"topology.links: kinds are above each other in a circle: {circle}"
+        msg = f"topology.links: the kinds form a cycle: {circle}"
         raise Misconfigured(msg) from error

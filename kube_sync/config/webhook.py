@@ -1,4 +1,4 @@
-"""The configuration of the admission webhook, and the design's own words for it.
+"""The configuration of the admission webhook, also in the form of the design document.
 
 The text below a field says what it does: it is what `kube-sync config --explain` prints.
 """
@@ -11,69 +11,74 @@ from kube_sync.config.kinds import Attempts, Bytes, File, Listen, Seconds, Secti
 
 
 class Engine(Section, frozen=True):
-    """The policy engine that the webhook asks; what is left out is as for OPA in `opa`.
+    """The policy engine that the webhook queries. A key that is not set is taken from `opa`.
 
-    `v1` is `{"input": RESOURCE}` in and `{"result": ANSWER}` out; `v0` RESOURCE in and ANSWER out;
-    `review` as `v1` with the AdmissionReview's request as input; `annotations` as `v1`, with the
-    bare annotations for an answer.
+    Dialects: `v1` sends `{"input": OBJECT}` and expects `{"result": DECISION}`; `v0` sends OBJECT
+    and expects DECISION; `review` is `v1` with the request of the AdmissionReview as the input;
+    `annotations` is `v1` with only the annotations as the answer.
     """
 
     dialect: Literal["v1", "v0", "review", "annotations"] = "v1"
-    """How the engine is asked and answers."""
+    """Format of requests and answers, see `admission.engine`."""
     url: Url | None = None
-    """Where the engine is, without the path; null: `opa.url`."""
+    """URL of the engine, without the path; null: `opa.url`."""
     path: str | None = None
-    """Path of the URL, which begins with `/`; null: by the dialect, from `placement.path`."""
+    """Path of the URL, beginning with `/`; null: determined by the dialect and `placement.path`."""
     token_file: File | None = None
-    """Holds the token that is sent to the engine; null: `opa.token_file`."""
+    """File with the bearer token for the engine; null: `opa.token_file`."""
     ca_file: File | None = None
-    """Authorities that the engine's certificate is checked by; null: `opa.ca_file`."""
+    """CA certificates that verify the engine's certificate; null: `opa.ca_file`."""
     cert_file: File | None = None
-    """Certificate by which the webhook shows the engine who it is. Goes with `key_file`."""
+    """Client certificate (PEM) that the webhook presents to the engine; null: none. Requires
+    `key_file`."""
     key_file: File | None = None
-    """Private key of that certificate."""
+    """Private key (PEM) of that certificate."""
     timeout_seconds: Seconds = 2.0
-    """Longest wait for one attempt, at OPA for what is `builtin` too."""
+    """Timeout of one attempt, in seconds, also for queries of the systems in `builtin`."""
     attempts: Attempts = 5
-    """Attempts at one decision at most, while the API server still waits."""
+    """Maximum number of attempts for one decision, within the API server's timeout."""
     backoff_seconds: Seconds = 0.1
-    """Wait before the second attempt; it grows from there."""
+    """Seconds before the second attempt; the delay grows with each attempt."""
 
 
 class Registration(Section, frozen=True):
-    """The webhook configurations to keep right; nothing is kept while `name` is null."""
+    """The webhook configurations that the webhook keeps up to date."""
 
     name: str | None = None
-    """Name of the two webhook configurations for placement; null: none is kept, those for what
-    is `builtin` neither."""
+    """Name of the two webhook configurations for placement; null: no configuration is kept up to
+    date, including those of the systems in `builtin`."""
     ca_file: File | None = None
-    """Certificates that its `caBundle` should hold; null: somebody else keeps that."""
+    """CA certificates for the `caBundle` of these configurations; null: the `caBundle` is managed
+    elsewhere."""
 
 
 class Admission(Section, frozen=True):
-    """The webhook's own server, whom it asks, and what it does besides."""
+    """The admission webhook: its server, the engine that it queries, and its registration."""
 
     listen: Listen = "0.0.0.0:8443"  # the API server calls from another machine
-    """Where the API server reaches the webhook."""
+    """Address on which the webhook serves the API server."""
     cert_file: File | None = None
-    """Certificate of the webhook's server; `admit` needs one, `run` serves no webhook without.
-    Goes with `key_file`."""
+    """Certificate (PEM) of the server; null: `admit` does not start, and `run` serves no webhook.
+    Requires `key_file`."""
     key_file: File | None = None
-    """Private key of that certificate."""
+    """Private key (PEM) of that certificate."""
     client_ca_file: File | None = None
-    """Authorities of which callers need a certificate; null: anybody may call."""
+    """CA certificates that verify the certificates of clients; null: clients need no
+    certificate."""
     client_names: tuple[str, ...] = ()
-    """Common or DNS names of which a caller's certificate needs one; `[]`: any."""
+    """Common or DNS names of which a client certificate needs one; `[]`: any name. Requires
+    `client_ca_file`."""
     max_body_bytes: Bytes = 8 << 20
-    """Longest request that is read; a longer one gets the status 413."""
+    """Maximum size of a request body, in bytes; a larger request gets the status 413."""
     drain_seconds: Seconds = 10.0
-    """Longest wait, when the process ends, for requests that are being answered."""
+    """Maximum time for requests in progress to finish when the process ends, in seconds."""
     owned: Literal["restore", "deny"] = "restore"
-    """What a change of a value that the policy decides comes to: it is put back, or refused."""
+    """What happens to a request that changes a value which the policy sets: the value is reset
+    (`restore`), or the request is denied (`deny`)."""
     remediator: str = "system:serviceaccount:kube-sync:kube-sync-remediator"
-    """User whose changes of these values are its own to make."""
+    """User name of the remediator, which may change these values."""
     events: bool = True
-    """Makes an Event of each denial, but of dry runs."""
+    """Creates an Event for each denial, except of dry runs."""
     classes: Literal["off", "verify", "on"] = "off"
     """Whether answers of OPA are reused for reviews of the same class, as the replicator at
     `decisions.url` confirms them: `on`, or `verify`, which asks OPA too, compares, and counts
@@ -86,13 +91,15 @@ class Admission(Section, frozen=True):
 
 
 class EnforceSchedulingPolicy(Section, frozen=True):
-    """The design's own configuration of its admission controller, taken as it is.
+    """The configuration of the admission controller as the design document has it.
 
-    `url` is the whole of it, with the path; how to ask there is read off the path: one that begins
-    with `/v0/` is asked as `v0`, one that ends in `/annotations` as `annotations`, others as `v1`.
+    `url` is the complete URL, and its path determines the dialect of `admission.engine`: `v0` if it
+    begins with `/v0/`, `annotations` if it ends with `/annotations`, else `v1`.
     """
 
     url: Url | None = None
-    """Where to ask for placement decisions, in place of `admission.engine`; null: as that says."""
+    """URL to query for placement decisions, instead of `admission.engine`; null: `admission.engine`
+    is used."""
     token: str | None = None
-    """Token that is sent there, one word of ASCII; it is never shown. Needs `url`."""
+    """Bearer token for this URL, one word of ASCII, masked in all output; null: none. Requires
+    `url`."""

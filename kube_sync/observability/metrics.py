@@ -12,17 +12,19 @@ _LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 _WORKQUEUE = (1e-6, 1e-5, 1e-4, 0.001, 0.01, 0.1, 1, 10, 100, 1000)
 
 build_info = Gauge(
-    "kube_sync_build_info", "1, of the version and the command that run", ["version", "command"]
+    "kube_sync_build_info",
+    "Always 1; the labels are the version and the command that runs",
+    ["version", "command"],
 )
-ready = Gauge("kube_sync_ready", "1 while the process is ready as its page /readyz says, else 0")
+ready = Gauge("kube_sync_ready", "1 while the process is ready (/readyz), else 0")
 api_requests = Counter(
     "kube_sync_api_requests_total",
-    "Requests to API servers by status; none where no answer began",
+    "Requests to API servers by method and status; status none: no answer was received",
     ["method", "status"],
 )
 reflector_lists = Counter(
     "kube_sync_reflector_lists_total",
-    "LISTs of a collection, by why they were made",
+    "LISTs of a collection, by the reason for them",
     ["resource", "reason"],
 )
 reflector_events = Counter(
@@ -33,11 +35,12 @@ reflector_failures = Counter(
 )
 objects_left_out = Counter(
     "kube_sync_objects_left_out_total",
-    "Objects that could not be read, each time that they came: malformed, or nested too deeply",
+    "Objects that were received and could not be read: malformed, or nested too deeply",
     ["resource", "reason"],
 )
 config_valid = Gauge(
-    "kube_sync_config_valid", "1 while the configuration file is in force as it is, else 0"
+    "kube_sync_config_valid",
+    "1 while the configuration file is valid, 0 while it is invalid or missing",
 )
 resource_known = Gauge(
     "kube_sync_resource_known", "1 while the API server knows the resource, else 0", ["resource"]
@@ -49,43 +52,45 @@ reflector_bytes = Counter(
 )
 replication_lag_seconds = Histogram(
     "kube_sync_replication_lag_seconds",
-    "Time from the arrival of a watch event to OPA's answer to the write that holds it; of several"
-    " events of one object from the first that OPA did not hold",
+    "Time from a watch event to OPA's answer to the write that contains it; of several events of"
+    " one object, from the first that OPA does not hold yet",
     ["resource"],
     buckets=_LATENCY,
 )
 replicated_objects = Gauge("kube_sync_replicated_objects", "Objects that OPA holds", ["resource"])
 replicated_bytes = Counter(
     "kube_sync_replicated_bytes_total",
-    "Bytes of objects that OPA took, after projection",
+    "Bytes of objects written to OPA, after projection",
     ["resource"],
 )
 replicated_fields = Gauge(
     "kube_sync_replicated_fields",
-    "Paths that are kept of each object, beside its names; -1 while objects are kept whole",
+    "Paths that are replicated of each object, in addition to its names; -1 while objects are"
+    " replicated whole",
     ["resource"],
 )
 unchanged_events = Counter(
     "kube_sync_unchanged_events_total",
-    "Changes of objects in nothing that is kept of them, so that nothing was written",
+    "Watch events that change no replicated field, so that nothing is written",
     ["resource"],
 )
 selfcheck_decisions = Counter(
     "kube_sync_selfcheck_decisions_total",
-    "Decisions that were made over whole objects too, as a check",
+    "Decisions that were also made on whole objects, as a check",
     ["resource"],
 )
 selfcheck_differences = Counter(
     "kube_sync_selfcheck_differences_total",
-    "Decisions over whole objects that were not those over what is replicated of them",
+    "Decisions on whole objects that differed from those on the replicated fields",
     ["resource"],
 )
 pending_changes = Gauge(
-    "kube_sync_pending_changes", "Changes that OPA does not hold yet", ["resource"]
+    "kube_sync_pending_changes", "Changes that are not written to OPA yet", ["resource"]
 )
 pending_seconds = Gauge(
     "kube_sync_pending_seconds",
-    "Age in seconds of the oldest change that a watch told and OPA does not hold yet; 0: none",
+    "Age in seconds of the oldest change that a watch reported and that is not written to OPA"
+    " yet; 0: none",
     ["resource"],
 )
 opa_batch_operations = Histogram(
@@ -94,75 +99,81 @@ opa_batch_operations = Histogram(
     buckets=(1, 2, 5, 10, 20, 50, 100, 200),
 )
 opa_write_seconds = Histogram(
-    "kube_sync_opa_write_seconds", "Time OPA took for one write", ["operation"], buckets=_LATENCY
+    "kube_sync_opa_write_seconds",
+    "Time that OPA took for one write",
+    ["operation"],
+    buckets=_LATENCY,
 )
 opa_loads = Counter(
-    "kube_sync_opa_loads_total", "Full loads of OPA, by what made them necessary", ["reason"]
+    "kube_sync_opa_loads_total", "Full loads of OPA, by the reason for them", ["reason"]
 )
 opa_restarts = Counter(
     "kube_sync_opa_restarts_total",
-    "OPAs that were found without what had been written: restarted, wiped or taken over",
+    "Times that OPA did not have the data that had been written: it was restarted, wiped or"
+    " taken over",
 )
 opa_ends_unexplained = Counter(
     "kube_sync_opa_ends_unexplained_total",
     "Ends of OPA, from the third on, that no recent edit of a policy explains",
 )
 opa_answers_lost = Counter(
-    "kube_sync_opa_answers_lost_total", "Batches that OPA took although its answer never came"
+    "kube_sync_opa_answers_lost_total", "Batches that OPA applied although no answer was received"
 )
 audit_differences = Counter(
     "kube_sync_audit_differences_total",
-    "Objects that OPA no longer held as they were written, by collection",
+    "Objects in OPA that differed from what was written, by collection",
     ["resource"],
 )
 policies_in_force = Gauge("kube_sync_policies_in_force", "Policy modules that OPA holds")
 policies_rejected = Gauge(
     "kube_sync_policies_rejected",
-    "Policies (ConfigMaps, PlacementPolicies) that are not in force as they are",
+    "Policies (ConfigMaps, PlacementPolicies) that are not in force in their current version",
 )
 policies_quarantined = Gauge(
     "kube_sync_policies_quarantined",
-    "Policies whose present version is not tried again: it ended OPA or the replicator",
+    "Policies whose current version is not tried again, because it ended OPA or the replicator",
 )
 policy_trials = Counter(
     "kube_sync_policy_trials_total",
-    "Sets of policies that were to decide on a sample of objects before OPA got them, by outcome",
+    "Trials of policies on a sample of objects before OPA gets them, by outcome",
     ["outcome"],
 )
 policy_loads = Counter(
     "kube_sync_policy_loads_total", "Policy modules sent to OPA, by outcome", ["outcome"]
 )
 lease_held = Gauge(
-    "kube_sync_lease_held", "Whether this process holds a Lease, or does without", ["lease"]
+    "kube_sync_lease_held",
+    "1 while this process holds the Lease or works without one, else 0",
+    ["lease"],
 )
 decision_evaluations = Counter(
     "kube_sync_decision_evaluations_total", "Decisions evaluated, by outcome", ["outcome"]
 )
 decision_evaluation_seconds = Histogram(
     "kube_sync_decision_evaluation_seconds",
-    "Time OPA took for one query, of as many evaluations as fit",
+    "Time that OPA took for one query, which contains a batch of evaluations",
     buckets=_LATENCY,
 )
 decision_classes = Gauge(
     "kube_sync_decision_classes",
-    "Classes of objects that are decided on together; an object of unknown class is one of its own",
+    "Decision classes of objects, each evaluated once; an object whose class is unknown counts"
+    " as one class",
     ["resource"],
 )
 decision_unshared = Gauge(
     "kube_sync_decision_unshared",
-    "1 while every object has to be decided on by itself, else 0",
+    "1 while every object has to be evaluated by itself, else 0",
     ["resource"],
 )
 shadow_differences = Gauge(
     "kube_sync_shadow_differences",
-    "Objects that the policies of the stage shadow decide otherwise than what is in force, by what"
-    " would become of them",
+    "Objects whose decision by the shadow policies differs from the one in force, by its effect",
     ["effect"],
 )
 canary_differences = Gauge(
     "kube_sync_canary_differences",
-    "Objects on the canary's side that it decides otherwise than what is in force, by what becomes"
-    " of them, or would",
+    "Objects on the canary's side whose decision by the canary differs from the one in force, by"
+    " its effect",
     ["effect"],
 )
 canary_in_effect = Gauge(
@@ -170,67 +181,72 @@ canary_in_effect = Gauge(
 )
 canary_halted = Gauge(
     "kube_sync_canary_halted",
-    "1 while a canary decides nothing because it passed one of its limits, else 0",
+    "1 while a canary is halted because it exceeded one of its limits, else 0",
 )
 decision_changes = Counter("kube_sync_decision_changes_total", "Decisions that changed")
 decision_subscribers = Gauge("kube_sync_decision_subscribers", "Open decision streams")
 budget_evaluations = Counter(
     "kube_sync_budget_evaluations_total",
-    "Times that data.kube_sync_budget was asked for: told, undefined or failed",
+    "Evaluations of data.kube_sync_budget, by outcome: told (it has a value), undefined or failed",
     ["outcome"],
 )
 budget_unusable = Gauge(
     "kube_sync_budget_unusable",
-    "1 while data.kube_sync_budget cannot be used, so that the last good one stands, else 0",
+    "1 while data.kube_sync_budget is invalid and the last valid one is in force, else 0",
 )
 ledger_records = Counter(
-    "kube_sync_ledger_records_total", "Records that were added to the ledger, by kind", ["kind"]
+    "kube_sync_ledger_records_total", "Records added to the ledger, by kind", ["kind"]
 )
 ledger_unwritable = Gauge(
     "kube_sync_ledger_unwritable", "1 while the file of the ledger cannot be written, else 0"
 )
 ledger_gaps = Counter(
     "kube_sync_ledger_gaps_total",
-    "Times that something was not recorded, or the file had to be begun anew",
+    "Gaps in the ledger: records were lost, or the file was started anew",
 )
 ledger_lost_records = Counter(
-    "kube_sync_ledger_lost_records_total", "Records that the ledger does not have"
+    "kube_sync_ledger_lost_records_total", "Records that are missing in the ledger"
 )
 ledger_summarised = Counter(
     "kube_sync_ledger_summarised_total",
-    "Records that are in summaries alone, since their namespace had more than its share, by kind",
+    "Records that were replaced by summaries because their namespace exceeded its share, by kind",
     ["kind"],
 )
-ledger_bytes = Gauge("kube_sync_ledger_bytes", "Bytes of the ledger's file that are in use")
+ledger_bytes = Gauge("kube_sync_ledger_bytes", "Bytes in use in the ledger's file")
 ledger_reports = Counter(
     "kube_sync_ledger_reports_total",
-    "Writes that the remediator reported to the ledger, by what became of the report",
+    "Reports of writes from the remediator to the ledger, by outcome",
     ["outcome"],
 )
 remediations = Counter(
-    "kube_sync_remediations_total", "Reconciled resources, by outcome", ["outcome"]
+    "kube_sync_remediations_total",
+    "Reconciles of resources by the remediator, by outcome",
+    ["outcome"],
 )
 admission_seconds = Histogram(
-    "kube_sync_admission_seconds", "Time to answer a review", ["outcome"], buckets=_LATENCY
+    "kube_sync_admission_seconds",
+    "Time to answer an admission review, by outcome",
+    ["outcome"],
+    buckets=_LATENCY,
 )
 connections_refused = Counter(
     "kube_sync_connections_refused_total",
-    "Connections that were closed at once since so many were open at that port already",
+    "Connections that were closed at once because the port had too many open connections",
     ["port"],
 )
 certificate_expiry_timestamp_seconds = Gauge(
     "kube_sync_certificate_expiry_timestamp_seconds",
-    "When the certificate that a server uses expires, in seconds since 1970",
+    "Expiry of the certificate that a server uses, in seconds since 1970",
     ["server"],
 )
 admission_engine_attempts = Counter(
     "kube_sync_admission_engine_attempts_total",
-    "Times that the policy engine was asked for a review, or to see whether it answers, by outcome",
+    "Requests to the policy engine, for a review or to check whether it answers, by outcome",
     ["outcome"],
 )
 admission_engine_down = Gauge(
     "kube_sync_admission_engine_down",
-    "1 while the policy engine is known to be down and reviews are denied at once, else 0",
+    "1 while the policy engine does not answer and reviews are denied at once, else 0",
 )
 admission_class_answers = Counter(
     "kube_sync_admission_class_answers_total",
@@ -240,130 +256,137 @@ admission_class_answers = Counter(
 )
 admission_registration_closed = Gauge(
     "kube_sync_admission_registration_closed",
-    "1 while the API server refuses what admission gives no answer to (failurePolicy Fail), else 0;"
-    " as last seen, by a process that keeps the registration",
+    "1 while failurePolicy is Fail, so that the API server denies requests that admission does"
+    " not answer, else 0; as last read by a process that maintains the registration",
 )
 admission_registration_kept = Gauge(
     "kube_sync_admission_registration_kept",
-    "1 where the process is told to keep the registration of placement, else 0",
+    "1 if the process maintains the registration for placement, else 0",
 )
 admission_registration_writes = Counter(
     "kube_sync_admission_registration_writes_total",
-    "Writes of the registration of admission, by outcome",
+    "Writes of the webhook registration, by outcome",
     ["outcome"],
 )
 admission_events = Counter(
     "kube_sync_admission_events_total",
-    "Events of denials, by what became of them: created, counted (one that was there says again how"
-    " often), dropped_rate, dropped_queue, or why one was given up",
+    "Events of denials, by outcome: created, counted (an existing Event was updated with the"
+    " number of repeats), dropped_rate, dropped_queue, or the reason of a failure",
     ["outcome"],
 )
 admission_system_seconds = Histogram(
     "kube_sync_admission_system_seconds",
-    "Time to answer a review for a built-in policy system",
+    "Time to answer an admission review for a built-in policy system",
     ["system", "outcome"],
     buckets=_LATENCY,
 )
 admission_system_down = Gauge(
     "kube_sync_admission_system_down",
-    "1 while OPA is known not to answer for a built-in policy system, else 0",
+    "1 while OPA does not answer for a built-in policy system, else 0",
     ["system"],
 )
 admission_system_closed = Gauge(
     "kube_sync_admission_system_closed",
-    "As kube_sync_admission_registration_closed, of a path of a built-in policy system",
+    "Like kube_sync_admission_registration_closed, for a path of a built-in policy system",
     ["way"],
 )
 
 remediation_held = Gauge(
     "kube_sync_remediation_held",
-    "Resources that are not as they were decided to be and wait, by what for",
+    "Resources that are not as decided because they are held, by reason",
     ["reason"],
 )
 remediation_rivals = Counter(
     "kube_sync_remediation_rivals_total",
-    "Resources that were given up for a while since somebody else kept changing them back",
+    "Resources whose writes were paused because another writer keeps reverting them",
 )
 remediation_events = Counter(
     "kube_sync_remediation_events_total",
-    "Events of what is held, by what became of them: as kube_sync_admission_events_total",
+    "Events of held resources, by outcome as in kube_sync_admission_events_total",
     ["outcome"],
 )
 replicator_events = Counter(
     "kube_sync_replicator_events_total",
-    "Events of canaries that were halted and of versions of policies that are refused for what they"
-    " did, by what became of them: as kube_sync_admission_events_total",
+    "Events of halted canaries and of refused versions of policies, by outcome as in"
+    " kube_sync_admission_events_total",
     ["outcome"],
 )
 placement_decisions = Gauge(
-    "kube_sync_placement_decisions", "PlacementDecisions of ours that the API server holds"
+    "kube_sync_placement_decisions", "PlacementDecisions of kube-sync in the API server"
 )
 placement_decisions_held = Gauge(
     "kube_sync_placement_decisions_held",
-    "Resources whose PlacementDecisions are left as they are, by why",
+    "Resources whose PlacementDecisions are not updated, by reason",
     ["reason"],
 )
 placement_decision_writes = Counter(
     "kube_sync_placement_decision_writes_total",
-    "PlacementDecisions that were written or deleted, or were to be, by outcome",
+    "Writes and deletions of PlacementDecisions, by outcome",
     ["outcome"],
 )
 policy_conditions = Counter(
     "kube_sync_policy_conditions_total",
-    "Times that the conditions of a policy were looked at, by its kind and by outcome",
+    "Reconciles of the conditions of a policy, by kind and outcome",
     ["kind", "outcome"],
 )
 topology_reconciles = Counter(
     "kube_sync_topology_reconciles_total",
-    "Reconciles of the whole topology, by outcome",
+    "Reconciles of the topology, by outcome",
     ["outcome"],
 )
 topology_events = Counter(
     "kube_sync_topology_events_total",
-    "Objects that had changed when a reconcile succeeded with it, one for all changes of an object",
+    "Changed objects that a successful reconcile took into account; several changes of one"
+    " object count once",
 )
 topology_reconcile_seconds = Histogram(
     "kube_sync_topology_reconcile_seconds",
-    "Time that a reconcile of the whole topology took",
+    "Time of one reconcile of the topology",
     buckets=_LATENCY,
 )
 topology_writes = Counter(
     "kube_sync_topology_writes_total",
-    "Writes of what a topology says, by what was written (status, picture, paths) and by outcome",
+    "Writes of the topology controller, by operation (status, picture, paths) and outcome",
     ["operation", "outcome"],
 )
 policy_sync_wanted = Gauge(
-    "kube_sync_policy_sync_wanted", "Copies of policies that spokes are to have"
+    "kube_sync_policy_sync_wanted", "Copies of policies that are wanted on spokes"
 )
-policy_sync_placed = Gauge("kube_sync_policy_sync_placed", "Copies of policies that spokes have")
+policy_sync_placed = Gauge(
+    "kube_sync_policy_sync_placed", "Copies of policies that exist on spokes"
+)
 policy_sync_held = Gauge(
-    "kube_sync_policy_sync_held", "Copies of policies that are not wanted, and held by the brakes"
+    "kube_sync_policy_sync_held",
+    "Copies of policies that are unwanted and whose removal the brakes hold",
 )
 policy_sync_writes = Counter(
     "kube_sync_policy_sync_writes_total",
-    "Steps of policy sync that write: apply, leave (mark), remove, status, annotations, class;"
-    " by outcome",
+    "Writes of policy sync, by operation (apply, leave (mark), remove, status, annotations,"
+    " class) and outcome",
     ["operation", "outcome"],
 )
 policy_sync_events = Counter(
     "kube_sync_policy_sync_events_total",
-    "Events of removals that are held and of kinds that are refused, by what became of them: as"
+    "Events of held removals and of refused kinds, by outcome as in"
     " kube_sync_admission_events_total",
     ["outcome"],
 )
 policy_sync_reconcile_seconds = Histogram(
     "kube_sync_policy_sync_reconcile_seconds",
-    "Time that it took to bring the copies and the status of one policy up to date",
+    "Time to reconcile the copies and the status of one policy",
     buckets=_LATENCY,
 )
 policy_sync_waiting = Gauge(
-    "kube_sync_policy_sync_waiting", "Policies that wait to be looked at, without those put off"
+    "kube_sync_policy_sync_waiting",
+    "Policies that wait in the work queue, without those that are delayed",
 )
 
 # Named as in client-go and controller-runtime: dashboards and alerts for these exist.
-workqueue_depth = Gauge("workqueue_depth", "Keys that wait in a work queue", ["name"])
+workqueue_depth = Gauge(
+    "workqueue_depth", "Current number of keys that wait in a work queue", ["name"]
+)
 workqueue_adds = Counter(
-    "workqueue_adds_total", "Keys that were added to a work queue, without repeats", ["name"]
+    "workqueue_adds_total", "Keys added to a work queue, without duplicates", ["name"]
 )
 workqueue_queue_duration_seconds = Histogram(
     "workqueue_queue_duration_seconds",
@@ -373,21 +396,21 @@ workqueue_queue_duration_seconds = Histogram(
 )
 workqueue_work_duration_seconds = Histogram(
     "workqueue_work_duration_seconds",
-    "Time that one reconcile of a key of a work queue took",
+    "Time that one reconcile of a key took",
     ["name"],
     buckets=_WORKQUEUE,
 )
 workqueue_retries = Counter(
-    "workqueue_retries_total", "Keys that were added again since their reconcile failed", ["name"]
+    "workqueue_retries_total", "Keys that were added again because their reconcile failed", ["name"]
 )
 workqueue_unfinished_work_seconds = Gauge(
     "workqueue_unfinished_work_seconds",
-    "Sum of the times for which the keys of a work queue that are in work have been",
+    "Sum of the times that the reconciles in progress have taken so far",
     ["name"],
 )
 workqueue_longest_running_processor_seconds = Gauge(
     "workqueue_longest_running_processor_seconds",
-    "Time for which the key of a work queue that has been in work longest has been; 0: none is",
+    "Time that the longest reconcile in progress has taken so far; 0: none",
     ["name"],
 )
 

@@ -11,8 +11,8 @@ _REVIEWS = Row(
     (
         Panel(
             "Reviews",
-            "By outcome. Denied is the policy's word; undecidable means that there was none, and"
-            " that the review was denied for want of it.",
+            "By outcome. Denied is a decision of the policy; undecidable means that there was no"
+            " decision, and the review was denied for that reason.",
             (
                 (
                     f"sum by (outcome) (rate(kube_sync_admission_seconds_count{_RATE}))",
@@ -23,8 +23,8 @@ _REVIEWS = Row(
         ),
         Panel(
             "Time to answer",
-            "Half of all, and the slowest of a hundred. The API server gives up after the time in"
-            " its registration.",
+            "Median and 99th percentile. The API server gives up after the timeout of its"
+            " registration.",
             tuple(
                 (
                     (
@@ -52,8 +52,8 @@ _REVIEWS = Row(
             unit="percentunit",
         ),
         Panel(
-            "Questions to the policy engine",
-            "By outcome; everything but answered is a reason of undecidable reviews.",
+            "Requests to the policy engine",
+            "By outcome; every outcome except answered makes reviews undecidable.",
             (
                 (
                     f"sum by (outcome) (rate(kube_sync_admission_engine_attempts_total{_RATE}))",
@@ -75,12 +75,12 @@ _REVIEWS = Row(
         ),
         Panel(
             "Policy engine down",
-            "1 while it is known not to answer: every review is denied at once.",
+            "1 while the policy engine does not answer: every review is denied at once.",
             (("max by (instance) (kube_sync_admission_engine_down)", "{{instance}}"),),
         ),
         Panel(
             "Events of denials",
-            "By what became of them; dropped ones were too many at once.",
+            "By outcome; dropped means that there were too many at once.",
             (
                 (
                     (
@@ -99,8 +99,9 @@ _REGISTRATION = Row(
     (
         Panel(
             "Closed",
-            "1 while the API server refuses what admission gives no answer to (failurePolicy Fail),"
-            " as it is to be from the first policy on; beside it whether this process keeps it.",
+            "1 while failurePolicy is Fail, so that the API server denies requests without an"
+            " answer, as it should from the first policy on; and whether this process maintains"
+            " the registration.",
             (
                 ("max(kube_sync_admission_registration_closed)", "closed"),
                 ("max(kube_sync_admission_registration_kept)", "kept"),
@@ -108,7 +109,7 @@ _REGISTRATION = Row(
         ),
         Panel(
             "Writes of the registration",
-            "By outcome; in quiet times there are none.",
+            "By outcome; there are none if nothing changes.",
             (
                 (
                     (
@@ -120,10 +121,9 @@ _REGISTRATION = Row(
             ),
         ),
         Panel(
-            "Certificates end in",
-            "Time until the certificates that servers use expire; replaced files are taken up"
-            " without"
-            " a restart.",
+            "Certificates expire in",
+            "Time until the certificates of servers expire; replaced files are read without a"
+            " restart.",
             (
                 (
                     "min by (server) (kube_sync_certificate_expiry_timestamp_seconds - time())",

@@ -11,7 +11,8 @@ _DECIDING = Row(
     (
         Panel(
             "Evaluations",
-            "By outcome. Refused and undefined are answers of the policy; failed is none.",
+            "By outcome. Refused and undefined are answers of the policy; failed means that there"
+            " was no answer.",
             (
                 (
                     f"sum by (outcome) (rate(kube_sync_decision_evaluations_total{_RATE}))",
@@ -22,7 +23,7 @@ _DECIDING = Row(
         ),
         Panel(
             "Time of a query",
-            "Of as many evaluations as fit into one: half of all, and the slowest of a hundred.",
+            "Of a query with a batch of evaluations: median and 99th percentile.",
             tuple(
                 (
                     (
@@ -37,27 +38,26 @@ _DECIDING = Row(
         ),
         Panel(
             "Decisions that changed",
-            "Each is one move that the remediator is asked for, or one that it is no longer.",
+            "Each change makes the remediator reconcile one object.",
             ((f"sum(increase(kube_sync_decision_changes_total{_RATE}))", "changes"),),
         ),
         Panel(
             "Classes",
-            "Objects of one class are decided on together; many classes mean many evaluations.",
+            "Objects of one class share one evaluation; many classes mean many evaluations.",
             (
                 ("sum by (resource) (kube_sync_decision_classes)", "{{resource}}"),
                 ("sum by (resource) (kube_sync_decision_unshared)", "{{resource}} unshared"),
             ),
         ),
         Panel(
-            "Readers of the decisions",
-            "Open decision streams; without one nothing is moved.",
+            "Readers of decisions",
+            "Open decision streams; without a reader no workload is moved.",
             (("sum(kube_sync_decision_subscribers)", "readers"),),
             kind="stat",
         ),
         Panel(
             "Limits of the policies",
-            "How often data.kube_sync_budget was asked for, by outcome, and 1 while it cannot be"
-            " used.",
+            "Evaluations of data.kube_sync_budget, by outcome, and 1 while it is invalid.",
             (
                 (
                     f"sum by (outcome) (increase(kube_sync_budget_evaluations_total{_RATE}))",
@@ -74,26 +74,24 @@ _MOVING = Row(
     (
         Panel(
             "Reconciled resources",
-            "By outcome: applied is a write, held one that waits, fenced one that another process"
-            " is to do.",
+            "By outcome: applied was written, held waits, fenced is left to another process.",
             ((f"sum by (outcome) (rate(kube_sync_remediations_total{_RATE}))", "{{outcome}}"),),
             unit="ops",
         ),
         Panel(
-            "Resources that wait",
-            "Not as they were decided to be, by what they wait for. `kube-sync remediate list`"
-            " names"
-            " them.",
+            "Held resources",
+            "Resources that are not as decided because they are held, by reason. `kube-sync"
+            " remediate status` lists them.",
             (("sum by (reason) (kube_sync_remediation_held) or vector(0)", "{{reason}}"),),
         ),
         Panel(
             "Rivals",
-            "Resources that were given up for a while since somebody else kept changing them back.",
+            "Resources whose writes were paused because another writer keeps reverting them.",
             ((f"sum(increase(kube_sync_remediation_rivals_total{_RATE}))", "rivals"),),
         ),
         Panel(
-            "Events told to people",
-            "By what became of them; dropped ones were too many at once.",
+            "Events",
+            "Kubernetes Events by outcome; dropped means that there were too many at once.",
             (
                 (
                     (
@@ -119,14 +117,15 @@ _REMEMBERING = Row(
     (
         Panel(
             "Records",
-            "What was decided and written, by kind.",
+            "Records of decisions and writes, by kind.",
             ((f"sum by (kind) (rate(kube_sync_ledger_records_total{_RATE}))", "{{kind}}"),),
             unit="ops",
         ),
         Panel(
-            "What is missing",
-            "Records that the ledger does not have, gaps, those that are in summaries alone since"
-            " their namespace has more than its share, and 1 while its file cannot be written.",
+            "Missing records",
+            "Records that are missing in the ledger, gaps, records that were replaced by"
+            " summaries because their namespace exceeded its share, and 1 while the file cannot"
+            " be written.",
             (
                 (f"sum(increase(kube_sync_ledger_lost_records_total{_RATE}))", "records"),
                 (f"sum(increase(kube_sync_ledger_gaps_total{_RATE}))", "gaps"),
@@ -136,13 +135,14 @@ _REMEMBERING = Row(
         ),
         Panel(
             "Size",
-            "Bytes of the file that are in use; ledger.max_size bounds them.",
+            "Bytes in use in the file; ledger.max_size limits them.",
             (("max(kube_sync_ledger_bytes)", "bytes"),),
             unit="bytes",
         ),
         Panel(
             "Reports of the remediator",
-            "What it told the ledger of its writes: late ones came after the write had gone on.",
+            "Reports of writes to the ledger; late means that the write did not wait for the"
+            " report any longer.",
             (
                 (
                     f"sum by (outcome) (increase(kube_sync_ledger_reports_total{_RATE}))",
@@ -158,17 +158,17 @@ _PUBLISHING = Row(
     (
         Panel(
             "PlacementDecisions",
-            "Ours that the API server holds.",
+            "PlacementDecisions of kube-sync in the API server.",
             (("sum(kube_sync_placement_decisions)", "objects"),),
         ),
         Panel(
-            "Left as they are",
-            "Resources whose PlacementDecisions are not written, by why.",
+            "Not updated",
+            "Resources whose PlacementDecisions are not updated, by reason.",
             (("sum by (reason) (kube_sync_placement_decisions_held) or vector(0)", "{{reason}}"),),
         ),
         Panel(
             "Writes",
-            "By outcome; retried ones come again, fenced ones another process is to do.",
+            "By outcome; retried writes are repeated, fenced ones are left to another process.",
             (
                 (
                     f"sum by (outcome) (rate(kube_sync_placement_decision_writes_total{_RATE}))",

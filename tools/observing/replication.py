@@ -11,26 +11,25 @@ _PROCESSES = Row(
     (
         Panel(
             "Ready",
-            "1 while the process is ready as its page /readyz says; that page names what is"
-            " missing.",
+            "1 while the process is ready; its page /readyz names the conditions that are not met.",
             (("kube_sync_ready", "{{job}} {{instance}}"),),
             kind="stat",
         ),
         Panel(
             "Leases",
-            "1 for whoever holds the Lease (or does without): only that process writes.",
+            "1 for the process that holds the Lease (or works without one): only this process"
+            " writes.",
             (("kube_sync_lease_held", "{{lease}} {{instance}}"),),
         ),
         Panel(
             "Configuration in force",
-            "0 while the file was changed to something that cannot be used; the last good one"
-            " stands.",
+            "0 while the file is invalid or missing; the last valid configuration stays in force.",
             (("kube_sync_config_valid", "{{job}} {{instance}}"),),
         ),
         Panel(
             "Requests to API servers",
-            "By status. 401 and 403 mean credentials or a role, 429 that the API server sheds load,"
-            " none that no answer came.",
+            "By method and status. 401 and 403: credentials or a role are wrong; 429: the API"
+            " server is overloaded; none: there was no answer.",
             (
                 (
                     f"sum by (method, status) (rate(kube_sync_api_requests_total{_RATE}))",
@@ -52,7 +51,7 @@ _PROCESSES = Row(
         ),
         Panel(
             "Processor time",
-            "Of one core. A process is single-threaded: near 1 it cannot keep up.",
+            "As a share of one core. A process uses one core: near 1 it cannot keep up.",
             (
                 (
                     (
@@ -68,20 +67,19 @@ _PROCESSES = Row(
 )
 
 _FRESHNESS = Row(
-    "How fresh OPA's data is",
+    "Freshness of OPA's data",
     (
         Panel(
-            "Age of the oldest change that waits",
-            "How long the oldest change that a watch told has not been in OPA. It should return"
-            " to 0"
-            " all the time; a line that climbs means that nothing gets through.",
+            "Age of the oldest pending change",
+            "Age of the oldest change that a watch reported and that is not in OPA yet. It should"
+            " return to 0 all the time; if it keeps rising, no change reaches OPA.",
             (("max by (resource) (kube_sync_pending_seconds)", "{{resource}}"),),
             unit="s",
         ),
         Panel(
             "Replication lag",
-            "From the arrival of a watch event to OPA's answer to the write that holds it: half of"
-            " all, and the slowest of a hundred.",
+            "From a watch event to OPA's answer to the write that contains it: median and 99th"
+            " percentile.",
             tuple(
                 (
                     (
@@ -95,15 +93,15 @@ _FRESHNESS = Row(
             unit="s",
         ),
         Panel(
-            "Changes that wait",
-            "Objects whose last change OPA does not hold yet.",
+            "Pending changes",
+            "Objects whose last change is not in OPA yet.",
             (("sum by (resource) (kube_sync_pending_changes)", "{{resource}}"),),
         ),
     ),
 )
 
 _VOLUME = Row(
-    "What comes and what goes",
+    "Volume",
     (
         Panel(
             "Watch events",
@@ -118,8 +116,9 @@ _VOLUME = Row(
         ),
         Panel(
             "LISTs",
-            "By why: start once for each process, expired when a watch came too late, missing while"
-            " the kind is not known. Anything else than a start is work for the API server.",
+            "By reason: start once for each process, expired if a watch was too old, missing"
+            " while the kind is unknown. Every LIST except start is extra load for the API"
+            " server.",
             (
                 (
                     f"sum by (resource, reason) (increase(kube_sync_reflector_lists_total{_RATE}))",
@@ -129,7 +128,7 @@ _VOLUME = Row(
         ),
         Panel(
             "Failed LISTs and WATCHes",
-            "Each is tried again with a growing delay; the log says why.",
+            "Each is retried with a growing delay; the log has the reason.",
             (
                 (
                     f"sum by (resource) (increase(kube_sync_reflector_failures_total{_RATE}))",
@@ -138,8 +137,8 @@ _VOLUME = Row(
             ),
         ),
         Panel(
-            "Connections that were refused",
-            "A port holds 1,000; one more is closed at once.",
+            "Refused connections",
+            "A port accepts 1,000 connections; further ones are closed at once.",
             (
                 (
                     f"sum by (port) (increase(kube_sync_connections_refused_total{_RATE}))",
@@ -149,7 +148,8 @@ _VOLUME = Row(
         ),
         Panel(
             "Objects that cannot be read",
-            "Malformed, or nested too deeply; each is left out by itself, and the log names it.",
+            "Malformed, or nested too deeply. Only the object itself is left out, and the log"
+            " names it.",
             (
                 (
                     (
@@ -163,8 +163,8 @@ _VOLUME = Row(
         ),
         Panel(
             "Bytes received and written",
-            "What comes from the API server, and what of it goes to OPA after the fields that no"
-            " policy reads are left out.",
+            "Bytes received from the API server, and bytes written to OPA, without the fields"
+            " that no policy reads.",
             (
                 (f"sum(rate(kube_sync_reflector_bytes_total{_RATE}))", "received"),
                 (f"sum(rate(kube_sync_replicated_bytes_total{_RATE}))", "written"),
@@ -173,7 +173,7 @@ _VOLUME = Row(
         ),
         Panel(
             "Events that changed nothing",
-            "Changes in nothing that is kept, so that nothing was written.",
+            "Watch events that change no replicated field, so that nothing was written.",
             (
                 (
                     f"sum by (resource) (rate(kube_sync_unchanged_events_total{_RATE}))",
@@ -184,22 +184,24 @@ _VOLUME = Row(
         ),
         Panel(
             "Objects in OPA",
-            "0 of a resource that should have some: see whether the API server knows it.",
+            "If it is 0 for a resource that has objects, check whether the API server knows the"
+            " resource.",
             (("sum by (resource) (kube_sync_replicated_objects)", "{{resource}}"),),
         ),
         Panel(
             "Kinds that the API server knows",
-            "0 where it does not: its CRD is missing, or another version is asked for.",
+            "0 if the API server does not know it: its CRD is missing, or another version is"
+            " configured.",
             (("min by (resource) (kube_sync_resource_known)", "{{resource}}"),),
         ),
         Panel(
-            "Fields kept of each object",
-            "Paths that policies read; -1 while objects are kept whole.",
+            "Fields replicated of each object",
+            "Paths that policies read; -1 while objects are replicated whole.",
             (("max by (resource) (kube_sync_replicated_fields)", "{{resource}}"),),
         ),
         Panel(
             "Policies",
-            "Modules that OPA holds, and policies that are not in force as they are.",
+            "Modules that OPA holds, and policies that are not in force in their current version.",
             (
                 ("max(kube_sync_policies_in_force)", "in force"),
                 ("max(kube_sync_policies_rejected)", "policies rejected"),
@@ -208,7 +210,7 @@ _VOLUME = Row(
         ),
         Panel(
             "Modules sent",
-            "By outcome; a rejected one leaves its older version in force.",
+            "By outcome; if a module is rejected, its older version stays in force.",
             (
                 (
                     f"sum by (outcome) (increase(kube_sync_policy_loads_total{_RATE}))",
@@ -222,8 +224,8 @@ _VOLUME = Row(
         ),
         Panel(
             "Staged policies",
-            "What they decide otherwise than what is in force, by what would become of an object;"
-            " and whether a canary decides, or was halted.",
+            "Objects that staged policies decide differently from the policies in force, by"
+            " effect, and whether a canary decides or was halted.",
             (
                 ("max by (effect) (kube_sync_shadow_differences)", "shadow {{effect}}"),
                 ("max by (effect) (kube_sync_canary_differences)", "canary {{effect}}"),
@@ -239,7 +241,7 @@ _OPA = Row(
     (
         Panel(
             "Time of a write",
-            "The slowest of a hundred, by operation; a long query holds writes up.",
+            "99th percentile, by operation; a long query delays writes.",
             (
                 (
                     (
@@ -253,7 +255,7 @@ _OPA = Row(
         ),
         Panel(
             "Operations in one write",
-            "Half of all, and the largest of a hundred: changes that come together go together.",
+            "Median and 99th percentile; changes that arrive together are written together.",
             tuple(
                 (
                     (
@@ -267,7 +269,7 @@ _OPA = Row(
         ),
         Panel(
             "Full loads",
-            "By what made them necessary, and OPAs found without what had been written.",
+            "By reason, and how often OPA did not have the data that had been written.",
             (
                 (f"sum by (reason) (increase(kube_sync_opa_loads_total{_RATE}))", "{{reason}}"),
                 (f"sum(increase(kube_sync_opa_restarts_total{_RATE}))", "OPA was empty"),
@@ -275,9 +277,9 @@ _OPA = Row(
             ),
         ),
         Panel(
-            "Checks of what OPA holds",
-            "Objects that somebody else changed in OPA, decisions made over whole objects as a"
-            " check, and how many of those were different. Only the second should move.",
+            "Checks of OPA's data",
+            "Objects that another writer changed in OPA, decisions that were also made on whole"
+            " objects as a check, and how many of these differed. Only the second should rise.",
             (
                 (f"sum(increase(kube_sync_audit_differences_total{_RATE}))", "changed by others"),
                 (f"sum(increase(kube_sync_selfcheck_decisions_total{_RATE}))", "checked"),
@@ -285,8 +287,8 @@ _OPA = Row(
             ),
         ),
         Panel(
-            "Requests that OPA answered",
-            "As OPA counts them itself, by path and status.",
+            "Requests answered by OPA",
+            "As counted by OPA itself, by path and status.",
             (
                 (
                     f"sum by (handler, code) (rate(http_request_duration_seconds_count{_RATE}))",
@@ -297,7 +299,7 @@ _OPA = Row(
         ),
         Panel(
             "OPA's own memory",
-            "What its Go runtime holds; data in OPA takes about twenty times its JSON.",
+            "Heap of its Go runtime; data in OPA takes about twenty times the size of its JSON.",
             (("go_memstats_heap_inuse_bytes and on (instance) opa_info", "{{instance}}"),),
             unit="bytes",
         ),
@@ -317,14 +319,15 @@ _QUEUES = Row(
     "Work queues",
     (
         Panel(
-            "Keys that wait",
-            "In each queue. One that only grows is reconciled too slowly, or waits for what stands"
-            " still.",
+            "Keys waiting",
+            "In each queue. If it only grows, reconciles are too slow, or wait for something that"
+            " is blocked.",
             ((f"sum by (name) (workqueue_depth {_OWN})", "{{name}}"),),
         ),
         Panel(
             "Keys added",
-            "Without those that waited already, and those that were tried again after a failure.",
+            "Without keys that were waiting already, and keys that were added again after a"
+            " failure.",
             (
                 (f"sum by (name) (rate(workqueue_adds_total{_RATE}) {_OWN})", "{{name}}"),
                 (f"sum by (name) (rate(workqueue_retries_total{_RATE}) {_OWN})", "{{name}} again"),
@@ -333,19 +336,19 @@ _QUEUES = Row(
         ),
         Panel(
             "Time in the queue",
-            "That 99 of 100 keys waited at most.",
+            "99th percentile of the time that a key waited.",
             _slowest("workqueue_queue_duration_seconds"),
             unit="s",
         ),
         Panel(
             "Time of a reconcile",
-            "That 99 of 100 reconciles took at most.",
+            "99th percentile.",
             _slowest("workqueue_work_duration_seconds"),
             unit="s",
         ),
         Panel(
-            "In work",
-            "For how long the reconcile has run that has run longest, and all that run together.",
+            "In progress",
+            "Time of the longest reconcile in progress, and the sum of all in progress.",
             (
                 (
                     f"max by (name) (workqueue_longest_running_processor_seconds {_OWN})",
@@ -361,6 +364,6 @@ _QUEUES = Row(
 REPLICATION = Dashboard(
     "kube-sync-replication",
     "kube-sync / Replication",
-    "Is OPA's picture of the cluster complete, and how old is it?",
+    "Is the data in OPA complete, and how old is it?",
     (_PROCESSES, _FRESHNESS, _VOLUME, _OPA, _QUEUES),
 )

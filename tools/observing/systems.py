@@ -25,7 +25,7 @@ _REVIEWS = Row(
         ),
         Panel(
             "Time to answer",
-            "The slowest of a hundred, by system.",
+            "99th percentile, by system.",
             (
                 (
                     (
@@ -39,9 +39,8 @@ _REVIEWS = Row(
         ),
         Panel(
             "Down, and closed",
-            "Whether OPA is known not to answer for a system, and whether the API server refuses"
-            " what"
-            " gets no answer.",
+            "Whether OPA does not answer for a system, and whether the API server denies requests"
+            " without an answer.",
             (
                 ("max by (system) (kube_sync_admission_system_down)", "{{system}} down"),
                 ("max by (way) (kube_sync_admission_system_closed)", "{{way}} closed"),
@@ -49,7 +48,7 @@ _REVIEWS = Row(
         ),
         Panel(
             "Conditions of policies",
-            "Times that they were looked at, by kind; unchanged ones cost no write.",
+            "Reconciles of conditions, by kind; unchanged conditions are not written.",
             (
                 (
                     f"sum by (kind, outcome) (increase(kube_sync_policy_conditions_total{_RATE}))",
@@ -65,7 +64,7 @@ _TOPOLOGY = Row(
     (
         Panel(
             "Reconciles",
-            "Of the whole topology, by outcome.",
+            "Of the topology, by outcome.",
             (
                 (
                     f"sum by (outcome) (increase(kube_sync_topology_reconciles_total{_RATE}))",
@@ -75,7 +74,7 @@ _TOPOLOGY = Row(
         ),
         Panel(
             "Time of a reconcile",
-            "Half of all, and the slowest of a hundred.",
+            "Median and 99th percentile.",
             tuple(
                 (
                     (
@@ -90,12 +89,13 @@ _TOPOLOGY = Row(
         ),
         Panel(
             "Changed objects",
-            "That a reconcile took in; several changes of one object count once.",
+            "Changed objects that a reconcile took into account; several changes of one object"
+            " count once.",
             ((f"sum(increase(kube_sync_topology_events_total{_RATE}))", "objects"),),
         ),
         Panel(
             "Writes",
-            "Of statuses and pictures, by outcome; when nothing changes there are none.",
+            "Of statuses and pictures, by outcome; there are none if nothing changes.",
             (
                 (
                     (
@@ -114,8 +114,8 @@ _SYNC = Row(
     (
         Panel(
             "Copies",
-            "That spokes are to have, that they have, and that are not wanted any more but held by"
-            " the brakes.",
+            "Copies that are wanted on spokes, that exist, and that are unwanted but held by the"
+            " brakes.",
             (
                 ("max(kube_sync_policy_sync_wanted)", "wanted"),
                 ("max(kube_sync_policy_sync_placed)", "placed"),
@@ -123,8 +123,8 @@ _SYNC = Row(
             ),
         ),
         Panel(
-            "Steps that write",
-            "By what they do and by outcome; when nothing changes there are none.",
+            "Steps of policy sync",
+            "By operation and outcome; there are none if nothing changes.",
             (
                 (
                     (
@@ -137,8 +137,8 @@ _SYNC = Row(
         ),
         Panel(
             "Time for one policy",
-            "To bring its copies and its status up to date: half of all, and the slowest of a"
-            " hundred.",
+            "Time to reconcile the copies and the status of one policy: median and 99th"
+            " percentile.",
             tuple(
                 (
                     (
@@ -152,13 +152,13 @@ _SYNC = Row(
             unit="s",
         ),
         Panel(
-            "Policies that wait",
-            "To be looked at; those that are put off after a failure do not count.",
+            "Policies waiting",
+            "In the work queue, without policies that are delayed after a failure.",
             (("max(kube_sync_policy_sync_waiting)", "policies"),),
         ),
         Panel(
             "Events of policy sync",
-            "Of removals that are held and of kinds that are refused, by what became of them.",
+            "Events of held removals and of refused kinds, by outcome.",
             (
                 (
                     (

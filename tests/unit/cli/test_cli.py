@@ -158,7 +158,9 @@ def test_a_wrong_key_to_explain_is_a_complaint_that_names_near_ones(
 ) -> None:
     run = Run(capsys, "config", "--explain", "opa.token")
     assert run.status == 64
-    assert run.complaint.startswith("kube-sync: opa.token: unknown key; near it: opa.token_file")
+    assert run.complaint.startswith(
+        "kube-sync: opa.token: unknown key; similar keys: opa.token_file"
+    )
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_a_stream_for_others_needs_token_and_certificate(
         check_stream(decisions)
     assert str(raised.value) == (
         f"decisions.{missing}: needed, since decisions.listen ({listen}) is not a loopback "
-        "address and the stream tells what runs where"
+        "address and the stream shows what runs where"
     )
 
 
@@ -82,6 +82,6 @@ def test_the_status_for_others_needs_a_token(file: Path) -> None:
         _load(file, "remediate: {listen: ':9404'}")
     assert str(raised.value) == (
         "remediate.token_file: needed, since remediate.listen (:9404) is not a loopback address "
-        "and whoever asks may let changes through"
+        "and its clients may approve changes"
     )
     assert _load(file, "remediate: {listen: ':9404', token_file: /t}").remediate.token_file == "/t"

@@ -44,7 +44,7 @@ def test_keys_are_the_fields_of_the_settings_with_those_of_items() -> None:
 
 def test_sections_are_told_by_what_their_class_says() -> None:
     assert _KEYS["EnforceSchedulingPolicy"].is_section
-    assert _KEYS["observe"].text.startswith("Where /metrics, /livez and /readyz are;")
+    assert _KEYS["observe"].text.startswith("The server of /metrics, /livez and /readyz")
 
 
 def test_what_may_be_and_the_default_are_in_words() -> None:
@@ -85,7 +85,7 @@ def test_a_key_is_explained_with_its_default_and_variable() -> None:
         "  " + _KEYS["placement.resources"].text,
         '  default: ["replicasets"]',
         "  variable: KUBE_SYNC_PLACEMENT_RESOURCES",
-        "  followed while replicate or run works",
+        "  live: replicate and run apply it without a restart",
     ]
 
 
@@ -101,7 +101,7 @@ def test_a_section_is_explained_with_all_that_is_in_it() -> None:
 def test_an_item_is_explained_under_the_number_that_messages_give() -> None:
     told = explained("replicate.resources[0].group")
     assert told.startswith("replicate.resources[].group: text\n")
-    assert "has to be said" in told
+    assert "  required" in told
     assert "variable" not in told
 
 
@@ -120,9 +120,9 @@ def test_without_a_key_all_are_explained() -> None:
     ],
 )
 def test_a_wrong_key_is_an_error_that_names_near_ones(wrong: str, near: str) -> None:
-    with pytest.raises(Misconfigured, match=rf"^{wrong}: unknown key; near it: ") as raised:
+    with pytest.raises(Misconfigured, match=rf"^{wrong}: unknown key; similar keys: ") as raised:
         explained(wrong)
-    assert near in str(raised.value).partition("near it: ")[2].split(", ")
+    assert near in str(raised.value).partition("similar keys: ")[2].split(", ")
 
 
 def test_a_key_that_nothing_is_near_to_is_told_where_to_look() -> None:

@@ -312,20 +312,20 @@ def test_a_mistake_in_the_file_begins_with_the_path_of_the_field(
                 f"replicate: {{resources: [{_THING}, {_THING[:-1]}, as: b}}]}}\n"
                 "placement: {resources: [things, b]}"
             ),
-            'placement.resources[1]: "b" is things.v1.g.io, as "things" is',
+            'placement.resources[1]: "b" and "things" are both things.v1.g.io',
         ),
         (
             f"replicate: {{topology: true, resources: [{_THING[:-1]}, as: topology}}]}}",
             (
-                'replicate.resources[0]: things.v1.g.io is "topology" in OPA, as what'
-                " replicate.topology makes is; give it another name with `as`"
+                'replicate.resources[0]: things.v1.g.io is "topology" in OPA, a name that'
+                " replicate.topology uses; give the resource another name with `as`"
             ),
         ),
         (
             "replicate: {topology: true}\nplacement: {resources: [replicasets, topology]}",
             (
-                'placement.resources[1]: "topology" is no resource of the API server, and'
-                " decisions are about these"
+                'placement.resources[1]: "topology" is not a resource of the API server, so'
+                " no decisions can be made about it"
             ),
         ),
         (
@@ -338,11 +338,11 @@ def test_a_mistake_in_the_file_begins_with_the_path_of_the_field(
         ),
         (
             f"replicate: {{resources: [{_THING[:-1]}, label_selector: ''}}]}}",
-            "replicate.resources[0].label_selector: empty; leave it out",
+            "replicate.resources[0].label_selector: empty; remove it",
         ),
         (
             f"replicate: {{resources: [{_THING[:-1]}, field_selector: ' '}}]}}",
-            "replicate.resources[0].field_selector: empty; leave it out",
+            "replicate.resources[0].field_selector: empty; remove it",
         ),
         *(
             (
@@ -350,11 +350,11 @@ def test_a_mistake_in_the_file_begins_with_the_path_of_the_field(
                 f"replicate.resources[0].fields{complaint}",
             )
             for said, complaint in (
-                ("[]", ": empty; name fields, or leave it out"),
-                ("[spec, '']", "[1]: a path is keys with dots between them"),
-                ("[.spec.replicas]", "[0]: a path is keys with dots"),
-                ("[[]]", "[0]: a path is keys with dots"),
-                ("[[a, '']]", "[0]: a path is keys with dots"),
+                ("[]", ": empty; name fields, or remove it"),
+                ("[spec, '']", "[1]: a path consists of keys separated by dots"),
+                ("[.spec.replicas]", "[0]: a path consists of keys"),
+                ("[[]]", "[0]: a path consists of keys"),
+                ("[[a, '']]", "[0]: a path consists of keys"),
                 ("['spec.containers[].image']", '[0]: "spec.containers[].image" is not a dotted'),
                 ("[/spec/replicas]", '[0]: "/spec/replicas" is not a dotted path'),
             )
@@ -402,10 +402,13 @@ def test_a_mistake_in_the_file_begins_with_the_path_of_the_field(
             for said, complaint in (
                 ("{token: t}", "EnforceSchedulingPolicy.url: needed, since the token is set"),
                 ("{url: opa}", 'EnforceSchedulingPolicy.url: "opa" is not an http or https URL'),
-                ("{url: “http://opa/”}", "EnforceSchedulingPolicy.url: its quotes are curly ones"),
+                ("{url: “http://opa/”}", "EnforceSchedulingPolicy.url: its curly quotes"),
                 ("{url: 'http://a', token: “t”}", "EnforceSchedulingPolicy.token: not one word"),
                 ("{url: 'http://a', token: t u}", "EnforceSchedulingPolicy.token: not one word"),
-                ("{“url”: 'http://a'}", "EnforceSchedulingPolicy.“url”: unknown key (its quotes"),
+                (
+                    "{“url”: 'http://a'}",
+                    "EnforceSchedulingPolicy.“url”: unknown key (its curly quotes",
+                ),
                 (
                     "{url: 'http://a'}\nadmission: {engine: {url: 'http://b'}}",
                     "EnforceSchedulingPolicy.url: admission.engine.url is set too; keep one",
@@ -428,11 +431,11 @@ def test_a_mistake_in_the_file_begins_with_the_path_of_the_field(
         ),
         (
             "topology: {roots: [Service]}",
-            "topology.roots[0]: Service has its place in the topology already",
+            "topology.roots[0]: Service is part of the topology already",
         ),
         (
             "topology: {links: [{from: A.a.io, to: GatewayClass.gateway.networking.k8s.io}]}",
-            "topology.links[0].from: A.a.io is above GatewayClass.gateway.networking.k8s.io: name",
+            "topology.links[0].from: A.a.io is a parent of GatewayClass.gateway.networking.k8s.io",
         ),
         (
             "topology: {links: [{from: A, to: B, kind: C, field: spec.a}]}",
@@ -445,11 +448,11 @@ def test_a_mistake_in_the_file_begins_with_the_path_of_the_field(
         ("topology: {links: [{from: A, to: B, field: a..b}]}", "topology.links[0].field: expected"),
         (
             "topology: {links: [{from: A, to: B}, {from: B, to: A}]}",
-            "topology.links: kinds are above each other in a circle: ",
+            "topology.links: the kinds form a cycle: ",
         ),
         (
             "topology: {links: [{from: Service, to: HTTPRoute.gateway.networking.k8s.io}]}",
-            "topology.links: kinds are above each other in a circle: ",
+            "topology.links: the kinds form a cycle: ",
         ),
         ("topology: {statuses: [kuadrant.io/AuthPolicy]}", "topology.statuses[0]: expected"),
         ("policy_sync: {placers: [argo]}", "policy_sync.placers[0]: invalid enum value 'argo'"),
@@ -686,7 +689,7 @@ def test_the_prefix_of_namespaces_may_be_empty(file: Path) -> None:
 
 def test_the_prefix_of_namespaces_may_not_be_empty_where_an_agent_writes(file: Path) -> None:
     """On a hub that is its own spoke it would take the policy for its copy, and remove it."""
-    with pytest.raises(Misconfigured, match="namespace_prefix may be empty for the placer direct"):
+    with pytest.raises(Misconfigured, match="namespace_prefix may be empty only if direct is the"):
         _load(
             file, "policy_sync: {placers: [direct, ocm]}", KUBE_SYNC_POLICY_SYNC_NAMESPACE_PREFIX=""
         )
