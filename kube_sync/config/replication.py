@@ -5,6 +5,7 @@ The text below a field says what it does: it is what `kube-sync config --explain
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from kube_sync.config.kinds import (
@@ -153,6 +154,30 @@ class Allow(Section, frozen=True):
     OPA's environment or its log, as in `http.send`."""
 
 
+# What policies are warned of (policies/linter.py); the last is OPA's own code.
+WarningCode = Literal[
+    "package_not_decided",
+    "unknown_rule",
+    "wrong_type",
+    "helper_in_decision",
+    "unused_helper",
+    "unknown_annotation",
+    "unknown_label",
+    "unknown_field",
+    "unknown_data",
+    "unknown_resource",
+    "missing_namespace",
+    "unknown_value",
+    "unknown_key",
+    "unknown_cluster",
+    "unusable_decision",
+    "values_withheld",
+    "not_analysed",
+    "unexplained",
+    "eval_builtin_error",
+]
+
+
 class Policies(Section, frozen=True):
     """Where policies live; `static` says that OPA has policies from elsewhere too."""
 
@@ -166,6 +191,8 @@ class Policies(Section, frozen=True):
     `kube-sync.io/rego-version`, no `spec.regoVersion`, no comment line of that name."""
     labelled: Labelled = Labelled()
     allow: Allow = Allow()
+    warnings: Mapping[WarningCode, Literal["off"]] = {}
+    """Warnings that policies are not to be given, by their codes, as `helper_in_decision: off`."""
 
 
 class Placement(Section, frozen=True):

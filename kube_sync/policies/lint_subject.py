@@ -1,0 +1,106 @@
+"""What the linter's checks look at: a rule with its terms, among all rules in OPA."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from kube_sync.config import WarningCode
+from kube_sync.opa.analysis.syntax import Call, Module, Rule, Scalar, Term
+from kube_sync.opa.analysis.terms import Path, locals_of, nodes_of, reference
+from kube_sync.opa.paths import DataPath
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What policies may name."""
+
+    decision: DataPath  # the placement decision
+    root: str  # of the replicated data
+    # Replicated resources by their names in OPA: whether they lie in namespaces, None: unknown.
+    resources: Mapping[str, bool | None]
+    kinds: frozenset[str] = frozenset()  # of the resources that are decided on
+    documents: frozenset[str] = frozenset()  # other names below `data`
+
+
+@dataclass(frozen=True, slots=True)
+class Slip:
+    """One finding, at a name within the n-th rule of a module."""
+
+    code: WarningCode
+    module: str
+    number: int
+    name: str
+    message: str
+    suggestion: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleNodes:
+    """A rule with all its terms, and its references with local variables resolved."""
+
+    module: Module
+    rule: Rule
+    nodes: tuple[Term | Call, ...]
+    locals: Mapping[str, Term]
+    references: tuple[tuple[str, Path], ...]
+
+    def slip(
+        self, code: WarningCode, name: str, message: str, suggestion: str | None = None
+    ) -> Slip:
+        """Return a finding at a name within the rule."""
+        return Slip(code, self.module.name, self.rule.number, name, message, suggestion or "")
+
+    @property
+    def own(self) -> str:
+        """The first part of its name."""
+        part = self.rule.path[len(self.module.package)]
+        return part.value if isinstance(part, Scalar) else ""
+
+    @classmethod
+    def of(cls, module: Module, rule: Rule) -> Self:
+        """Return a rule with its terms."""
+        nodes = tuple(nodes_of(rule))
+        known = locals_of(iter(nodes))
+        references = (reference(node, known) for node in nodes)
+        return cls(module, rule, nodes, known, tuple(filter(None, references)))
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """All rules of the modules in OPA, and what they refer to."""
+
+    known: Known
+    rules: Sequence[RuleNodes]
+    named: Collection[Path]  # paths below `data` that rules refer to
+    below: Mapping[DataPath, Collection[str]]  # names of packages and rules, by what is above them
+
+    def refers_to(self, path: DataPath) -> bool:
+        """Return whether a rule refers to this path or below."""
+        return any(
+            len(found) >= len(path)
+            and all(key in (None, name) for key, name in zip(found, path, strict=False))
+            for found in self.named
+        )
+
+    @classmethod
+    def of(cls, modules: Iterable[Module], known: Known) -> Self:
+        """Return the set of the rules of all modules in OPA."""
+        rules = [RuleNodes.of(module, rule) for module in modules for rule in module.rules]
+        return cls(known, rules, _named(rules), _below(rules, known))
+
+
+def _named(rules: Sequence[RuleNodes]) -> frozenset[Path]:
+    references = {path for one in rules for root, path in one.references if root == "data"}
+    calls = (node.operator for one in rules for node in one.nodes if isinstance(node, Call))
+    return frozenset(references | {name[1:] for name in calls if name[0] == "data"})
+
+
+def _below(rules: Sequence[RuleNodes], known: Known) -> dict[DataPath, set[str]]:
+    found: dict[DataPath, set[str]] = {(): {known.root, *known.documents}}
+    for one in rules:
+        path = (*one.module.package, one.own)
+        for length, name in enumerate(path):
+            found.setdefault(path[:length], set()).add(name)
+    return found

@@ -1,0 +1,63 @@
+"""Finds slips of the pen: what compiles, and does not do what its author must have meant. Pure.
+
+Invariant: a policy that does what it says is not warned of. It reads compiled trees, in which
+imports are spelt out; rows come from parsed ones. What holds for Rego whatever it decides is left
+to Regal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from kube_sync.opa.analysis.syntax import Module
+from kube_sync.policies.lint_checks import CHECKS
+from kube_sync.policies.lint_subject import Known, RuleSet, Slip
+from kube_sync.policies.policywarning import PolicyWarning
+
+__all__ = ["Known", "Slip", "located", "slips"]
+
+_TEST: Final = "_test"
+
+
+def slips(modules: Sequence[Module], authored: Collection[str], known: Known) -> list[Slip]:
+    """Return the findings in the `authored` ones of the modules in OPA, in their order."""
+    together = RuleSet.of(modules, known)
+    found = (
+        slip
+        for one in together.rules
+        if one.module.name in authored and not one.module.package[-1].endswith(_TEST)
+        for check in CHECKS
+        for slip in check(one, together)
+    )
+    return [*dict.fromkeys(found)]
+
+
+def located(found: Sequence[Slip], parsed: Mapping[str, Any]) -> list[PolicyWarning]:
+    """Return findings as warnings, with the rows that parsed trees with locations have."""
+    return [
+        PolicyWarning(s.code, s.module, _row(s, parsed.get(s.module)), s.message, s.suggestion)
+        for s in found
+    ]
+
+
+def _row(slip: Slip, tree: Any) -> int:  # noqa: ANN401 - any JSON
+    """Return the row of a name in its rule, else of the rule; 0: unknown."""
+    rules = (tree or {}).get("rules") or []
+    if slip.number >= len(rules):
+        return 0
+    rule = rules[slip.number]
+    rows = _rows(rule, slip.name)
+    return min(rows, default=rule.get("head", {}).get("location", {}).get("row", 0))
+
+
+def _rows(tree: Any, name: str) -> Iterator[int]:  # noqa: ANN401 - any JSON
+    left = [tree]
+    while left:
+        node = left.pop()
+        if isinstance(node, list):
+            left.extend(node)
+        elif isinstance(node, dict):
+            left.extend(node.values())
+            if node.get("value") == name and "location" in node:
+                yield int(node["location"].get("row", 0))
