@@ -7,9 +7,11 @@ letter or two away from one that is; a rule that another one refers to has the n
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import pairwise
 from typing import Final
 
 from kube_sync.config import TOPOLOGY
+from kube_sync.guard.placements import PREFERENCES
 from kube_sync.opa.analysis.syntax import Call, Closure, Items, Pairs, Scalar, Term
 from kube_sync.opa.analysis.terms import Path, reference, resolved
 from kube_sync.opa.paths import DataPath
@@ -129,7 +131,7 @@ def _input_field(one: RuleNodes, _all: RuleSet) -> Iterator[Slip]:
 
 def _metadata(one: RuleNodes, _all: RuleSet) -> Iterator[Slip]:
     for _, path in one.references:
-        for above, name in zip(path, path[1:], strict=False):
+        for above, name in pairwise(path):
             if above == "metadata" and name and (meant := nearest(name, words.METADATA)):
                 yield _field(one, "metadata", name, meant)
 
@@ -232,24 +234,31 @@ def _key(one: RuleNodes, _all: RuleSet) -> Iterator[Slip]:
 
 
 def _preference(one: RuleNodes, _all: RuleSet) -> Iterator[Slip]:
-    if one.own != "annotations" or Scalar("string", words.PREFERENCES) not in one.nodes:
+    if one.own != "annotations" or Scalar("string", PREFERENCES) not in one.nodes:
         return
     values = [resolved(clause.value, one.locals) for clause in one.rule.clauses]
     for node in one.nodes:
+        if not isinstance(node, Pairs):
+            continue
         fields = _fields(node)
         if node in values or fields.keys() & words.PREFERENCE:
             yield from _doubted(one, fields, words.PREFERENCE)
-        match resolved(fields.get("clusters", node), one.locals) if fields else None:
-            case Closure("object", _, value, _):
-                yield from _doubted(one, _fields(resolved(value, one.locals)), words.SHARE)
-            case Pairs(pairs):
-                for _, value in pairs if "clusters" in fields else ():
-                    yield from _doubted(one, _fields(resolved(value, one.locals)), words.SHARE)
-            case _:
-                pass
+        if "clusters" in fields:
+            for share in _values(resolved(fields["clusters"], one.locals)):
+                yield from _doubted(one, _fields(resolved(share, one.locals)), words.SHARE)
 
 
-def _fields(term: Term | Call) -> dict[str, Term]:
+def _values(term: Term) -> Iterator[Term]:
+    match term:
+        case Closure("object", _, value, _):
+            yield value
+        case Pairs(pairs):
+            yield from (value for _, value in pairs)
+        case _:
+            pass
+
+
+def _fields(term: Term) -> dict[str, Term]:
     pairs = term.pairs if isinstance(term, Pairs) else ()
     return {name.value: value for name, value in pairs if isinstance(name, Scalar)}
 
@@ -257,7 +266,7 @@ def _fields(term: Term | Call) -> dict[str, Term]:
 def _doubted(one: RuleNodes, fields: Collection[str], names: Collection[str]) -> Iterator[Slip]:
     for name in fields:
         if meant := nearest(name, names):
-            yield _field(one, words.PREFERENCES, name, meant)
+            yield _field(one, PREFERENCES, name, meant)
 
 
 CHECKS: Final[tuple[Check, ...]] = (

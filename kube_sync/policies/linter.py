@@ -7,17 +7,43 @@ to Regal.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from kube_sync.config import TOPOLOGY, Settings, WarningCode
+from kube_sync.kube.staging import Mark, MarkKind
 from kube_sync.opa.analysis.syntax import Module
+from kube_sync.policies import vocabulary as words
 from kube_sync.policies.lint_checks import CHECKS
 from kube_sync.policies.lint_subject import Known, RuleSet, Slip
 from kube_sync.policies.policywarning import PolicyWarning
 
-__all__ = ["Known", "Slip", "located", "slips"]
+__all__ = ["Known", "Slip", "known_of", "located", "marked", "slips"]
 
 _TEST: Final = "_test"
+_MARKS: Final[dict[MarkKind, WarningCode]] = {
+    "annotation": "unknown_annotation",
+    "label": "unknown_label",
+}
+
+
+def known_of(
+    settings: Settings,
+    namespaced: Mapping[str, bool],
+    documents: frozenset[str] = frozenset(),
+    decision: str | None = None,
+) -> Known:
+    """Return what policies may name by the configuration; `namespaced` as far as it is known."""
+    replicate, targets = settings.replicate, settings.targets()
+    names = [resource.name for resource in replicate.resources]
+    resources = {name: namespaced.get(name) for name in names}
+    return Known(
+        decision=tuple((decision or settings.placement.path).split("/")),
+        root=replicate.root,
+        resources=resources | ({TOPOLOGY: True} if replicate.topology else {}),
+        kinds=words.kinds_of(resource.resource for resource in targets),
+        documents=documents,
+    )
 
 
 def slips(modules: Sequence[Module], authored: Collection[str], known: Known) -> list[Slip]:
@@ -31,6 +57,22 @@ def slips(modules: Sequence[Module], authored: Collection[str], known: Known) ->
         for slip in check(one, together)
     )
     return [*dict.fromkeys(found)]
+
+
+def marked(marks: Iterable[Mark]) -> Iterator[PolicyWarning]:
+    """Yield warnings on the annotations and labels of a policy's object, as kind and name."""
+    known = {"annotation": words.ANNOTATIONS, "label": words.LABELS}
+    every = words.ANNOTATIONS | words.LABELS
+    for kind, name in marks:
+        if name in known[kind] or name in words.OTHER_MARKS:
+            continue
+        if name in every:
+            other = next(found for found in _MARKS if found != kind)
+            message, meant = f"{name} has no effect as {kind}", f"{other} {name}"
+        else:
+            message = f"no policy has the {kind} {name:.200}"
+            meant = words.nearest(name, every) or ""
+        yield PolicyWarning(_MARKS[kind], "", 0, message, meant)
 
 
 def located(found: Sequence[Slip], parsed: Mapping[str, Any]) -> list[PolicyWarning]:

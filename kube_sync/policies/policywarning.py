@@ -50,6 +50,21 @@ def listed(warnings: Sequence[PolicyWarning]) -> list[dict[str, Any]]:
     return [warning.fields() for warning in warnings[:MOST]] + more
 
 
+def by_module(warnings: Iterable[PolicyWarning]) -> dict[str, list[PolicyWarning]]:
+    """Return warnings by the id of their module."""
+    found: dict[str, list[PolicyWarning]] = {}
+    for warning in warnings:
+        found.setdefault(warning.file, []).append(warning)
+    return found
+
+
+def as_warnings(code: WarningCode, texts: Mapping[str, Iterable[str]]) -> list[PolicyWarning]:
+    """Return texts by module as warnings with one code, each about the module as a whole."""
+    return [
+        PolicyWarning(code, module, 0, text) for module, found in texts.items() for text in found
+    ]
+
+
 def without(warnings: Iterable[PolicyWarning], off: Iterable[str]) -> Iterator[PolicyWarning]:
     """Yield the warnings of codes that are not switched off."""
     dropped = {*off}

@@ -22,6 +22,7 @@ from kube_sync.opa.scratch import Cause
 from kube_sync.policies.choice import Choice, Versions
 from kube_sync.policies.configmap_status import account, not_put
 from kube_sync.policies.epoch import Epoch
+from kube_sync.policies.linter import marked
 from kube_sync.policies.loaded_policies import Failures
 from kube_sync.policies.placementpolicy_status import (
     CandidateOutcome,
@@ -31,6 +32,7 @@ from kube_sync.policies.placementpolicy_status import (
     nobody,
 )
 from kube_sync.policies.policy_api import Delivered
+from kube_sync.policies.policywarning import PolicyWarning, Warnings, without
 from kube_sync.policies.quarantine import Quarantine, quarantined
 from kube_sync.policies.staging.lane_builder import unknown
 
@@ -39,8 +41,8 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 _FAULT_CHARACTERS: Final = 300
 
 Annotate = Callable[[PolicyMap, str], Awaitable[None]]
+Linted = Callable[[str, str], Sequence[PolicyWarning]]
 Failed = Callable[[Mapping[ObjectKey, Policy], Mapping[ObjectKey, Iterable[Cause]]], None]
-Warnings = Mapping[str, Sequence[str]]  # by module id
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Result:
     choice: Choice
     in_force: Delivered
     good: Versions
-    withheld: Warnings  # fields that are read and not replicated
+    withheld: Warnings  # on what the modules in force read
 
 
 class Reporter:
@@ -64,11 +66,14 @@ class Reporter:
         at_fault: Callable[[str | None], None] = lambda _: None,
         tell: Callable[[Told], None] = nobody,
         failed: Failed = lambda _policies, _failures: None,
+        linted: Linted = lambda _module, _source: (),
+        off: Iterable[str] = (),
     ) -> None:
         """`annotate` writes the status of a ConfigMap, and may raise SyncError.
 
         `at_fault` receives which policies are not in force in their newest version, None: all are;
-        `tell` the outcome of each PlacementPolicy, `failed` why policies fail.
+        `tell` the outcome of each PlacementPolicy, `failed` why policies fail. `linted` returns
+        the linter's warnings on a module by id and source; no warnings have the codes in `off`.
         """
         self._annotate = annotate
         self._quarantine = quarantine
@@ -76,6 +81,8 @@ class Reporter:
         self._tell = tell
         self._failed = failed
         self._decided: Warnings = {}  # warnings on decisions
+        self._linted = linted
+        self._off = frozenset(off)
 
     def warn(self, warnings: Warnings) -> bool:
         """Set warnings on decisions; return whether they are new."""
@@ -139,14 +146,21 @@ class Reporter:
             # A conflict means that the ConfigMap changed: its next version gets its own status.
             log.warning("policy_status_not_written", policy=str(policy.key), error=str(error))
 
-    def _warnings(self, policy: Policy, withheld: Warnings) -> tuple[str, ...]:
-        doubts = (cause["message"] for cause in self._quarantine.doubts(policy.modules))
-        found = (
-            text
-            for i in sorted(policy.modules)
-            for text in (*withheld.get(i, ()), *self._decided.get(i, ()))
+    def _warnings(self, policy: Policy, withheld: Warnings) -> tuple[PolicyWarning, ...]:
+        doubts = (
+            PolicyWarning("unexplained", "", 0, cause["message"])
+            for cause in self._quarantine.doubts(policy.modules)
         )
-        return (*found, *doubts)
+        found = (
+            warning
+            for i, source in sorted(policy.modules.items())
+            for warning in (
+                *self._linted(i, source),
+                *withheld.get(i, ()),
+                *self._decided.get(i, ()),
+            )
+        )
+        return tuple(without((*marked(policy.marks), *found, *doubts), self._off))
 
 
 def _tried(epoch: Epoch, said: Mapping[ObjectKey, str]) -> Told:

@@ -90,6 +90,11 @@ ANNOTATIONS: Final = frozenset(
         staging.MAX_MOVES,
     }
 )
+# What other parts put on objects, also on policies that they copy.
+OTHER_MARKS: Final = _words("""
+    kube-sync.io/policy-sync kube-sync.io/policy-synced kube-sync.io/spoke kube-sync.io/placed
+    kube-sync.io/digest kube-sync.io/approved kube-sync.io/let-go kube-sync.io/topology
+""")
 
 
 def nearest(name: str, names: Collection[str]) -> str | None:

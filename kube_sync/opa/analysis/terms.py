@@ -103,8 +103,9 @@ def _nodes(term: Term) -> Iterator[Term | Call]:
                 for part in pair:
                     yield from _nodes(part)
         case Closure(_, key, value, body):
-            for part in filter(None, (key, value)):
-                yield from _nodes(part)
+            if key is not None:
+                yield from _nodes(key)
+            yield from _nodes(value)
             yield from _of_body(body)
         case _:
             return
