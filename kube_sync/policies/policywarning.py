@@ -10,6 +10,7 @@ from kube_sync.config import WarningCode
 
 MOST: Final = 20  # on one policy
 _CHARACTERS: Final = 1_000  # of a message
+_SUGGESTION: Final = 300  # characters
 
 Warnings = Mapping[str, Sequence["PolicyWarning"]]  # by module id
 
@@ -31,7 +32,7 @@ class PolicyWarning:
             "file": self.file,
             "row": self.row,
             "message": self.message[:_CHARACTERS],
-            "suggestion": self.suggestion[:_CHARACTERS],
+            "suggestion": self.suggestion[:_SUGGESTION],
         }
         return {name: value for name, value in found.items() if value}
 
