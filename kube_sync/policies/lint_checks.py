@@ -22,6 +22,14 @@ from kube_sync.policies.vocabulary import nearest
 Check = Callable[[RuleNodes, RuleSet], Iterator[Slip]]
 
 _OBJECT_FIELDS: Final = ("metadata", "spec", "status")
+_ARTICLES: Final = {
+    "object": "an object",
+    "array": "an array",
+    "boolean": "a boolean",
+    "string": "a string",
+    "number": "a number",
+    "null": "null",
+}
 _COMPARISONS: Final = {("equal",), ("eq",), ("neq",), ("internal", "member_2")}
 
 # Of the package and the name of a rule
@@ -77,7 +85,7 @@ def _rule_type(one: RuleNodes, all_: RuleSet) -> Iterator[Slip]:
             "array": f"{name} contains message",
             "boolean": f"{name} if …",
         }
-        message = f"the decision's `{name}` are {found} here, which no decision can be read by"
+        message = f"the policy's `{name}` are {_ARTICLES[found]}, not {_ARTICLES[wanted]}"
         yield one.slip("wrong_type", name, message, how[wanted])
 
 

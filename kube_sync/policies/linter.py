@@ -40,7 +40,7 @@ def known_of(
     return Known(
         decision=tuple((decision or settings.placement.path).split("/")),
         root=replicate.root,
-        resources=resources | ({TOPOLOGY: True} if replicate.topology else {}),
+        resources=resources | {TOPOLOGY: True},  # who reads it says what is so without it
         kinds=words.kinds_of(resource.resource for resource in targets),
         documents=documents,
     )

@@ -116,7 +116,16 @@ async def _planned(
     notes += unknown_clusters(effects, fleet.inventory)
     if (canary := await in_effect(snapshot.configmaps, settings.policies)) is not None:
         notes.append(counted(canary, (key for objects in has.values() for key in objects)))
-    return Plan(number, then.classes, effects, why, going, tuple(notes), found.staged)
+    return Plan(
+        number,
+        then.classes,
+        effects,
+        why,
+        going,
+        tuple(notes),
+        found.staged,
+        found.warnings,
+    )
 
 
 def _fleet(settings: Settings, before: int, clusters: Objects) -> Fleet:

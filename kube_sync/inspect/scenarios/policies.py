@@ -15,10 +15,13 @@ from kube_sync.inspect.plan.candidatefiles import read_candidates
 from kube_sync.inspect.plan.candidates import put
 from kube_sync.inspect.plan.offline import common_modules
 from kube_sync.inspect.plan.policies import Chooser
+from kube_sync.inspect.plan.warned import warned
+from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.opa.modules import file_of, plain_package
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policies.choice import Choice
+from kube_sync.policies.policywarning import PolicyWarning
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,7 @@ class PolicySet:
 
     modules: Mapping[str, str]  # source by id, including the generated ones
     called: Mapping[str, str]  # file names by the id of the module
+    warnings: tuple[PolicyWarning, ...] = ()
 
     def beside(self, data: Mapping[str, Any]) -> str:
         """Return the file whose package overlaps with data, "" if none does."""
@@ -57,8 +61,11 @@ def _reaches(value: Any, package: DataPath) -> bool:  # noqa: ANN401 - any JSON
 class PolicyReader:
     """Reads and compiles sets of policies, each once."""
 
-    def __init__(self, scratch: ScratchOpa, settings: Settings) -> None:
+    def __init__(
+        self, scratch: ScratchOpa, settings: Settings, places: Mapping[str, Collection]
+    ) -> None:
         """Prepare the modules that are part of every set. Raises Misconfigured."""
+        self._places = places
         self._settings = settings
         self._scratch = scratch
         self._always = common_modules(settings)
@@ -70,4 +77,7 @@ class PolicyReader:
         files = {file: (file, source) for file, (_, source) in found.files.items()}
         wanted = put(replace(found, files=files), {})
         chosen = await Chooser.of(self._settings, self._scratch).tried(wanted, Choice({}))
-        return PolicySet({**chosen.modules, **self._always}, wanted.names)
+        modules = {**chosen.modules, **self._always}
+        names = wanted.names
+        warnings = await warned(modules, names, self._settings, self._places, self._scratch)
+        return PolicySet(modules, names, warnings)

@@ -49,6 +49,9 @@ class Paint:
 def as_text(run: Run, paint: Paint, *, verbose: bool = False) -> str:
     """Format failures and, if `verbose`, passed cases, and the number of each."""
     lines = [line for tested in run.files for line in _file(tested, paint, verbose=verbose)]
+    # Several files may have the same policies.
+    warned = dict.fromkeys(warning.line() for tested in run.files for warning in tested.warnings)
+    lines += [f"{paint(_YELLOW, 'WARN')}  {_plain(line)}" for line in warned]
     if any(tried.differences for tested in run.files for tried in tested.cases):
         lines += ["", paint(_DIM, "- is what was expected, + what was got")]
     return "\n".join([*lines, *([""] if lines else []), _summary(run, paint)])
@@ -153,6 +156,7 @@ def _file_document(tested: FileResult) -> dict[str, Any]:
             for p in tested.problems
         ],
         "cases": [_case_document(tried) for tried in tested.cases],
+        "warnings": [warning.fields() for warning in tested.warnings],
     }
 
 

@@ -45,6 +45,7 @@ def _set(finding: Finding, savings: Savings | None) -> dict[str, Any]:
         "whole": finding.whole,
         **finding.reads.builtins(),
         "withheld": finding.withheld,
+        "warnings": [warning.fields() for warning in finding.warnings],
         "savings": None if savings is None else _savings(savings),
     }
 
@@ -76,6 +77,7 @@ def _tally(tally: Tally) -> dict[str, Any]:
 def _tree(decision: str, finding: Finding, savings: Savings | None) -> Iterator[str]:
     number = len(finding.modules)
     yield f"{finding.name} ({number} module{'s' * (number != 1)})"
+    yield from (f"  warning: {warning.line()}" for warning in finding.warnings)
     if not finding.defined:
         yield f"  no rule lies at {decision}"
         return
