@@ -20,6 +20,7 @@ from kube_sync.inspect.plan.offline import authored, both, inputs_module
 from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.plan.snapshot import Snapshot
 from kube_sync.inspect.survey.progress import Progress
+from kube_sync.inspect.why.builtin_errors import builtin_errors
 from kube_sync.inspect.why.case import opened_case
 from kube_sync.inspect.why.explanation import WhyReport, told
 from kube_sync.inspect.why.objections import weighed
@@ -96,6 +97,7 @@ async def answered(
     policies = authored(settings, sides.then.modules)
     async with opened_case(settings, sides, asked, scratch, more) as case:
         found, trees = await both(told(case), scratch.parsed(policies))
+        found = replace(found, builtin_errors=await builtin_errors(case, scratch, about))
         if about is None:
             return await weighed(case, found, trees, scratch)
         (standing,) = (s for s in found.standings if s.cluster == about.key)

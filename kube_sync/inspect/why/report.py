@@ -12,6 +12,7 @@ from typing import Any, Final
 from kube_sync.decisions.explaining import Rule
 from kube_sync.decisions.inputs import Input
 from kube_sync.inspect.plan.extra_documents import InEffect
+from kube_sync.inspect.why.builtin_errors import BuiltinError
 from kube_sync.inspect.why.change import as_option
 from kube_sync.inspect.why.contrast import Against
 from kube_sync.inspect.why.explanation import ClusterResult, WhyReport
@@ -20,12 +21,14 @@ from kube_sync.policykinds.printing import indented, plain
 
 _RULES, _INPUTS, _CLUSTERS, _AGAINST = 6, 20, 40, 4
 _GAP: Final = "  "
+_ERRORS: Final = 6
+FAILED: Final = "no rule was found that speaks of this cluster on its own, and a builtin failed"
 NOTHING: Final = "no rule was found that speaks of this cluster on its own"
 
 
 def as_text(told: WhyReport, width: int) -> str:
     """Format the answer for a terminal with `width` columns."""
-    asked = [_short(_standings(told), width), _search(told)]
+    asked = [_short(_standings(told), width), _errors(told.builtin_errors), _search(told)]
     why = [
         _short(rules_of(told.rules, told.rules_failure), width),
         _short(inputs_of(told.inputs, told.inputs_failure), width),
@@ -63,6 +66,7 @@ def as_json(told: WhyReport) -> str:
         "compared": told.compared,
         "search": None if told.search is None else _searched(told, told.search),
         "notes": told.notes,
+        "builtin_errors": told.builtin_errors,
     }
     return indented(whole)
 
@@ -131,10 +135,17 @@ def _standings(told: WhyReport) -> Iterator[str]:
             yield from (f"    {line}" for line in _against(against))
         yield from (f"    {line}" for line in more(standing.against, _AGAINST, "reasons"))
         if not (standing.chosen or standing.said or standing.against):
-            yield f"    {NOTHING}"
+            yield f"    {FAILED if told.builtin_errors else NOTHING}"
     yield from more(told.standings, _CLUSTERS, "clusters")
     if told.compared:
         yield f"  ({told.compared})"
+
+
+def _errors(errors: Sequence[BuiltinError]) -> Iterator[str]:
+    if errors:
+        yield "builtins that failed, so that what depends on them is undefined"
+        yield from (f"  {e.file}:{e.row}{_GAP}{_one_line(e.message)}" for e in errors[:_ERRORS])
+        yield from more(errors, _ERRORS, "errors")
 
 
 def _against(against: Against) -> Iterator[str]:
