@@ -10,7 +10,7 @@ Reconciling an unchanged state writes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 import structlog
@@ -96,6 +96,11 @@ class PolicyReconciler:
     def rejected(self) -> Mapping[str, str]:
         """Errors of the policies that are not in force in their newest version, by name."""
         return self._chooser.rejected
+
+    @property
+    def warned(self) -> Mapping[str, Sequence[str]]:
+        """The warnings on the policies in force, each a line, by the policy's name."""
+        return self._reporter.warned
 
     @property
     def reads(self) -> Reads | None:

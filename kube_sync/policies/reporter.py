@@ -5,12 +5,15 @@ Invariant: a status is for people; it neither influences nor delays what is in f
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import chain
+from typing import Final, get_args
 
 import structlog
 
+from kube_sync.config import WarningCode
 from kube_sync.errors import SyncError
 from kube_sync.kube.placementpolicies import PlacementPolicy
 from kube_sync.kube.policymaps import PolicyMap
@@ -82,7 +85,13 @@ class Reporter:
         self._failed = failed
         self._decided: Warnings = {}  # warnings on decisions
         self._linted = linted
+        self._told: dict[ObjectKey, tuple[PolicyWarning, ...]] = {}
         self._off = frozenset(off)
+
+    @property
+    def warned(self) -> dict[str, list[str]]:
+        """The warnings of the last report, each a line, by the policy's name."""
+        return {str(key): [one.line() for one in found] for key, found in self._told.items()}
 
     def warn(self, warnings: Warnings) -> bool:
         """Set warnings on decisions; return whether they are new."""
@@ -107,6 +116,9 @@ class Reporter:
         """Report the outcome of each policy; `staged` are the status texts of staged ones."""
         choice, in_force = result.choice, result.in_force
         metrics.policies_rejected.set(len(choice.failures.keys() | _not_taken(choice, in_force)))
+        told = {key: self._warnings(one, result.withheld) for key, one in policies.items()}
+        self._told = {key: found for key, found in told.items() if found}
+        _count(chain.from_iterable(told.values()))
         for policy in policies.values():
             if isinstance(policy, PolicyMap):
                 await self._write(policy, self._status(policy, result))
@@ -125,7 +137,7 @@ class Reporter:
         refused = not_put(_of(policy, result.in_force))
         causes = [*result.choice.failures.get(policy.key, ()), *refused]
         rivals = result.choice.conflicts.get(policy.key, ())
-        held, warnings = bool(result.good.get(policy.key)), self._warnings(policy, result.withheld)
+        held, warnings = bool(result.good.get(policy.key)), self._told.get(policy.key, ())
         return account(causes, rivals, in_force=held, warnings=warnings)
 
     def _outcome(self, policy: PlacementPolicy, result: Result) -> PolicyOutcome:
@@ -134,7 +146,7 @@ class Reporter:
             tuple(not_put(_of(policy, result.in_force))),
             frozenset(result.choice.conflicts.get(policy.key, ())),
             bool(result.good.get(policy.key)),
-            self._warnings(policy, result.withheld),
+            self._told.get(policy.key, ()),
         )
 
     async def _write(self, policy: PolicyMap, status: str) -> None:
@@ -161,6 +173,12 @@ class Reporter:
             )
         )
         return tuple(without((*marked(policy.marks), *found, *doubts), self._off))
+
+
+def _count(warnings: Iterable[PolicyWarning]) -> None:
+    number = Counter(warning.code for warning in warnings)
+    for code in get_args(WarningCode):
+        metrics.policy_warnings.labels(code).set(number[code])
 
 
 def _tried(epoch: Epoch, said: Mapping[ObjectKey, str]) -> Told:
