@@ -1,4 +1,4 @@
-"""The checks of the linter, each a function from one rule to its findings. Pure.
+"""The linter's checks of names and references, each from one rule to its findings. Pure.
 
 Invariant: a name is only doubted where all names that may stand there are known, or where it is a
 letter or two away from one that is; a rule that another one refers to has the name it should have.
@@ -6,21 +6,28 @@ letter or two away from one that is; a rule that another one refers to has the n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
 from kube_sync.config import TOPOLOGY
-from kube_sync.guard.placements import PREFERENCES
-from kube_sync.opa.analysis.syntax import Call, Closure, Items, Pairs, Scalar, Term
-from kube_sync.opa.analysis.terms import Path, reference, resolved
+from kube_sync.opa.analysis.syntax import Closure, Items, Pairs, Scalar
+from kube_sync.opa.analysis.terms import Path, resolved
 from kube_sync.opa.paths import DataPath
 from kube_sync.policies import vocabulary as words
-from kube_sync.policies.lint_subject import Known, RuleNodes, RuleSet, Slip
+from kube_sync.policies.lint_subject import (
+    PACKAGE,
+    Check,
+    Known,
+    RuleNodes,
+    RuleSet,
+    Slip,
+    unknown_field,
+)
 from kube_sync.policies.vocabulary import nearest
 
-Check = Callable[[RuleNodes, RuleSet], Iterator[Slip]]
-
+_OF_METADATA: Final = ("labels", "annotations")
 _OBJECT_FIELDS: Final = ("metadata", "spec", "status")
 _ARTICLES: Final = {
     "object": "an object",
@@ -30,20 +37,20 @@ _ARTICLES: Final = {
     "number": "a number",
     "null": "null",
 }
-_COMPARISONS: Final = {("equal",), ("eq",), ("neq",), ("internal", "member_2")}
 
 # Of the package and the name of a rule
 
 
 def _package(one: RuleNodes, all_: RuleSet) -> Iterator[Slip]:
     package, decision = one.module.package, all_.known.decision
-    if one.rule.number != 0 or package == decision or all_.refers_to(package):
+    if one.rule.number != 0 or package == decision or all_.refers_to(package, but=package):
         return
     name, wanted = ".".join(package), ".".join(decision)
     if not _is_similar(package, decision):
         return
     message = f"no decision is made by package {name}: decisions are made by {wanted}"
-    yield one.slip("package_not_decided", package[-1], message, wanted)
+    slip = one.slip("package_not_decided", package[-1], message, wanted)
+    yield replace(slip, number=PACKAGE)
 
 
 def _is_similar(package: DataPath, decision: DataPath) -> bool:
@@ -126,13 +133,13 @@ def _input_field(one: RuleNodes, _all: RuleSet) -> Iterator[Slip]:
         below = {"userInfo": words.USER_INFO, "kind": words.REQUEST_KIND}
         match request:
             case (str(name), *_) if meant := words.top_field(name):
-                yield _field(one, "input", name, meant)
+                yield unknown_field(one, "input", name, meant)
             case (str("kind" | "userInfo" as name), str(part), *_) if meant := nearest(
                 part, below[name]
             ):
-                yield _field(one, f"input.{name}", part, meant)
+                yield unknown_field(one, f"input.{name}", part, meant)
             case ("object" | "oldObject" as name, str(part), *_) if meant := words.top_field(part):
-                yield _field(one, f"input.{name}", part, meant)
+                yield unknown_field(one, f"input.{name}", part, meant)
             case _:
                 pass
 
@@ -141,12 +148,9 @@ def _metadata(one: RuleNodes, _all: RuleSet) -> Iterator[Slip]:
     for _, path in one.references:
         for above, name in pairwise(path):
             if above == "metadata" and name and (meant := nearest(name, words.METADATA)):
-                yield _field(one, "metadata", name, meant)
-
-
-def _field(one: RuleNodes, of: str, name: str, meant: str) -> Slip:
-    message = f"{of} has no field {name!r:.80}"
-    return one.slip("unknown_field", name, message, meant)
+                yield unknown_field(one, "metadata", name, meant)
+            elif name in _OF_METADATA and above and (meant := nearest(above, {"metadata"})):
+                yield unknown_field(one, "an object", above, meant)
 
 
 def _data_path(one: RuleNodes, all_: RuleSet) -> Iterator[Slip]:
@@ -177,104 +181,14 @@ def _resource(one: RuleNodes, known: Known, name: str, below: Path) -> Iterator[
     match below:
         case [str(section), *_] if name == TOPOLOGY:
             if meant := nearest(section, words.TOPOLOGY):
-                yield _field(one, place, section, meant)
+                yield unknown_field(one, place, section, meant)
         case [_, str(part), *_] if inside and part in _OBJECT_FIELDS:
             message = f"in {place} the objects lie below their namespaces"
             yield one.slip("missing_namespace", part, message, f"{place}[namespace][name].{part}")
-        case [_, _, str("labels" | "annotations" as part), *_] if inside:
-            yield _field(one, f"an object of {place}", part, f"metadata.{part}")
+        case [_, _, str(part), *_] if inside and (meant := words.object_field(part)):
+            yield unknown_field(one, f"an object of {place}", part, meant)
         case _:
             pass
-
-
-# Of constants
-
-
-def _compared(one: RuleNodes, all_: RuleSet) -> Iterator[Slip]:
-    kinds = frozenset(words.KINDS.values()) | all_.known.kinds
-    may: dict[Path, Collection[str]] = {
-        ("kind",): kinds,
-        ("kind", "kind"): kinds,
-        ("kind", "group"): words.GROUPS,
-        ("operation",): words.OPERATIONS,
-    }
-    for node in one.nodes:
-        if not isinstance(node, Call) or node.operator not in _COMPARISONS:
-            continue
-        sides = [reference(argument, one.locals) for argument in node.arguments[:2]]
-        paths = [side[1] for side in sides if side is not None and side[0] == "input"]
-        for path in paths:
-            for value in _constants(node, one.locals):
-                if meant := nearest(value, may.get(path, ())):
-                    of = ".".join(("input", *map(str, path)))
-                    message = f"{of} is never {value!r:.80}"
-                    yield one.slip("unknown_value", value, message, meant)
-
-
-def _constants(call: Call, known: Mapping[str, Term]) -> Iterator[str]:
-    for argument in call.arguments[:2]:
-        match resolved(argument, known):
-            case Scalar("string", value):
-                yield value
-            case Items(items=items):
-                yield from (item.value for item in items if isinstance(item, Scalar))
-            case _:
-                pass
-
-
-def _argument(one: RuleNodes, all_: RuleSet) -> Iterator[Slip]:
-    """Doubt a kind that a function is defined for, as in `f("Replicaset") := …`."""
-    for clause in one.rule.clauses if one.rule.function else ():
-        for argument in clause.arguments:
-            if isinstance(argument, Scalar) and argument.kind == "string":
-                value = argument.value
-                if not value.islower() and (meant := nearest(value, all_.known.kinds)):
-                    message = f"no kind that is decided on is called {value!r:.80}"
-                    yield one.slip("unknown_value", value, message, meant)
-
-
-def _key(one: RuleNodes, _all: RuleSet) -> Iterator[Slip]:
-    for node in one.nodes:
-        key = node.text if isinstance(node, Scalar) else None
-        if key and "/" in key and (meant := nearest(key, words.KEYS)):
-            message = f"{key!r:.120} is no well-known label or annotation"
-            yield one.slip("unknown_key", key, message, meant)
-
-
-def _preference(one: RuleNodes, _all: RuleSet) -> Iterator[Slip]:
-    if one.own != "annotations" or Scalar("string", PREFERENCES) not in one.nodes:
-        return
-    values = [resolved(clause.value, one.locals) for clause in one.rule.clauses]
-    for node in one.nodes:
-        if not isinstance(node, Pairs):
-            continue
-        fields = _fields(node)
-        if node in values or fields.keys() & words.PREFERENCE:
-            yield from _doubted(one, fields, words.PREFERENCE)
-        if "clusters" in fields:
-            for share in _values(resolved(fields["clusters"], one.locals)):
-                yield from _doubted(one, _fields(resolved(share, one.locals)), words.SHARE)
-
-
-def _values(term: Term) -> Iterator[Term]:
-    match term:
-        case Closure("object", _, value, _):
-            yield value
-        case Pairs(pairs):
-            yield from (value for _, value in pairs)
-        case _:
-            pass
-
-
-def _fields(term: Term) -> dict[str, Term]:
-    pairs = term.pairs if isinstance(term, Pairs) else ()
-    return {name.value: value for name, value in pairs if isinstance(name, Scalar)}
-
-
-def _doubted(one: RuleNodes, fields: Collection[str], names: Collection[str]) -> Iterator[Slip]:
-    for name in fields:
-        if meant := nearest(name, names):
-            yield _field(one, PREFERENCES, name, meant)
 
 
 CHECKS: Final[tuple[Check, ...]] = (
@@ -285,8 +199,4 @@ CHECKS: Final[tuple[Check, ...]] = (
     _input_field,
     _metadata,
     _data_path,
-    _compared,
-    _argument,
-    _key,
-    _preference,
 )

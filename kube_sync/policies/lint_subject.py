@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from kube_sync.config import WarningCode
 from kube_sync.opa.analysis.syntax import Call, Module, Rule, Scalar, Term
 from kube_sync.opa.analysis.terms import Path, locals_of, nodes_of, reference
 from kube_sync.opa.paths import DataPath
+
+PACKAGE: Final = -1  # in place of the number of a rule
+# (Kubernetes, "Labels and Selectors: Syntax and character set"; annotations have the same keys.)
+KEY: Final = re.compile(r"[a-z0-9][-.a-z0-9]*/[A-Za-z0-9][-_.A-Za-z0-9]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +36,7 @@ class Slip:
 
     code: WarningCode
     module: str
-    number: int
+    number: int  # of the rule, or PACKAGE
     name: str
     message: str
     suggestion: str = ""
@@ -73,28 +79,45 @@ class RuleSet:
 
     known: Known
     rules: Sequence[RuleNodes]
-    named: Collection[Path]  # paths below `data` that rules refer to
+    named: Collection[
+        tuple[DataPath, Path]
+    ]  # paths below `data`, and the packages that refer to them
     below: Mapping[DataPath, Collection[str]]  # names of packages and rules, by what is above them
+    keys: Mapping[str, int]  # how often each key of labels or annotations is there
 
-    def refers_to(self, path: DataPath) -> bool:
-        """Return whether a rule refers to this path or below."""
+    def refers_to(self, path: DataPath, but: DataPath | None = None) -> bool:
+        """Return whether a rule refers to this path or below, `but` those of a package."""
         return any(
             len(found) >= len(path)
             and all(key in (None, name) for key, name in zip(found, path, strict=False))
-            for found in self.named
+            for package, found in self.named
+            if package != but
         )
 
     @classmethod
     def of(cls, modules: Iterable[Module], known: Known) -> Self:
         """Return the set of the rules of all modules in OPA."""
         rules = [RuleNodes.of(module, rule) for module in modules for rule in module.rules]
-        return cls(known, rules, _named(rules), _below(rules, known))
+        return cls(known, rules, _named(rules), _below(rules, known), _keys(rules))
 
 
-def _named(rules: Sequence[RuleNodes]) -> frozenset[Path]:
-    references = {path for one in rules for root, path in one.references if root == "data"}
-    calls = (node.operator for one in rules for node in one.nodes if isinstance(node, Call))
-    return frozenset(references | {name[1:] for name in calls if name[0] == "data"})
+def _named(rules: Sequence[RuleNodes]) -> frozenset[tuple[DataPath, Path]]:
+    found = set[tuple[DataPath, Path]]()
+    for one in rules:
+        package = one.module.package
+        found |= {(package, path) for root, path in one.references if root == "data"}
+        calls = (node.operator for node in one.nodes if isinstance(node, Call))
+        found |= {(package, name[1:]) for name in calls if name[0] == "data"}
+    return frozenset(found)
+
+
+def _keys(rules: Sequence[RuleNodes]) -> Counter[str]:
+    nodes = (node for one in rules for node in one.nodes)
+    return Counter(
+        node.value
+        for node in nodes
+        if isinstance(node, Scalar) and node.kind == "string" and KEY.fullmatch(node.value)
+    )
 
 
 def _below(rules: Sequence[RuleNodes], known: Known) -> dict[DataPath, set[str]]:
@@ -104,3 +127,11 @@ def _below(rules: Sequence[RuleNodes], known: Known) -> dict[DataPath, set[str]]
         for length, name in enumerate(path):
             found.setdefault(path[:length], set()).add(name)
     return found
+
+
+def unknown_field(one: RuleNodes, of: str, name: str, meant: str) -> Slip:
+    """Return the finding that something has no field of this name."""
+    return one.slip("unknown_field", name, f"{of} has no field {name!r:.80}", meant)
+
+
+Check = Callable[[RuleNodes, RuleSet], Iterator[Slip]]

@@ -13,9 +13,9 @@ from typing import Any, Final
 from kube_sync.config import TOPOLOGY, Settings, WarningCode
 from kube_sync.kube.staging import Mark, MarkKind
 from kube_sync.opa.analysis.syntax import Module
+from kube_sync.policies import lint_checks, lint_constants
 from kube_sync.policies import vocabulary as words
-from kube_sync.policies.lint_checks import CHECKS
-from kube_sync.policies.lint_subject import Known, RuleSet, Slip
+from kube_sync.policies.lint_subject import PACKAGE, Known, RuleSet, Slip
 from kube_sync.policies.policywarning import PolicyWarning
 
 __all__ = ["Known", "Slip", "known_of", "located", "marked", "slips"]
@@ -53,7 +53,7 @@ def slips(modules: Sequence[Module], authored: Collection[str], known: Known) ->
         slip
         for one in together.rules
         if one.module.name in authored and not one.module.package[-1].endswith(_TEST)
-        for check in CHECKS
+        for check in (*lint_checks.CHECKS, *lint_constants.CHECKS)
         for slip in check(one, together)
     )
     return [*dict.fromkeys(found)]
@@ -85,7 +85,10 @@ def located(found: Sequence[Slip], parsed: Mapping[str, Any]) -> list[PolicyWarn
 
 def _row(slip: Slip, tree: Any) -> int:  # noqa: ANN401 - any JSON
     """Return the row of a name in its rule, else of the rule; 0: unknown."""
-    rules = (tree or {}).get("rules") or []
+    tree = tree or {}
+    if slip.number == PACKAGE:
+        return min(_rows(tree.get("package"), slip.name), default=0)
+    rules = tree.get("rules") or []
     if slip.number >= len(rules):
         return 0
     rule = rules[slip.number]

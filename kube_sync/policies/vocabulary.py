@@ -52,7 +52,7 @@ REQUEST_KIND: Final = frozenset({"group", "version", "kind"})
 USER_INFO: Final = frozenset({"username", "uid", "groups", "extra"})
 OBJECT: Final = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 # Other fields at the top of objects that Kubernetes has itself.
-_OTHERS: Final = _words("""
+OTHERS: Final = _words("""
     data stringData binaryData immutable type rules roleRef subjects webhooks secrets
     provisioner parameters value description request response items endpoints subsets
 """)
@@ -128,13 +128,34 @@ def _distance(one: str, other: str) -> int:
     return last[-1]
 
 
+def is_slip_of(key: str, other: str) -> bool:
+    """Return whether two long keys differ in one letter, and hardly on purpose.
+
+    Keys that differ in a digit, an `s` or at their end may both be meant.
+    """
+    longer, shorter = sorted((key, other), key=len, reverse=True)
+    if min(map(_name_length, (key, other))) < _LONG or _distance(key, other) != 1:
+        return False
+    at = next((n for n, (a, b) in enumerate(zip(longer, shorter, strict=False)) if a != b), -1)
+    return 0 < at < len(shorter) - 1 and longer[at].isalpha() and longer[at] != "s"
+
+
+def _name_length(key: str) -> int:
+    return len(key.partition("/")[2])
+
+
+def object_field(name: str) -> str | None:
+    """Return the field of an object that was probably meant, if it is none of an object."""
+    if name in OTHERS:
+        return None
+    return f"metadata.{name}" if name in ("labels", "annotations") else nearest(name, OBJECT)
+
+
 def top_field(name: str) -> str | None:
     """Return the field at the top of an input that was probably meant, if it has no such field."""
-    if name in _OTHERS:
+    if name in OTHERS | REQUEST:
         return None
-    if name in ("labels", "annotations"):
-        return f"metadata.{name}"
-    return nearest(name, OBJECT | REQUEST)
+    return object_field(name) or nearest(name, REQUEST)
 
 
 def kinds_of(resources: Iterable[str]) -> frozenset[str]:
