@@ -21,6 +21,7 @@ from kube_sync.policies.policywarning import PolicyWarning
 __all__ = ["Known", "Slip", "known_of", "located", "marked", "slips"]
 
 _TEST: Final = "_test"
+_OF_HEADS: Final = ("unknown_rule", "wrong_type", "helper_in_decision", "unused_helper")
 _MARKS: Final[dict[MarkKind, WarningCode]] = {
     "annotation": "unknown_annotation",
     "label": "unknown_label",
@@ -56,7 +57,10 @@ def slips(modules: Sequence[Module], authored: Collection[str], known: Known) ->
         for check in (*lint_checks.CHECKS, *lint_constants.CHECKS)
         for slip in check(one, together)
     )
-    return [*dict.fromkeys(found)]
+    first: dict[tuple[object, ...], Slip] = {}
+    for slip in found:
+        first.setdefault((slip.code, slip.module, slip.number, slip.name), slip)
+    return [*first.values()]
 
 
 def marked(marks: Iterable[Mark]) -> Iterator[PolicyWarning]:
@@ -92,7 +96,8 @@ def _row(slip: Slip, tree: Any) -> int:  # noqa: ANN401 - any JSON
     if slip.number >= len(rules):
         return 0
     rule = rules[slip.number]
-    rows = _rows(rule, slip.name)
+    likely = rule.get("head" if slip.code in _OF_HEADS else "body")
+    rows = [*_rows(likely, slip.name)] or _rows(rule, slip.name)
     return min(rows, default=rule.get("head", {}).get("location", {}).get("row", 0))
 
 
