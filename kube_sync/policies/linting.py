@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
 
@@ -93,6 +94,7 @@ class Linting:
         self._again = again
         self._news = asyncio.Event()
         self._subject: _Subject | None = None
+        self._done: _Subject | None = None  # the last one that was linted
         self._linted: tuple[Modules, _Found] = ({}, {})
         self._failing: tuple[Modules, _Found] = ({}, {})
 
@@ -122,13 +124,10 @@ class Linting:
     async def run(self) -> NoReturn:
         """Look at each set that comes into force, until cancelled."""
         while True:
-            try:
+            with suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), self._again)
-            except TimeoutError:
-                pass
-            else:
-                self._news.clear()
-                await self._step(self._lint)
+            self._news.clear()
+            await self._step(self._lint)
             await self._step(self._find_errors)
 
     async def _step(self, step: Callable[[_Subject], Awaitable[None]]) -> None:
@@ -143,10 +142,12 @@ class Linting:
             self._changed()
 
     async def _lint(self, subject: _Subject) -> None:
+        if subject == self._done:
+            return
         modules = await self._reader.modules(subject.together)
         known = await self._known(subject.documents)
         found = await lint(modules, subject.authored, known, self._parser)
-        self._linted = subject.authored, by_module(found)
+        self._linted, self._done = (subject.authored, by_module(found)), subject
 
     async def _find_errors(self, subject: _Subject) -> None:
         if self._errors is None:
