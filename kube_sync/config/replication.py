@@ -189,10 +189,10 @@ class Policies(Section, frozen=True):
     rego_version: Literal[0, 1] = 1
     """Version of Rego of policies that state none themselves: no label
     `kube-sync.io/rego-version`, no `spec.regoVersion`, no comment line of that name."""
-    labelled: Labelled = Labelled()
-    allow: Allow = Allow()
     warnings: Mapping[WarningCode, Literal["off"]] = {}
     """Warnings that policies are not to be given, by their codes, as `helper_in_decision: off`."""
+    labelled: Labelled = Labelled()
+    allow: Allow = Allow()
 
 
 class Placement(Section, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kube_sync.kube.staging import Mark
 from kube_sync.policies.linter import marked
 from tests.component.test_policy_slips import told
 
@@ -61,14 +62,14 @@ async def test_slip_is_named_with_its_row(source: str, code: str, row: int) -> N
 
 
 def test_annotations_and_labels_of_policies_are_known() -> None:
-    right = (("label", "kube-sync.io/stage"), ("annotation", "kube-sync.io/stands-for"))
+    right: list[Mark] = [("label", "kube-sync.io/stage"), ("annotation", "kube-sync.io/stands-for")]
     assert [*marked(right)] == []
-    wrong = (
+    wrong: list[Mark] = [
         ("annotation", "kube-sync.io/stand-for"),
         ("label", "kube-sync.io/stands-for"),
         ("annotation", "kube-sync.io/stage"),
         ("label", "kube-sync.io/colour"),
-    )
+    ]
     assert [(one.code, one.suggestion) for one in marked(wrong)] == [
         ("unknown_annotation", "kube-sync.io/stands-for"),
         ("unknown_label", "annotation kube-sync.io/stands-for"),

@@ -514,10 +514,10 @@ async def test_placement_on_clusters_that_do_not_exist_moves_nobody_and_says_why
     near = "the fleet has no cluster 'eats' (nearest: east, west)"
     warning = f"main.rego row 4: {near}; workloads that get no other cluster are not moved there"
 
-    def said() -> list[str]:
+    def warnings() -> list[str]:
         return [one["message"] for one in (pair.status("placement") or {}).get("warnings", ())]
 
-    await eventually(said, [warning])
+    await eventually(warnings, [warning])
     # Other tests have left workloads, too.
     note = (
         rf"placements name clusters that are unknown, \d+ of them no other ones: {re.escape(near)}"
