@@ -79,18 +79,22 @@ class RuleSet:
 
     known: Known
     rules: Sequence[RuleNodes]
-    named: Collection[
-        tuple[DataPath, Path]
-    ]  # paths below `data`, and the packages that refer to them
+    # Packages whose rules refer to a path below `data`, or to one below that.
+    named: Mapping[Path, frozenset[DataPath]]
+    # References with a computed key, and the packages of their rules, by what is before that key.
+    computed: Mapping[Path, Collection[tuple[DataPath, Path]]]
     below: Mapping[DataPath, Collection[str]]  # names of packages and rules, by what is above them
     keys: Mapping[str, int]  # how often each key of labels or annotations is there
 
     def refers_to(self, path: DataPath, but: DataPath | None = None) -> bool:
         """Return whether a rule refers to this path or below, `but` those of a package."""
+        if self.named.get(path, frozenset()) - {but}:
+            return True
         return any(
             len(found) >= len(path)
             and all(key in (None, name) for key, name in zip(found, path, strict=False))
-            for package, found in self.named
+            for length in range(len(path))
+            for package, found in self.computed.get(path[:length], ())
             if package != but
         )
 
@@ -98,10 +102,13 @@ class RuleSet:
     def of(cls, modules: Iterable[Module], known: Known) -> Self:
         """Return the set of the rules of all modules in OPA."""
         rules = [RuleNodes.of(module, rule) for module in modules for rule in module.rules]
-        return cls(known, rules, _named(rules), _below(rules, known), _keys(rules))
+        found = _references(rules)
+        below = _below(rules, known)
+        return cls(known, rules, _named(found), _computed(found), below, _keys(rules))
 
 
-def _named(rules: Sequence[RuleNodes]) -> frozenset[tuple[DataPath, Path]]:
+def _references(rules: Sequence[RuleNodes]) -> frozenset[tuple[DataPath, Path]]:
+    """Return the paths below `data` that rules refer to, each with the package of the rule."""
     found = set[tuple[DataPath, Path]]()
     for one in rules:
         package = one.module.package
@@ -109,6 +116,24 @@ def _named(rules: Sequence[RuleNodes]) -> frozenset[tuple[DataPath, Path]]:
         calls = (node.operator for node in one.nodes if isinstance(node, Call))
         found |= {(package, name[1:]) for name in calls if name[0] == "data"}
     return frozenset(found)
+
+
+def _named(references: Iterable[tuple[DataPath, Path]]) -> dict[Path, frozenset[DataPath]]:
+    found: dict[Path, set[DataPath]] = {}
+    for package, path in references:
+        for length in range(len(path) + 1):
+            found.setdefault(path[:length], set()).add(package)
+    return {path: frozenset(packages) for path, packages in found.items()}
+
+
+def _computed(
+    references: Iterable[tuple[DataPath, Path]],
+) -> dict[Path, list[tuple[DataPath, Path]]]:
+    found: dict[Path, list[tuple[DataPath, Path]]] = {}
+    for package, path in references:
+        if None in path:
+            found.setdefault(path[: path.index(None)], []).append((package, path))
+    return found
 
 
 def _keys(rules: Sequence[RuleNodes]) -> Counter[str]:

@@ -28,7 +28,7 @@ from kube_sync.runtime.timelimit import time_limit
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-_SECONDS: Final = 2.0  # time limit of the checks
+_SECONDS: Final = 5.0  # time limit of the checks
 _AGAIN_SECONDS: Final = 300.0  # until builtin errors are looked for again
 
 
