@@ -174,8 +174,8 @@ def _resource(one: RuleNodes, known: Known, name: str, below: Path) -> Iterator[
     if name not in known.resources:
         meant = nearest(name, known.resources)
         found = meant and f"data.{known.root}.{meant}"
-        message = f"nothing is replicated to {place}"
-        yield one.slip("unknown_resource", name, message, found or "replicate.resources")
+        message = f"nothing is replicated to {place}: replicate.resources does not name it"
+        yield one.slip("unknown_resource", name, message, found)
         return
     inside = known.resources[name]
     match below:
