@@ -45,6 +45,7 @@ from kube_sync.config.model import (
     Spokes,
     SyncBrakes,
     TopologyLink,
+    WarningCode,
 )
 from kube_sync.config.systems import (
     SYSTEMS,
@@ -95,6 +96,7 @@ __all__ = [
     "SyncBrakes",
     "System",
     "TopologyLink",
+    "WarningCode",
     "check_stream",
     "chosen",
     "effective",

@@ -18,7 +18,7 @@ import yaml
 from kube_sync.config.addresses import masked
 from kube_sync.config.checks import check
 from kube_sync.config.environment import CONFIG_ENV, YAML, fields, override
-from kube_sync.config.model import Mode, PlacementForm, Settings, SystemName
+from kube_sync.config.model import Mode, PlacementForm, Settings, SystemName, WarningCode
 from kube_sync.errors import Misconfigured
 from kube_sync.yamlnodes import NotYaml, plain, single
 
@@ -98,7 +98,8 @@ def _without_nulls(value: object) -> object:
 def _explain(message: str, source: str | None, environment: Mapping[str, str]) -> str:
     """Convert msgspec's `what - at `$.a.b`` into `a.b: what`."""
     what, _, where = message.partition(" - at ")
-    path = where.strip("`").removeprefix("$").removeprefix(".")
+    # A key of a mapping is at "`key` in `$.a.b`".
+    path = where.removeprefix("`key` in ").strip("`").removeprefix("$").removeprefix(".")
     if unknown := re.search(r"unknown field `(?P<name>[^`]*)`", what):
         path = f"{path}.{unknown['name']}".lstrip(".")
         what = "unknown key"
@@ -122,4 +123,6 @@ def _choices(path: str) -> list[str]:
         return list(get_args(SystemName))
     if path.endswith(".placements[...]"):
         return list(get_args(PlacementForm))
+    if path.startswith("policies.warnings"):
+        return ["off"] if path.endswith("[...]") else list(get_args(WarningCode))
     return [str(c) for field in fields() if field.path == path for c in get_args(field.type)]

@@ -43,6 +43,7 @@ from kube_sync.config.replication import (
     Policies,
     Replicate,
     Resource,
+    WarningCode,
 )
 from kube_sync.config.rules import Metadata, Scheduling, SystemName
 from kube_sync.config.syncing import PolicySync, Spokes, SyncBrakes
@@ -90,6 +91,7 @@ __all__ = [
     "SyncBrakes",
     "SystemName",
     "TopologyLink",
+    "WarningCode",
 ]
 
 # What a process that reads its file again puts in force at once; all else asks for a restart.

@@ -5,6 +5,7 @@ The text below a field says what it does: it is what `kube-sync config --explain
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from kube_sync.config.kinds import (
@@ -160,6 +161,30 @@ class Allow(Section, frozen=True):
     they access the network, files, OPA's environment or its log, as in `http.send`."""
 
 
+# What policies are warned of (policies/linter.py); the last is OPA's own code.
+WarningCode = Literal[
+    "package_not_decided",
+    "unknown_rule",
+    "wrong_type",
+    "helper_in_decision",
+    "unused_helper",
+    "unknown_annotation",
+    "unknown_label",
+    "unknown_field",
+    "unknown_data",
+    "unknown_resource",
+    "missing_namespace",
+    "unknown_value",
+    "unknown_key",
+    "unknown_cluster",
+    "unusable_decision",
+    "values_withheld",
+    "not_analysed",
+    "unexplained",
+    "eval_builtin_error",
+]
+
+
 class Policies(Section, frozen=True):
     """Where policies come from, and what they may do."""
 
@@ -172,6 +197,8 @@ class Policies(Section, frozen=True):
     rego_version: Literal[0, 1] = 1
     """Rego version of policies that state none: by the label `kube-sync.io/rego-version`, by
     `spec.regoVersion`, or by a comment line of that name."""
+    warnings: Mapping[WarningCode, Literal["off"]] = {}
+    """Warnings that policies do not get, by code, for example `helper_in_decision: off`."""
     labelled: Labelled = Labelled()
     allow: Allow = Allow()
 

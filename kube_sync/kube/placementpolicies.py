@@ -23,7 +23,15 @@ from kube_sync.kube.cache import Cache
 from kube_sync.kube.collection import Item
 from kube_sync.kube.meta import ObjectMeta
 from kube_sync.kube.policynames import policy_key
-from kube_sync.kube.staging import ACTIVE, CANDIDATE, stage_of, stands_for, terms_of
+from kube_sync.kube.staging import (
+    ACTIVE,
+    CANDIDATE,
+    Mark,
+    marks_of,
+    stage_of,
+    stands_for,
+    terms_of,
+)
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.regoversion import V1, labelled_version, parsed_version, with_versions
 
@@ -53,6 +61,7 @@ class PlacementPolicy:
     staged: object = None  # the `staged` field of its status
     # Our annotations on a staged one: the terms of its stage.
     terms: Mapping[str, str] = field(default_factory=dict[str, str])
+    marks: tuple[Mark, ...] = ()  # its annotations and labels that are ours
 
     @property
     def counts(self) -> bool:
@@ -125,6 +134,7 @@ def read_policy(item: Item, rego_version: int = V1) -> PlacementPolicy:
         None if stage == ACTIVE else policy_key(stands_for(item)),
         _staged(found.status),
         {} if stage == ACTIVE else terms_of(item),
+        marks_of(item),
     )
 
 

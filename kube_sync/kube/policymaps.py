@@ -25,7 +25,16 @@ from kube_sync.kube.configmaps import (
     ConfigMaps,
     read_configmap,
 )
-from kube_sync.kube.staging import ACTIVE, CANDIDATE, LABEL, stage_of, stands_for, terms_of
+from kube_sync.kube.staging import (
+    ACTIVE,
+    CANDIDATE,
+    LABEL,
+    Mark,
+    marks_of,
+    stage_of,
+    stands_for,
+    terms_of,
+)
 from kube_sync.objects import ObjectKey
 from kube_sync.regoversion import V1, labelled_version, with_versions
 
@@ -57,6 +66,7 @@ class PolicyMap:
     # Our annotations on a staged one: the terms of its stage.
     terms: Mapping[str, str] = field(default_factory=dict[str, str])
     unreadable: str | None = None  # why it cannot be read; it counts as policy all the same
+    marks: tuple[Mark, ...] = ()  # its annotations and labels that are ours
 
 
 def parse(
@@ -94,6 +104,7 @@ def parse(
         stands_for(item) if staged else None,
         terms_of(item) if staged else {},
         unreadable,
+        marks_of(item),
     )
 
 

@@ -6,8 +6,8 @@ in force.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, Literal
 
 from kube_sync.errors import NO_JSON
 from kube_sync.kube.collection import Item
@@ -28,6 +28,9 @@ NAMESPACES: Final = "kube-sync.io/canary-namespaces"
 MAX_BREAKS: Final = "kube-sync.io/max-breaks"
 MAX_MOVES: Final = "kube-sync.io/max-moves"
 
+MarkKind = Literal["annotation", "label"]
+Mark = tuple[MarkKind, str]  # kind and name
+
 
 def stage_of(labels: Mapping[str, str]) -> str:
     """Return the stage in a policy's labels."""
@@ -42,8 +45,24 @@ def stands_for(item: Item) -> ObjectKey:
 
 def terms_of(item: Item) -> dict[str, str]:
     """Return the annotations of an object that are ours, none if they cannot be read."""
+    return {name: text for kind, name, text in _ours(item) if kind == "annotation"}
+
+
+def marks_of(item: Item) -> tuple[Mark, ...]:
+    """Return the annotations and labels of an object that are ours, as kind and name."""
+    return tuple((kind, name) for kind, name, _ in _ours(item))
+
+
+def _ours(item: Item) -> Iterator[tuple[MarkKind, str, str]]:
     try:
-        found = object_meta(item.body).annotations or {}
+        metadata = object_meta(item.body)
     except NO_JSON:
-        return {}
-    return {name: text for name, text in found.items() if name.startswith(_OURS)}
+        return
+    kinds: tuple[tuple[MarkKind, Mapping[str, str] | None], ...] = (
+        ("annotation", metadata.annotations),
+        ("label", metadata.labels),
+    )
+    for kind, found in kinds:
+        yield from (
+            (kind, name, text) for name, text in (found or {}).items() if name.startswith(_OURS)
+        )

@@ -138,6 +138,14 @@ policy_trials = Counter(
     "Trials of policies on a sample of objects before OPA gets them, by outcome",
     ["outcome"],
 )
+policy_warnings = Gauge(
+    "kube_sync_policy_warnings", "Warnings on policies in force, by code", ["code"]
+)
+policy_builtin_errors = Counter(
+    "kube_sync_policy_builtin_errors_total",
+    "Calls of builtins that failed while policies decided on a sample of objects, by builtin",
+    ["builtin"],
+)
 policy_loads = Counter(
     "kube_sync_policy_loads_total", "Policy modules sent to OPA, by outcome", ["outcome"]
 )

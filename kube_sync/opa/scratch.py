@@ -257,6 +257,38 @@ class ScratchOpa:
         Any module may call builtins that are `given`. Raises Retriable with OPA's error,
         TooExpensive if a limit is exceeded, Terminal if a module is refused.
         """
+        output = await self._evaluated(modules, data, document, query, given)
+        solutions = msgspec.json.decode(output, type=_Evaluated).result
+        return solutions[0].expressions[0].value if solutions else None
+
+    async def builtin_errors(
+        self,
+        modules: Modules,
+        data: Mapping[str, Any],
+        document: Any,  # noqa: ANN401 - any JSON
+        query: str,
+        given: Collection[str] = (),
+    ) -> list[Cause]:
+        """Return the errors of builtins during the evaluation of `query`, which go on undefined.
+
+        Raises what `evaluated` raises.
+        """
+        ids = {file_of(policy_id): policy_id for policy_id in modules}
+        shown = ("--show-builtin-errors",)
+        output = await self._evaluated(modules, data, document, query, given, shown)
+        return [
+            self._named(cause, ids) for cause in msgspec.json.decode(output, type=_Errors).errors
+        ]
+
+    async def _evaluated(
+        self,
+        modules: Modules,
+        data: Mapping[str, Any],
+        document: Any,  # noqa: ANN401 - any JSON
+        query: str,
+        given: Collection[str],
+        flags: Sequence[str] = (),
+    ) -> bytes:
         allowed = self._builtins | {*given}
         if causes := await self._parser.objections(modules, allowed):
             raise _against(causes)
@@ -265,7 +297,7 @@ class ScratchOpa:
         async with private_folder(contents) as folder:
             limited = f"--capabilities={_CAPABILITIES}"
             loaded = "--bundle=." if holds_v0(modules) else "--data=."
-            arguments = ("eval", "--format=json", limited, loaded, "--stdin-input", query)
+            arguments = ("eval", "--format=json", *flags, limited, loaded, "--stdin-input", query)
             status, output, complaint = await self._program.run(
                 folder, arguments, _encode(document)
             )
@@ -273,8 +305,7 @@ class ScratchOpa:
             cause = _errors(output, complaint)[0]
             msg = f"OPA cannot evaluate it: {cause.get('code', 'error')}: {cause.get('message')}"
             raise Retriable(msg)
-        solutions = msgspec.json.decode(output, type=_Evaluated).result
-        return solutions[0].expressions[0].value if solutions else None
+        return output
 
     @asynccontextmanager
     async def serving(

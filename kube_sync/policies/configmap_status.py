@@ -1,8 +1,8 @@
 """Render the outcome of a policy ConfigMap as the text of its status annotation.
 
 `{"status": "ok"}`, or `{"status": "error", "error": {code, message, errors}}` with OPA's own
-errors, as kube-mgmt writes it. In addition: what is in force instead, and which policies conflict
-(on both).
+errors, as kube-mgmt writes it. In addition: what is in force instead, which policies conflict (on
+both), and the warnings on what is in force.
 
 Invariant: the API server accepts the status of any policy (all annotations together may have 256
 KiB). Otherwise the former status, perhaps "ok", would stay.
@@ -20,6 +20,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaError
 from kube_sync.opa.inspection import FORBIDDEN, TOO_EXPENSIVE
 from kube_sync.opa.scratch import Cause
+from kube_sync.policies.policywarning import PolicyWarning, listed
 
 _OK: dict[str, Any] = {"status": "ok"}
 NOT_TRIED = "not_tried"  # a version is not tried again: see quarantine.py
@@ -52,12 +53,12 @@ def account(
     rivals: Iterable[ObjectKey],
     *,
     in_force: bool,
-    warnings: Sequence[str] = (),
+    warnings: Sequence[PolicyWarning] = (),
 ) -> str:
     """Return the status text of one ConfigMap; `in_force`: an earlier version of it is in force."""
     keys = sorted(rivals)
     if not causes:
-        beside = {"conflicts": _cut([*map(named, keys)]), "warnings": _cut(warnings)}
+        beside = {"conflicts": _cut([*map(named, keys)]), "warnings": listed(warnings)}
         return _text(_OK | {name: found for name, found in beside.items() if found})
     instead = "the last good version" if in_force else "nothing of this ConfigMap"
     code, message = _summary(causes)

@@ -1,4 +1,4 @@
-"""Compute the status of a PlacementPolicy: conditions Compiled, Active, Conflicting.
+"""Compute the status of a PlacementPolicy: conditions Compiled, Active, Conflicting, Warned.
 
 Invariant: a condition that does not change keeps its time, so an unchanged state writes nothing. A
 policy that is not active says so, and the field `staged` of a staged one holds what the annotation
@@ -7,7 +7,7 @@ of a ConfigMap would. Statuses are for people: nothing in force depends on them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -26,6 +26,7 @@ from kube_sync.opa.lanes import LANES
 from kube_sync.opa.scratch import Cause, line_of
 from kube_sync.opa.sides import description, side_of
 from kube_sync.policies.configmap_status import NOT_TRIED, QUARANTINED, STAGE, UNREADABLE, WAITING
+from kube_sync.policies.policywarning import MOST, PolicyWarning
 from kube_sync.policykinds.conditions import condition
 
 Json = dict[str, Any]
@@ -68,7 +69,7 @@ class PolicyOutcome:
     refused: Sequence[Cause] = ()  # why OPA rejects it all the same
     rivals: frozenset[ObjectKey] = frozenset()
     held: bool = False  # whether a version of it is in force
-    warnings: Sequence[str] = ()  # on what is in force
+    warnings: Sequence[PolicyWarning] = ()  # on what is in force
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +221,20 @@ def _of(policy: PlacementPolicy, outcome: PolicyOutcome) -> list[Condition]:
         condition("Compiled", str(not causes), _reason(causes), compiled),
         _active(outcome, own),
         condition("Conflicting", str(bool(rivals)), "Conflict" if rivals else "Clear", conflicts),
+        *_warned(outcome, own),
     ]
+
+
+def _warned(outcome: PolicyOutcome, own: ObjectKey) -> Iterator[Condition]:
+    """Yield the condition of a policy with warnings: its reason is the code of the first."""
+    if outcome.warnings:
+        reason = "".join(map(str.capitalize, outcome.warnings[0].code.split("_")))
+        lines = [_warning(warning, own) for warning in outcome.warnings[:MOST]]
+        yield condition("Warned", "True", reason, lines)
+
+
+def _warning(warning: PolicyWarning, own: ObjectKey) -> str:
+    return warning.line({warning.file: warning.file.removeprefix(f"{own}/")})
 
 
 def _reason(causes: Sequence[Cause]) -> str:
@@ -234,9 +248,7 @@ def _reason(causes: Sequence[Cause]) -> str:
 def _active(outcome: PolicyOutcome, own: ObjectKey) -> Condition:
     refused = [f"OPA does not take it: {_line(cause, own)}" for cause in outcome.refused]
     if not outcome.causes and not refused:
-        return condition(
-            "Active", "True", "InForce", ["decisions are made by it", *outcome.warnings]
-        )
+        return condition("Active", "True", "InForce", ["decisions are made by it"])
     if outcome.held:
         instead = "its last good version is in force instead"
         return condition("Active", "False", "LastGood", [instead, *refused])

@@ -130,6 +130,11 @@ class Reading:
         ):
             self._known.append(known)
 
+    async def modules(self, modules: Modules) -> list[Module]:
+        """Return the modules of a set as they were compiled, without unreadable ones."""
+        found = (known.module for known in (await self._read(modules)).values())
+        return [module for module in found if isinstance(module, Module)]
+
     async def _read(self, modules: Modules) -> _Set:
         for compiled, found in self._compiled:
             if compiled == modules:

@@ -10,7 +10,7 @@ Reconciling an unchanged state writes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 import structlog
@@ -32,12 +32,14 @@ from kube_sync.policies.chooser import Chooser, Record
 from kube_sync.policies.delivery import Compiler, Delivery, Pathfinder
 from kube_sync.policies.epoch import Epoch
 from kube_sync.policies.guard import Declared, Guard
+from kube_sync.policies.linting import Linting
 from kube_sync.policies.loaded_policies import Failures, Loaded
 from kube_sync.policies.placementpolicy_status import Policy
 from kube_sync.policies.policy_api import Delivered
+from kube_sync.policies.policywarning import Warnings, as_warnings, by_module
 from kube_sync.policies.quarantine import Quarantine
 from kube_sync.policies.reading import Reading
-from kube_sync.policies.reporter import Reporter, Result, Warnings
+from kube_sync.policies.reporter import Reporter, Result
 from kube_sync.policies.staging.lane_builder import Beside
 from kube_sync.policies.staging.lanes import Counted
 from kube_sync.policies.staging.stages import Staged, Stages
@@ -62,11 +64,12 @@ class PolicyReconciler:
         quarantine: Quarantine,
         news: asyncio.Event,
         stages: Stages | None = None,
+        linting: Linting | None = None,
         backoff: Backoff | None = None,
     ) -> None:
         """`news` is set, also by the parts, when there is something to reconcile.
 
-        Without `stages` only active policies count.
+        Without `stages` only active policies count, without `linting` none is linted.
         """
         self._chooser = chooser
         self._loaded = loaded
@@ -77,6 +80,7 @@ class PolicyReconciler:
         self._quarantine = quarantine
         self._news = news
         self._stages = stages
+        self._linting = linting
         self._backoff = backoff or Backoff(longest=5.0)
         self._later: asyncio.TimerHandle | None = None
         self._way: Delivery | None = None  # in the present epoch
@@ -92,6 +96,11 @@ class PolicyReconciler:
     def rejected(self) -> Mapping[str, str]:
         """Errors of the policies that are not in force in their newest version, by name."""
         return self._chooser.rejected
+
+    @property
+    def warned(self) -> Mapping[str, Sequence[str]]:
+        """The warnings on the policies in force, each a line, by the policy's name."""
+        return self._reporter.warned
 
     @property
     def reads(self) -> Reads | None:
@@ -221,7 +230,13 @@ class PolicyReconciler:
         in_force, refused = _apart(delivered)
         reads = await self._settle(way, epoch, choice, in_force, staged)
         await self._chooser.save()
-        withheld = _both(epoch.data.withheld(reads), unread(reads))
+        withheld = by_module(
+            [
+                *as_warnings("values_withheld", epoch.data.withheld(reads)),
+                *as_warnings("not_analysed", unread(reads)),
+            ]
+        )
+        self._lint(way, epoch, choice, in_force)
         result = Result(choice, in_force, self._chooser.good, withheld)
         if self._stages is None:
             await self._reporter.report(epoch, policies, result, ())
@@ -298,6 +313,14 @@ class PolicyReconciler:
         metrics.policies_in_force.set(len(self._loaded))
         return reads
 
+    def _lint(self, way: Delivery, epoch: Epoch, choice: Choice, in_force: Delivered) -> None:
+        if self._linting is None or way.opaque:
+            return  # rules that are not known may refer to any other
+        known = {i: source for i, source in in_force.modules.items() if source is not None}
+        authored = {i: known[i] for found in choice.modules.values() for i in found if i in known}
+        together = {**way.static, **known}
+        self._linting.look(together, authored, epoch.places(), way.guard.own_builtins)
+
     def _complain(self, reason: str) -> None:
         self._readiness.waiting("policies", reason)
         log.warning("policies_not_activated", reason=reason)
@@ -325,6 +348,7 @@ def policy_loader(
     quarantine: Quarantine,
     trial: Trial | None = None,
     stages: Callable[[Reading, asyncio.Event], Stages] | None = None,
+    linting: Linting | None = None,
     backoff: Backoff | None = None,
 ) -> PolicyReconciler:
     """Build a PolicyReconciler; `generated` modules are part of every set."""
@@ -342,12 +366,9 @@ def policy_loader(
         quarantine=quarantine,
         news=news,
         stages=None if stages is None else stages(reading, news),
+        linting=linting,
         backoff=backoff,
     )
-
-
-def _both(some: Warnings, others: Warnings) -> Warnings:
-    return {i: [*some.get(i, ()), *others.get(i, ())] for i in {**some, **others}}
 
 
 def _apart(delivered: Delivered) -> tuple[Delivered, Failures]:

@@ -5,12 +5,15 @@ Invariant: a status is for people; it neither influences nor delays what is in f
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import chain
+from typing import Final, get_args
 
 import structlog
 
+from kube_sync.config import WarningCode
 from kube_sync.errors import SyncError
 from kube_sync.kube.placementpolicies import PlacementPolicy
 from kube_sync.kube.policymaps import PolicyMap
@@ -22,6 +25,7 @@ from kube_sync.opa.scratch import Cause
 from kube_sync.policies.choice import Choice, Versions
 from kube_sync.policies.configmap_status import account, not_put
 from kube_sync.policies.epoch import Epoch
+from kube_sync.policies.linter import marked
 from kube_sync.policies.loaded_policies import Failures
 from kube_sync.policies.placementpolicy_status import (
     CandidateOutcome,
@@ -31,6 +35,7 @@ from kube_sync.policies.placementpolicy_status import (
     nobody,
 )
 from kube_sync.policies.policy_api import Delivered
+from kube_sync.policies.policywarning import PolicyWarning, Warnings, without
 from kube_sync.policies.quarantine import Quarantine, quarantined
 from kube_sync.policies.staging.lane_builder import unknown
 
@@ -39,8 +44,8 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 _FAULT_CHARACTERS: Final = 300
 
 Annotate = Callable[[PolicyMap, str], Awaitable[None]]
+Linted = Callable[[str, str], Sequence[PolicyWarning]]
 Failed = Callable[[Mapping[ObjectKey, Policy], Mapping[ObjectKey, Iterable[Cause]]], None]
-Warnings = Mapping[str, Sequence[str]]  # by module id
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,7 @@ class Result:
     choice: Choice
     in_force: Delivered
     good: Versions
-    withheld: Warnings  # fields that are read and not replicated
+    withheld: Warnings  # on what the modules in force read
 
 
 class Reporter:
@@ -64,11 +69,14 @@ class Reporter:
         at_fault: Callable[[str | None], None] = lambda _: None,
         tell: Callable[[Told], None] = nobody,
         failed: Failed = lambda _policies, _failures: None,
+        linted: Linted = lambda _module, _source: (),
+        off: Iterable[str] = (),
     ) -> None:
         """`annotate` writes the status of a ConfigMap, and may raise SyncError.
 
         `at_fault` receives which policies are not in force in their newest version, None: all are;
-        `tell` the outcome of each PlacementPolicy, `failed` why policies fail.
+        `tell` the outcome of each PlacementPolicy, `failed` why policies fail. `linted` returns
+        the linter's warnings on a module by id and source; no warnings have the codes in `off`.
         """
         self._annotate = annotate
         self._quarantine = quarantine
@@ -76,6 +84,14 @@ class Reporter:
         self._tell = tell
         self._failed = failed
         self._decided: Warnings = {}  # warnings on decisions
+        self._linted = linted
+        self._told: dict[ObjectKey, tuple[PolicyWarning, ...]] = {}
+        self._off = frozenset(off)
+
+    @property
+    def warned(self) -> dict[str, list[str]]:
+        """The warnings of the last report, each a line, by the policy's name."""
+        return {str(key): [one.line() for one in found] for key, found in self._told.items()}
 
     def warn(self, warnings: Warnings) -> bool:
         """Set warnings on decisions; return whether they are new."""
@@ -100,6 +116,9 @@ class Reporter:
         """Report the outcome of each policy; `staged` are the status texts of staged ones."""
         choice, in_force = result.choice, result.in_force
         metrics.policies_rejected.set(len(choice.failures.keys() | _not_taken(choice, in_force)))
+        told = {key: self._warnings(one, result.withheld) for key, one in policies.items()}
+        self._told = {key: found for key, found in told.items() if found}
+        _count(chain.from_iterable(told.values()))
         for policy in policies.values():
             if isinstance(policy, PolicyMap):
                 await self._write(policy, self._status(policy, result))
@@ -118,7 +137,7 @@ class Reporter:
         refused = not_put(_of(policy, result.in_force))
         causes = [*result.choice.failures.get(policy.key, ()), *refused]
         rivals = result.choice.conflicts.get(policy.key, ())
-        held, warnings = bool(result.good.get(policy.key)), self._warnings(policy, result.withheld)
+        held, warnings = bool(result.good.get(policy.key)), self._told.get(policy.key, ())
         return account(causes, rivals, in_force=held, warnings=warnings)
 
     def _outcome(self, policy: PlacementPolicy, result: Result) -> PolicyOutcome:
@@ -127,7 +146,7 @@ class Reporter:
             tuple(not_put(_of(policy, result.in_force))),
             frozenset(result.choice.conflicts.get(policy.key, ())),
             bool(result.good.get(policy.key)),
-            self._warnings(policy, result.withheld),
+            self._told.get(policy.key, ()),
         )
 
     async def _write(self, policy: PolicyMap, status: str) -> None:
@@ -139,14 +158,27 @@ class Reporter:
             # A conflict means that the ConfigMap changed: its next version gets its own status.
             log.warning("policy_status_not_written", policy=str(policy.key), error=str(error))
 
-    def _warnings(self, policy: Policy, withheld: Warnings) -> tuple[str, ...]:
-        doubts = (cause["message"] for cause in self._quarantine.doubts(policy.modules))
-        found = (
-            text
-            for i in sorted(policy.modules)
-            for text in (*withheld.get(i, ()), *self._decided.get(i, ()))
+    def _warnings(self, policy: Policy, withheld: Warnings) -> tuple[PolicyWarning, ...]:
+        doubts = (
+            PolicyWarning("unexplained", "", 0, cause["message"])
+            for cause in self._quarantine.doubts(policy.modules)
         )
-        return (*found, *doubts)
+        found = (
+            warning
+            for i, source in sorted(policy.modules.items())
+            for warning in (
+                *self._linted(i, source),
+                *withheld.get(i, ()),
+                *self._decided.get(i, ()),
+            )
+        )
+        return tuple(without((*marked(policy.marks), *found, *doubts), self._off))
+
+
+def _count(warnings: Iterable[PolicyWarning]) -> None:
+    number = Counter(warning.code for warning in warnings)
+    for code in get_args(WarningCode):
+        metrics.policy_warnings.labels(code).set(number[code])
 
 
 def _tried(epoch: Epoch, said: Mapping[ObjectKey, str]) -> Told:

@@ -182,6 +182,15 @@ class Trial:
         _count("passed")
         return []
 
+    async def builtin_errors(self, modules: Modules, given: Collection[str] = ()) -> list[Cause]:
+        """Return the errors of builtins in decisions on the sample. Raises SyncError."""
+        sample = None if self._take is None else await self._take()
+        if sample is None:
+            return []
+        return await self._evaluator.builtin_errors(
+            modules, sample.data, sample.asks, _QUERY, given
+        )
+
     async def _singly(
         self, modules: Modules, given: Collection[str], sample: Sample
     ) -> list[Cause]:

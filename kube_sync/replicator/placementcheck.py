@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final, NoReturn
 
 from kube_sync.config import CLUSTERS
@@ -25,14 +25,13 @@ from kube_sync.decisions.decision_reader import Modules, Row, rows_of_annotation
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.guard import Inventory, Placements
 from kube_sync.guard.placements import Clusters
+from kube_sync.policies.policywarning import PolicyWarning, Warnings, by_module
 from kube_sync.replicator.mirror import Mirror
 
 _REST_SECONDS: Final = 2.0  # minimum pause between two checks
 _SHARE: Final = 20
 _SLICE: Final = 1_000  # objects processed between two yields to other tasks
 _NAMES: Final = 10  # unknown names that are searched for in policies
-
-Warnings = Mapping[str, Sequence[str]]  # by module id
 
 
 class PlacementCheck:
@@ -94,7 +93,7 @@ class PlacementCheck:
             unknown, note = self._compared(inventory, told)
             said += self._of_names(inventory, unknown)
         self._hub.note("placements", note)
-        self._warn(_by_module(said))
+        self._warn(by_module(said))
 
     async def _told(self) -> Counter[EncodedVerdict]:
         """Return the current decisions, each with its number of objects."""
@@ -130,9 +129,7 @@ class PlacementCheck:
         read = self._placements.read(decision.annotations)
         return (clusters for clusters in read.values() if clusters is not None)
 
-    def _of_names(
-        self, inventory: Inventory, unknown: Collection[str]
-    ) -> Iterable[tuple[str, str]]:
+    def _of_names(self, inventory: Inventory, unknown: Collection[str]) -> Iterable[PolicyWarning]:
         """Yield a warning for each unknown name, on the policies that contain it or else all."""
         modules = self._modules() if unknown else {}
         for name in sorted(unknown)[:_NAMES]:
@@ -140,19 +137,14 @@ class PlacementCheck:
                 modules, PLACEMENT
             ):
                 text = f"{_key(module)} row {row}: {inventory.description(frozenset([name]))}"
-                yield module, f"{text}; workloads that get no other cluster are not moved there"
+                text += "; workloads that get no other cluster are not moved there"
+                yield PolicyWarning("unknown_cluster", module, row, text)
 
-    def _of_failures(self, failures: Iterable[str]) -> Iterable[tuple[str, str]]:
+    def _of_failures(self, failures: Iterable[str]) -> Iterable[PolicyWarning]:
         for failure in sorted(failures):
-            for module, _ in self._failing_rows(failure):
-                yield module, f"decisions cannot be used: {failure}"
-
-
-def _by_module(said: Iterable[tuple[str, str]]) -> dict[str, Sequence[str]]:
-    warnings: dict[str, list[str]] = {}
-    for module, text in said:
-        warnings.setdefault(module, []).append(text)
-    return {**warnings}
+            for module, row in self._failing_rows(failure):
+                text = f"decisions cannot be used: {failure}"
+                yield PolicyWarning("unusable_decision", module, row, text)
 
 
 def _key(module: str) -> str:

@@ -42,6 +42,8 @@ from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.policies.delivery import Compiler
 from kube_sync.policies.guard import Guard
 from kube_sync.policies.last_good import LastGood
+from kube_sync.policies.linter import Known, known_of
+from kube_sync.policies.linting import Linting
 from kube_sync.policies.marker import Marker
 from kube_sync.policies.placementpolicy_status import Outcomes
 from kube_sync.policies.quarantine import Quarantine
@@ -150,6 +152,7 @@ class Replicator:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._lease.run())
             group.create_task(self._statuses.run())
+            group.create_task(self._linting.run())
             group.create_task(self._epochs())
 
     def _loader(
@@ -163,12 +166,16 @@ class Replicator:
         settings, namespace = self._settings, self._settings.coordination.namespace
         generated = {**_generated(settings), **built_in(settings)}
         quarantine = Quarantine(Marker(self._kube, namespace, socket.gethostname()))
+        reading = Reading(compiler, settings.placement.path, self._collections)
+        self._linting = linting = Linting(
+            reading, compiler, self._known, self._report, errors=trial
+        )
         return policy_loader(
             opa,
             compiler,
             shelf,
             self._guard(),
-            Reading(compiler, settings.placement.path, self._collections),
+            reading,
             generated,
             record=LastGood(self._kube, namespace, self._lease),
             reporter=Reporter(
@@ -177,10 +184,13 @@ class Replicator:
                 at_fault=partial(self._hub.note, "policies"),
                 tell=Outcomes(self._statuses.want_status).tell,
                 failed=self._while_held(listeners.failed),
+                linted=linting.warnings,
+                off=settings.policies.warnings,
             ),
             readiness=self._readiness,
             quarantine=quarantine,
             trial=trial,
+            linting=linting,
             stages=stages_of(
                 settings,
                 compiler,
@@ -228,6 +238,16 @@ class Replicator:
             path = (settings.replicate.root, TOPOLOGY)
             found[TOPOLOGY] = analyzer.Collection(path, namespaced=True)
         return found
+
+    async def _known(self, documents: frozenset[str]) -> Known:
+        """Return what policies may name; `documents` are other names below `data`."""
+        found = await self._collections()
+        namespaced = {name: place.namespaced for name, place in found.items()}
+        return known_of(self._settings, namespaced, documents)
+
+    def _report(self) -> None:
+        """Report other warnings on policies than before."""
+        self._policies.wake()
 
     def _held(self) -> None:
         """Write pending statuses: this replica has just become the leader."""

@@ -57,6 +57,11 @@ class Policies(Protocol):
         ...
 
     @property
+    def warned(self) -> Mapping[str, Sequence[str]]:
+        """The warnings on policies in force, each a line, by the policy's name."""
+        ...
+
+    @property
     def reads(self) -> Reads | None:
         """What the decision reads."""
         ...
@@ -118,12 +123,20 @@ class Rejected(msgspec.Struct, frozen=True):
     error: str
 
 
+class Warned(msgspec.Struct, frozen=True):
+    """A policy in force with warnings."""
+
+    name: str
+    warnings: tuple[str, ...]
+
+
 class InForce(msgspec.Struct, frozen=True):
     """The policies."""
 
     digest: str
     modules: tuple[str, ...]
     rejected: tuple[Rejected, ...]
+    warned: tuple[Warned, ...] = ()
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,6 +171,7 @@ def health(replication: Replication, hub: DecisionHub, readiness: Readiness) -> 
             policies.digest,
             tuple(sorted(policies.in_force)),
             tuple(Rejected(name, error) for name, error in rejected),
+            tuple(Warned(name, tuple(lines)) for name, lines in sorted(policies.warned.items())),
         ),
     )
 

@@ -390,7 +390,7 @@ async def _decided_without_the_value(fleet: Fleet) -> None:
     await until(lambda: status(fleet, "p") is not None)
     said = status(fleet, "p")
     assert said["status"] == "ok"
-    assert said["warnings"][0].startswith("data.password of secrets is undefined: ")
+    assert said["warnings"][0]["message"].startswith("data.password of secrets is undefined: ")
     fleet.api.put(SECRETS, key("t", "n1"), **SECRET)
     await until(lambda: "t" in fleet.opa.data["kubernetes"]["secrets"]["n1"])
 

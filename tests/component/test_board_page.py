@@ -184,10 +184,19 @@ async def test_health_tells_lag_and_rejected_policies(browser_address: str) -> N
     board = _fleet(3, 2)
     board.collections[1].pending, board.collections[1].pending_seconds = 7, 2.5
     board.policies.rejected = {"policies/broken": "policy.rego:3: unexpected } token"}
+    board.policies.warned = {"policies/odd": ["a.rego:3: unknown_rule: a decision has none"]}
     board.readiness.waiting("data", "replicasets: is being loaded")
     async with _shown(browser_address, board) as page:
         await page.press("4")
-        for text in ("2.5 s", "policies/broken", "unexpected } token", "is being loaded", POLICY):
+        for text in (
+            "2.5 s",
+            "policies/broken",
+            "unexpected } token",
+            "is being loaded",
+            "policies/odd",
+            "unknown_rule",
+            POLICY,
+        ):
             await page.until(_in("health", text))
         await page.shoot(SCREENSHOTS / "health.png")
 

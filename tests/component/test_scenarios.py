@@ -241,7 +241,7 @@ async def test_decision_is_that_of_the_replicator(folder: Folder) -> None:
     collections = Collections(SETTINGS)
     scenario = load(file, collections, "kubernetes")
     scratch = ScratchOpa(SETTINGS.opa.binary)
-    policies = await PolicyReader(scratch, SETTINGS).read(scenario.policies)
+    policies = await PolicyReader(scratch, SETTINGS, collections.places).read(scenario.policies)
     changed = {
         name: {**objects, **scenario.cases[0].changes.get(name, {})}
         for name, objects in scenario.objects.items()

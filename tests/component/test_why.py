@@ -109,6 +109,31 @@ async def test_decision_is_told_with_its_rules_its_inputs_and_every_cluster(flee
     assert {seen["value"] for seen in reason["saw"]} >= {'"us"', '"eu"'}
 
 
+PRICED = """package io.k8s.federation.admission
+
+annotations["federation.kubernetes.io/replica-set-preferences"] := {
+	"clusters": {name: {"weight": 1} |
+		some name, cluster in data.kubernetes.clusters.fleet
+		to_number(cluster.metadata.labels.price) < 3
+	},
+}
+"""
+
+
+async def test_builtin_that_fails_for_a_cluster_is_quoted_as_opa_says_it(tmp_path: Path) -> None:
+    fleet = [cluster(name, price=price) for name, price in (("c1", "2"), ("c2", "cheap"))]
+    exported = write(tmp_path / "fleet", policy(PRICED), *fleet, *WORKLOADS)
+    quoted = {
+        "file": FILE,
+        "row": 6,
+        "message": 'to_number: strconv.ParseFloat: parsing "cheap": invalid syntax',
+    }
+    found = await asked(exported, "web", "c2")
+    assert found["builtin_errors"] == [quoted]
+    assert (await asked(exported, "web"))["builtin_errors"] == [quoted]
+    assert (await asked(exported, "web", "c1"))["builtin_errors"] == []
+
+
 async def test_canary_explains_the_objects_of_its_side_and_no_others(tmp_path: Path) -> None:
     source = "# of us, too\n" + POLICY.replace("in _fit}", 'in _fit | {"c1"}}')
     exported = write(tmp_path / "fleet", policy(), canary(source, "0.5"), *FLEET, *WORKLOADS)

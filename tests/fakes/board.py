@@ -58,6 +58,7 @@ class FakePolicies:
     def __init__(self) -> None:
         self.in_force: dict[str, str] = {POLICY: SOURCE}
         self.rejected: dict[str, str] = {}
+        self.warned: dict[str, list[str]] = {}
         self.digest = "ab12cd34ef567890"
         self.canary: Canary | None = None
         asked = (Ask(POLICY, "annotations", 3, "compared with a constant"),)

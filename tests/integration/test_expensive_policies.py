@@ -157,7 +157,8 @@ async def test_policy_that_nobody_can_read_to_the_end_delays_no_other(
         await eventually(lambda: world.data("other/x"), 1)
         await eventually(lambda: (world.status("p") or {}).get("status"), "ok")
         warnings = world.status("p").get("warnings", [])
-        assert [text for text, said in zip(warned, warnings, strict=True) if text in said] == warned
+        said = [one["message"] for one in warnings]
+        assert [text for text, one in zip(warned, said, strict=True) if text in one] == warned
 
 
 async def test_policy_that_opa_cannot_show_is_refused_and_stops_no_epoch(world: World) -> None:
@@ -233,7 +234,8 @@ async def test_edit_that_opa_ends_without_as_well_is_tried_again_and_says_so(wor
         await killed(world, 1)
         await eventually(lambda: world.data("p/x"), 2)
         await eventually(lambda: (world.status("p") or {}).get("status"), "ok")
-        (said,) = world.status("p")["warnings"]
+        (warning,) = world.status("p")["warnings"]
+        said = warning["message"]
         assert said.startswith("OPA went on ending while this version was taken back")
         released = ("Warning", "OpaEndsUnexplained", "p", said)
         await eventually(lambda: released in events(world), True)  # noqa: FBT003

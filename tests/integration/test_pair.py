@@ -513,7 +513,11 @@ async def test_placement_on_clusters_that_do_not_exist_moves_nobody_and_says_why
     await eventually(lambda: (pair.waiting("nowhere") or 0) >= len(names), expected=True)
     near = "the fleet has no cluster 'eats' (nearest: east, west)"
     warning = f"main.rego row 4: {near}; workloads that get no other cluster are not moved there"
-    await eventually(lambda: (pair.status("placement") or {}).get("warnings"), [warning])
+
+    def warnings() -> list[str]:
+        return [one["message"] for one in (pair.status("placement") or {}).get("warnings", ())]
+
+    await eventually(warnings, [warning])
     # Other tests have left workloads, too.
     note = (
         rf"placements name clusters that are unknown, \d+ of them no other ones: {re.escape(near)}"
@@ -566,7 +570,8 @@ async def test_placement_that_nobody_can_read_is_no_decision_anywhere(
     where = "main.rego row 4 of ConfigMap " + f"{POLICIES}/placement: annotation {PREFERENCES}"
 
     def warnings() -> str:
-        return "".join((pair.status("placement") or {}).get("warnings", ()))
+        found = (pair.status("placement") or {}).get("warnings", ())
+        return "".join(one["message"] for one in found)
 
     await eventually(lambda: f"{where}: expected" in warnings() and found in warnings(), True)  # noqa: FBT003
     await eventually(lambda: (pair.waiting("failed") or 0) >= 1, True)  # noqa: FBT003

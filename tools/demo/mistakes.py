@@ -44,5 +44,5 @@ def a_cluster_is_misspelt(world: World, narrator: Narrator, mended: str) -> None
 def _warning(world: World, beginning: str = "") -> str:
     """Return the first warning on the policy, or the beginning of it that is looked for."""
     found = world.policy_status() or {}
-    first = str(next(iter(found.get("warnings", ())), "none"))
+    first = str(next((one["message"] for one in found.get("warnings", ())), "none"))
     return beginning if beginning and first.startswith(beginning) else first

@@ -223,6 +223,17 @@ _VOLUME = Row(
             ),
         ),
         Panel(
+            "Warnings on policies",
+            "By code; and the calls of builtins that failed on a sample of the objects.",
+            (
+                ("max by (code) (kube_sync_policy_warnings) > 0", "{{code}}"),
+                (
+                    f"sum by (builtin) (increase(kube_sync_policy_builtin_errors_total{_RATE}))",
+                    "{{builtin}} failed",
+                ),
+            ),
+        ),
+        Panel(
             "Staged policies",
             "Objects that staged policies decide differently from the policies in force, by"
             " effect, and whether a canary decides or was halted.",

@@ -124,6 +124,7 @@ async def _planned(
         forecast_of_moves,
         tuple(notes),
         found.staged,
+        found.warnings,
     )
 
 

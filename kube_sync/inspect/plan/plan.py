@@ -12,6 +12,7 @@ from kube_sync.inspect.plan.candidates import Staged
 from kube_sync.inspect.plan.causes import Cause, EffectGroup, group_of
 from kube_sync.inspect.plan.effects import KINDS, Effect
 from kube_sync.inspect.plan.forecast import Forecast
+from kube_sync.policies.policywarning import PolicyWarning
 
 NOTHING, SOMETHING, BREAKS = 0, 2, 3  # exit statuses
 _RANK: Final = {kind: number for number, kind in enumerate(KINDS)}
@@ -28,6 +29,7 @@ class Plan:
     forecast: Forecast = field(default_factory=lambda: Forecast({}, {}))
     notes: tuple[str, ...] = ()
     staged: tuple[Staged, ...] = ()  # the staged policies that are part of the plan
+    warnings: tuple[PolicyWarning, ...] = ()  # on the policies after the edit
 
     @property
     def ordered(self) -> list[Effect]:

@@ -50,6 +50,7 @@ def as_json(plan: Plan, *, whole: bool = True) -> str:
         },
         "candidates": [_candidate(staged) for staged in plan.staged],
         "notes": plan.notes,
+        "warnings": [warning.fields() for warning in plan.warnings],
     }
     return indented(document)
 
@@ -138,6 +139,7 @@ def _summary(plan: Plan) -> Iterator[str]:
             yield f"{effect.key}: {effect.kind}: {_first_line(effect.reason)}"
             break
     yield from (f"note: {note}" for note in plan.notes)
+    yield from (f"warning: {warning.line()}" for warning in plan.warnings)
 
 
 def _time_text(plan: Plan, effect: Effect) -> str:

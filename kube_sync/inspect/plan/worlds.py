@@ -19,6 +19,7 @@ from kube_sync.inspect.plan.offline_opa import World, analysis, common_modules
 from kube_sync.inspect.plan.policy_selection import Policies, PolicySelector
 from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.plan.snapshot import Bodies, Objects, Snapshot, policies_of, projected
+from kube_sync.inspect.plan.warned import warned
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.kube.placementpolicies import PlacementPolicy
 from kube_sync.kube.policymaps import PolicyMap
@@ -26,6 +27,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.reads import Reads, withheld
 from kube_sync.opa.scratch import Modules, ScratchOpa
 from kube_sync.policies.choice import Versions
+from kube_sync.policies.policywarning import PolicyWarning
 
 _EDITED: Final = "this is told by what would be in force"
 _UNKNOWN: Final = "its set cannot be made now, so this is told by what is in force"
@@ -56,6 +58,7 @@ class Worlds:
     notes: tuple[str, ...] = ()
     staged: tuple[Staged, ...] = ()
     canary: CanaryInEffect | None = None  # the canary whose policies the second side has
+    warnings: tuple[PolicyWarning, ...] = ()  # on the policies of the second side
 
     @property
     def clusters(self) -> Objects:
@@ -94,10 +97,11 @@ async def worlds(
     reading = analysis(scratch, settings.placement.path, snapshot.places)
     with progress.during("finding out what the policies read"):
         reads = {side.name: (await reading.need(side.modules)).reads for side in (now, then)}
+        warnings = await warned(then.modules, names, settings, snapshot.places, scratch, reading)
     staged = selected.edited.staged if selected.edited else ()
     withheld_notes = _withheld_notes(reads[then.name], settings)
     notes = (*snapshot.notes, *selected.before.notes, *data.notes, *selected.notes, *withheld_notes)
-    return Worlds(now, then, reads, changed, notes, staged, selected.canary)
+    return Worlds(now, then, reads, changed, notes, staged, selected.canary, warnings)
 
 
 def _withheld_notes(reads: Reads, settings: Settings) -> list[str]:

@@ -54,7 +54,7 @@ class GroupRunner:
         self._places = places
         self._progress = progress
         self._scratch = ScratchOpa.of(settings)
-        self._policy_reader = PolicyReader(self._scratch, settings)
+        self._policy_reader = PolicyReader(self._scratch, settings, places)
         self._results: dict[str, FileResult] = {}
         self._done = self._number = 0
         self._run_progress = RunProgress(self._reached, fail_fast)
@@ -119,7 +119,8 @@ class GroupRunner:
             runner = Runner(opa, policies, self._places, self._settings, self._run_progress)
             for scenario, cases in group.scenarios:
                 found = await runner.run(scenario, cases)
-                self._results[scenario.file] = FileResult(scenario.file, (), found)
+                result = FileResult(scenario.file, (), found, policies.warnings)
+                self._results[scenario.file] = result
 
     def _add_problems(self, scenario: Scenario, error: SyncError) -> None:
         lines = str(error).splitlines()

@@ -15,10 +15,13 @@ from kube_sync.inspect.plan.candidate_files import read_candidates
 from kube_sync.inspect.plan.candidates import put
 from kube_sync.inspect.plan.offline_opa import common_modules
 from kube_sync.inspect.plan.policy_selection import PolicySelector
+from kube_sync.inspect.plan.warned import warned
+from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.opa.modules import file_of, plain_package
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policies.choice import Choice
+from kube_sync.policies.policywarning import PolicyWarning
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,7 @@ class PolicySet:
 
     modules: Mapping[str, str]  # source by id, including the generated ones
     file_names: Mapping[str, str]  # file names by the id of the module
+    warnings: tuple[PolicyWarning, ...] = ()
 
     def overlapping(self, data: Mapping[str, Any]) -> str:
         """Return the file whose package overlaps with data, "" if none does."""
@@ -57,8 +61,11 @@ def _reaches(value: Any, package: DataPath) -> bool:  # noqa: ANN401 - any JSON
 class PolicyReader:
     """Reads and compiles sets of policies, each once."""
 
-    def __init__(self, scratch: ScratchOpa, settings: Settings) -> None:
+    def __init__(
+        self, scratch: ScratchOpa, settings: Settings, places: Mapping[str, Collection]
+    ) -> None:
         """Prepare the modules that are part of every set. Raises Misconfigured."""
+        self._places = places
         self._settings = settings
         self._scratch = scratch
         self._always = common_modules(settings)
@@ -72,4 +79,6 @@ class PolicyReader:
         chosen = await PolicySelector.of(self._settings, self._scratch).select_with(
             edited, Choice({})
         )
-        return PolicySet({**chosen.modules, **self._always}, edited.names)
+        modules, names = {**chosen.modules, **self._always}, edited.names
+        warnings = await warned(modules, names, self._settings, self._places, self._scratch)
+        return PolicySet(modules, names, warnings)

@@ -51,6 +51,9 @@ def as_text(run: Run, paint: Paint, *, verbose: bool = False) -> str:
     lines = [
         line for file_result in run.files for line in _file(file_result, paint, verbose=verbose)
     ]
+    # Several files may have the same policies.
+    warned = dict.fromkeys(warning.line() for found in run.files for warning in found.warnings)
+    lines += [f"{paint(_YELLOW, 'WARN')}  {_plain(line)}" for line in warned]
     if any(result.differences for file_result in run.files for result in file_result.cases):
         lines += ["", paint(_DIM, "- is what was expected, + what was got")]
     return "\n".join([*lines, *([""] if lines else []), _summary(run, paint)])
@@ -156,6 +159,7 @@ def _file_document(file_result: FileResult) -> dict[str, Any]:
             for p in file_result.problems
         ],
         "cases": [_case_document(result) for result in file_result.cases],
+        "warnings": [warning.fields() for warning in file_result.warnings],
     }
 
 

@@ -11,6 +11,7 @@ from kube_sync.inspect.scenarios.comparing import Difference
 from kube_sync.inspect.scenarios.placement import Placed
 from kube_sync.inspect.scenarios.scenario import Case
 from kube_sync.inspect.scenarios.strict_yaml import Problem
+from kube_sync.policies.policywarning import PolicyWarning
 
 PASSED, FAILED, BROKEN = 0, 1, 3  # exit statuses
 
@@ -50,6 +51,7 @@ class FileResult:
     file: str
     problems: tuple[Problem, ...] = ()
     cases: tuple[CaseResult, ...] = ()
+    warnings: tuple[PolicyWarning, ...] = ()  # on the policies that decided
 
     @property
     def seconds(self) -> float:

@@ -23,7 +23,11 @@ from kube_sync.opa.analysis.analyzer import Collection, analyze
 from kube_sync.opa.analysis.paths import Path, project
 from kube_sync.opa.analysis.reads import Document, Reads, withheld
 from kube_sync.opa.analysis.syntax import Scalar, Term, Unreadable, read_module
+from kube_sync.opa.lanes import ROOT
+from kube_sync.policies.linter import known_of, located, slips
+from kube_sync.policies.policywarning import PolicyWarning, without
 
+_OURS = ("system", "kube_sync", ROOT)  # packages of modules that no author wrote
 _NAMES: tuple[Path, ...] = (("metadata", "name"), ("metadata", "namespace"))  # always replicated
 _encode = msgspec.json.Encoder(order="sorted").encode  # so that equal values are equal bytes
 
@@ -37,6 +41,7 @@ class Finding:
     defined: bool  # a rule is at the decision's path, above or below it
     reads: Reads
     withheld: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by module
+    warnings: tuple[PolicyWarning, ...] = ()
 
     @property
     def whole(self) -> int:
@@ -57,7 +62,22 @@ def find(
         defined=_defines(policies, tuple(decision.split("/"))),
         reads=reads,
         withheld=withheld(reads, settings),
+        warnings=tuple(_warned(policies, decision, roots, settings)),
     )
+
+
+def _warned(
+    policies: PolicySet, decision: str, roots: Mapping[str, Collection], settings: Settings
+) -> Iterator[PolicyWarning]:
+    try:
+        found = [read_module(module.name, module.compiled) for module in policies.modules]
+    except (Unreadable, RecursionError):
+        return iter(())
+    authored = {module.name for module in found if module.package[0] not in _OURS}
+    namespaced = {name: place.namespaced for name, place in roots.items()}
+    parsed = {module.name: module.parsed for module in policies.modules}
+    known = known_of(settings, namespaced, decision=decision)
+    return without(located(slips(found, authored, known), parsed), settings.policies.warnings)
 
 
 def documents(reads: Reads) -> Iterator[tuple[str, Document]]:

@@ -47,6 +47,7 @@ def _set_document(finding: Finding, savings: Savings | None) -> dict[str, Any]:
         "whole": finding.whole,
         **finding.reads.builtins(),
         "withheld": finding.withheld,
+        "warnings": [warning.fields() for warning in finding.warnings],
         "savings": None if savings is None else _savings_document(savings),
     }
 
@@ -78,6 +79,7 @@ def _tally_document(tally: Tally) -> dict[str, Any]:
 def _tree_lines(decision: str, finding: Finding, savings: Savings | None) -> Iterator[str]:
     number = len(finding.modules)
     yield f"{finding.name} ({number} module{'s' * (number != 1)})"
+    yield from (f"  warning: {warning.line()}" for warning in finding.warnings)
     if not finding.defined:
         yield f"  no rule lies at {decision}"
         return

@@ -20,6 +20,7 @@ from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.plan.snapshot import Snapshot
 from kube_sync.inspect.plan.worlds import worlds
 from kube_sync.inspect.survey.progress import Progress
+from kube_sync.inspect.why.builtin_errors import builtin_errors
 from kube_sync.inspect.why.case import open_case
 from kube_sync.inspect.why.explanation import WhyReport, build_report
 from kube_sync.inspect.why.objections import with_objections
@@ -98,6 +99,7 @@ async def build_answer(
     policies = authored(settings, sides.then.modules)
     async with open_case(settings, sides, target, scratch, more) as case:
         found, trees = await gather_both(build_report(case), scratch.parsed(policies))
+        found = replace(found, builtin_errors=await builtin_errors(case, scratch, cluster_item))
         if cluster_item is None:
             return await with_objections(case, found, trees, scratch)
         (result,) = (s for s in found.cluster_results if s.cluster == cluster_item.key)

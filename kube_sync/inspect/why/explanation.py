@@ -17,6 +17,7 @@ from kube_sync.decisions.input_values import Input, inputs
 from kube_sync.errors import NO_JSON
 from kube_sync.inspect.plan.extra_documents import CanaryInEffect
 from kube_sync.inspect.plan.snapshot import currents
+from kube_sync.inspect.why.builtin_errors import BuiltinError
 from kube_sync.inspect.why.case import Case, PlacementReader
 from kube_sync.inspect.why.contrast import Objection
 from kube_sync.inspect.why.search import Search
@@ -54,6 +55,7 @@ class WhyReport:
     search: Search | None = None
     canary: CanaryInEffect | None = None  # that decides on it; None: the policies in force do
     notes: tuple[str, ...] = field(default=())
+    builtin_errors: tuple[BuiltinError, ...] = ()
 
 
 async def build_report(case: Case) -> WhyReport:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from kube_sync.decisions.explaining import Rule
 from kube_sync.decisions.input_values import Input
 from kube_sync.inspect.plan.extra_documents import CanaryInEffect
+from kube_sync.inspect.why.builtin_errors import BuiltinError
 from kube_sync.inspect.why.change import as_option
 from kube_sync.inspect.why.contrast import Objection
 from kube_sync.inspect.why.explanation import ClusterResult, WhyReport
@@ -20,12 +21,18 @@ from kube_sync.policykinds.printing import indented, plain
 
 _RULES, _INPUTS, _CLUSTERS, _AGAINST = 6, 20, 40, 4
 _GAP: Final = "  "
+_ERRORS: Final = 6
+FAILED: Final = "no rule was found that speaks of this cluster on its own, and a builtin failed"
 NOTHING: Final = "no rule was found that speaks of this cluster on its own"
 
 
 def as_text(report: WhyReport, width: int) -> str:
     """Format the answer for a terminal with `width` columns."""
-    cluster_blocks = [_short(_cluster_lines(report), width), _search(report)]
+    cluster_blocks = [
+        _short(_cluster_lines(report), width),
+        _errors(report.builtin_errors),
+        _search(report),
+    ]
     reasons = [
         _short(rules_of(report.rules, report.rules_failure), width),
         _short(inputs_of(report.inputs, report.inputs_failure), width),
@@ -66,6 +73,7 @@ def as_json(report: WhyReport) -> str:
         "compared": report.compared,
         "search": None if report.search is None else _search_document(report, report.search),
         "notes": report.notes,
+        "builtin_errors": report.builtin_errors,
     }
     return indented(whole)
 
@@ -132,10 +140,17 @@ def _cluster_lines(report: WhyReport) -> Iterator[str]:
             yield from (f"    {line}" for line in _objection_lines(objection))
         yield from (f"    {line}" for line in more(result.objections, _AGAINST, "reasons"))
         if not (result.chosen or result.reason or result.objections):
-            yield f"    {NOTHING}"
+            yield f"    {FAILED if report.builtin_errors else NOTHING}"
     yield from more(report.cluster_results, _CLUSTERS, "clusters")
     if report.compared:
         yield f"  ({report.compared})"
+
+
+def _errors(errors: Sequence[BuiltinError]) -> Iterator[str]:
+    if errors:
+        yield "builtins that failed, so that what depends on them is undefined"
+        yield from (f"  {e.file}:{e.row}{_GAP}{_one_line(e.message)}" for e in errors[:_ERRORS])
+        yield from more(errors, _ERRORS, "errors")
 
 
 def _objection_lines(objection: Objection) -> Iterator[str]:

@@ -173,6 +173,7 @@ class Module:
 
     name: str
     rules: tuple[Rule, ...]
+    package: tuple[str, ...] = ()  # below `data`
 
 
 _DOCUMENTS = (Ref(Var("input"), ()), Ref(Var("data"), ()))
@@ -186,7 +187,7 @@ def read_module(name: str, tree: Json) -> Module:
         package = _package(tree)
         for number, rule in enumerate(tree.get("rules") or []):
             rules.append(_rule(rule, package, number))
-        return Module(name, tuple(rules))
+        return Module(name, tuple(rules), tuple(_shown(part) for part in package))
     except Unreadable as error:
         msg = f"{name}: {error}"
         raise Unreadable(msg, Spot(name, number=len(rules))) from error

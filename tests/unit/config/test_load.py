@@ -47,6 +47,7 @@ policies:
   labelled: {namespaces: [], policy: openpolicyagent.org/policy=rego,
              data: openpolicyagent.org/data=opa}
   allow: {packages: [], builtins: []}
+  warnings: {}
 placement: {path: io/k8s/federation/admission, resources: [replicasets], key_file: null}
 decisions: {listen: "127.0.0.1:9400", board: true, token_file: null,
   url: "http://127.0.0.1:9400/v1/decisions", cert_file: null, key_file: null, ca_file: null}
@@ -240,6 +241,14 @@ def test_off_is_a_word_and_not_a_boolean(file: Path) -> None:
         (
             "remediate: {guard: {shrink_share: 2}}",
             "remediate.guard.shrink_share: expected `float` <= 1",
+        ),
+        (
+            "policies: {warnings: {unknown_rules: off}}",
+            "policies.warnings: invalid enum value 'unknown_rules'; known: package_not_decided, ",
+        ),
+        (
+            "policies: {warnings: {unknown_rule: on}}",
+            "policies.warnings[...]: invalid enum value 'on'; known: off",
         ),
         (
             "remediate: {guard: {placements: {a: word}}}",
@@ -534,6 +543,7 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "policies.labelled.data": ("1=2", "1=2"),
     "policies.allow.packages": ("[system.log]", ("system.log",)),
     "policies.allow.builtins": ("[http.send]", ("http.send",)),
+    "policies.warnings": ("{unknown_rule: off}", {"unknown_rule": "off"}),
     "placement.path": ("0123", "0123"),
     "placement.resources": ("[clusters]", ("clusters",)),
     "placement.key_file": ("/a", "/a"),

@@ -10,8 +10,10 @@ from kube_sync.objects import ObjectKey
 from kube_sync.opa.inspection import Finding, forbidden
 from kube_sync.opa.scratch import Cause
 from kube_sync.policies.configmap_status import account
+from kube_sync.policies.policywarning import PolicyWarning
 
 RIVAL = ObjectKey("ns", "other")
+LONG = PolicyWarning("unknown_rule", "f", 2, "w" * 10**6, "s" * 10**6)
 CAUSE: Cause = {
     "code": "rego_parse_error",
     "message": "unexpected",
@@ -79,6 +81,26 @@ def test_status_of_any_number_and_length_of_causes_is_one_that_fits() -> None:
         "and 2980 more",
         "and 2980 more",
     ]
-    warned = account([], [RIVAL] * 3000, in_force=True, warnings=["w" * 10**6] * 3000)
+    warned = account([], [RIVAL] * 3000, in_force=True, warnings=[LONG] * 3000)
     assert len(warned) < 2**18 * 0.75
-    assert json.loads(warned)["warnings"][-1] == "and 2980 more"
+    assert json.loads(warned)["warnings"][-1] == {"code": "more", "message": "and 2980 more"}
+
+
+def test_warning_says_what_and_where_and_what_was_probably_meant() -> None:
+    warnings = [
+        PolicyWarning("unknown_rule", "ns/p/a.rego", 3, "it has none", "annotations"),
+        PolicyWarning("unknown_label", "", 0, "no policy has it"),
+    ]
+    assert json.loads(account([], (), in_force=True, warnings=warnings)) == {
+        "status": "ok",
+        "warnings": [
+            {
+                "code": "unknown_rule",
+                "file": "ns/p/a.rego",
+                "row": 3,
+                "message": "it has none",
+                "suggestion": "annotations",
+            },
+            {"code": "unknown_label", "message": "no policy has it"},
+        ],
+    }

@@ -23,6 +23,7 @@ from kube_sync.policies.placementpolicy_status import (
     conditions,
     unreadable,
 )
+from kube_sync.policies.policywarning import PolicyWarning
 from kube_sync.policies.staging.lanes import Counted, status_of
 
 KEY = policy_key(ObjectKey("ns", "web"))
@@ -401,9 +402,20 @@ def test_policy_of_a_stage_that_nobody_knows_says_no_more_than_that() -> None:
     }
 
 
-def test_what_a_policy_in_force_cannot_read_is_told_beside_that_it_decides() -> None:
-    status, reason, message = said(PolicyOutcome(warnings=("data.a of secrets is undefined",)))[
-        "Active"
+def test_policy_in_force_with_warnings_has_them_in_a_condition_of_their_own() -> None:
+    warnings = (
+        PolicyWarning("unknown_rule", f"{KEY}/a.rego", 3, "it has none", "annotations"),
+        PolicyWarning("values_withheld", f"{KEY}/a.rego", 0, "it is undefined"),
+    )
+    found = said(PolicyOutcome(warnings=warnings))
+    assert found["Active"] == ("True", "InForce", "decisions are made by it")
+    status, reason, message = found["Warned"]
+    assert (status, reason) == ("True", "UnknownRule")
+    assert message.splitlines() == [
+        "a.rego:3: unknown_rule: it has none (meant: annotations?)",
+        "a.rego: values_withheld: it is undefined",
     ]
-    assert (status, reason) == ("True", "InForce")
-    assert message.splitlines() == ["decisions are made by it", "data.a of secrets is undefined"]
+
+
+def test_policy_without_warnings_has_no_condition_of_them() -> None:
+    assert said(PolicyOutcome()).keys() == {"Compiled", "Active", "Conflicting"}

@@ -761,7 +761,10 @@ async def test_policy_that_cannot_be_analysed_is_warned_with_file_and_row_and_no
     async with bench.applied_once():
         said = {name: json.loads(status) for name, status in bench.statuses}
         (warning,) = said["p"]["warnings"]
-        assert warning.startswith("policies/p/a.rego:3: what this rule reads cannot be found out (")
+        assert (warning["code"], warning["file"]) == ("not_analysed", "policies/p/a.rego")
+        assert warning["message"].startswith(
+            "policies/p/a.rego:3: what this rule reads cannot be found out ("
+        )
         assert said["p"]["status"] == "ok"
         assert said["q"] == {"status": "ok"}
 

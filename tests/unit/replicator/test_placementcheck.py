@@ -16,7 +16,8 @@ from kube_sync.decisions.records import Target
 from kube_sync.errors import Undecided
 from kube_sync.guard import Inventory, Placements
 from kube_sync.objects import ObjectKey
-from kube_sync.replicator.placementcheck import PlacementCheck, Warnings, fleet_names
+from kube_sync.policies.policywarning import PolicyWarning, Warnings
+from kube_sync.replicator.placementcheck import PlacementCheck, fleet_names
 from tests.unit.async_tools import running, until
 
 NAMES = frozenset(["c001", "c002"])
@@ -96,7 +97,8 @@ async def test_unknown_clusters_are_told_to_readers_and_to_whoever_wrote_the_pol
         f"4 placements name clusters that are unknown, 2 of them no other ones: {NEAREST}",
     )
     said = f"policy.rego row 5: {NEAREST}; workloads that get no other cluster are not moved there"
-    assert world.warned == [{"opa/placement/policy.rego": [said]}]
+    module = "opa/placement/policy.rego"
+    assert world.warned == [{module: [PolicyWarning("unknown_cluster", module, 5, said)]}]
     for name in "abce":
         world.decide(name, on("c002"))
     assert await world.note() == ()
@@ -109,7 +111,7 @@ async def test_name_that_no_policy_spells_out_is_told_where_placements_are_decid
     world.decide("a", on("atlantis"))
     await world.note()
     ((warning,),) = world.warned[0].values()
-    assert warning.startswith("policy.rego row 3: the fleet has no cluster 'atlantis'")
+    assert warning.message.startswith("policy.rego row 3: the fleet has no cluster 'atlantis'")
 
 
 async def test_unusable_decisions_are_told_to_whoever_wrote_the_policy(world: World) -> None:
@@ -119,7 +121,9 @@ async def test_unusable_decisions_are_told_to_whoever_wrote_the_policy(world: Wo
     world.decide("b", Outcome("u", failure="of another kind, which OPA tells"))
     assert await world.note() == ()
     ((warning,),) = world.warned[0].values()
-    assert warning.startswith("decisions cannot be used: policy.rego row 3 of ConfigMap opa/place")
+    assert warning.message.startswith(
+        "decisions cannot be used: policy.rego row 3 of ConfigMap opa/place"
+    )
 
 
 async def test_cluster_that_comes_ends_what_was_said_although_no_decision_differs(

@@ -238,6 +238,7 @@ async def test_health_tells_collections_policies_and_what_is_not_ready(
 ) -> None:
     board.collections[0].pending, board.collections[0].pending_seconds = 2, 1.23456
     board.policies.rejected = {"policies/b": "why"}
+    board.policies.warned = {"policies/a": ["a.rego:3: unknown_rule: it has none"]}
     board.readiness.waiting("data", "loading")
     board.hub.hold("x", "held back")
     board.hub.freshness.report("clusters", "503")
@@ -248,6 +249,9 @@ async def test_health_tells_collections_policies_and_what_is_not_ready(
     assert found["collections"][0]["lag_seconds"] == 1.235
     assert found["policies"]["modules"] == [POLICY]
     assert found["policies"]["rejected"] == [{"name": "policies/b", "error": "why"}]
+    assert found["policies"]["warned"] == [
+        {"name": "policies/a", "warnings": ["a.rego:3: unknown_rule: it has none"]}
+    ]
     assert await client.get("/v1/board/held") == {
         "status": {"v": 1, "active": True, "held": [], "limits": {}, "waiting": []},
         "failure": None,

@@ -41,7 +41,7 @@ class World:
 
     def policy_status(self) -> dict[str, Any]:
         warned = self.stored[-1] != "mended"
-        return {"status": "ok"} | ({"warnings": [WARNING]} if warned else {})
+        return {"status": "ok"} | ({"warnings": [{"message": WARNING}]} if warned else {})
 
 
 def _told(world: Any) -> str:
