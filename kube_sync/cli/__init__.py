@@ -121,10 +121,10 @@ def _add(
         "--config", metavar="FILE", help=f"the configuration file (default: ${CONFIG_ENV})"
     )
     own.set_defaults(command=command.function)
+    command.declare(own)
     if command.service:
         own.set_defaults(service=name)
         services.declare(own)
-    command.declare(own)
 
 
 COMMANDS: Final[Mapping[str, Mapping[str, Command]]] = {  # as `--help` lists them

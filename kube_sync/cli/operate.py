@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from kube_sync.cli.options import add_several, explain
+from kube_sync.cli.options import add_several, explain, note
 from kube_sync.cli.runner import (
     ENVIRONMENT,
     FAILED,
@@ -46,6 +46,12 @@ again at once it changes nothing; call it every hour.
 """
 
 
+_HEALTH: Final = """\
+Without --url it asks the page at observe.listen, or else the port of whichever command answers
+here.
+"""
+
+
 def declare_config(command: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of `config`."""
     command.add_argument(
@@ -56,7 +62,7 @@ def declare_config(command: argparse.ArgumentParser) -> None:
         nargs="?",
         const="",
         metavar="KEY",
-        help="say what a key is for, as in admission.engine, or what each of them is for",
+        help="what a key is for, as admission.engine, or without KEY each of them",
     )
 
 
@@ -79,9 +85,10 @@ def declare_certs(command: argparse.ArgumentParser) -> None:
 
 def declare_health(command: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of `healthcheck`."""
+    note(command, _HEALTH)
     command.add_argument(
         "--url",
-        help="the page (default: at observe.listen, or whichever command's port answers here)",
+        help="the page (default: the one of the command that runs here)",
     )
 
 

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 from dataclasses import replace
 
-from kube_sync.cli.options import add_output, add_several, check_standard_input, explain
+from kube_sync.cli.options import add_output, add_several, check_standard_input, explain, note
 from kube_sync.cli.runner import (
     answered,
     answering,
@@ -67,6 +67,19 @@ Prints the objects of all replicated resources and the policy ConfigMaps, one JS
 """
 
 
+_CANDIDATES = """\
+Candidates are policy ConfigMaps or PlacementPolicies (YAML, JSON), files of Rego, or folders of
+these (-f), or the policies that are staged as candidates (--staged: the label
+kube-sync.io/stage=candidate, or spec.stage). --candidate names one of these, a PlacementPolicy as
+NAMESPACE/NAME.PlacementPolicy.
+"""
+
+_EXPORTED = """\
+--from reads what `kube-sync export` printed. --cluster-scoped names a resource in it, by its name
+in OPA, whose objects lie in no namespace.
+"""
+
+
 def declare(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of `plan`."""
     explain(parser, _DESCRIPTION, _EXAMPLES)
@@ -79,7 +92,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def declare_what_if(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of `what-if`."""
     explain(parser, _WHAT_IF, _WHAT_IF_EXAMPLES)
-    what = "an attribute of a cluster, as c1.labels.zone=eu; c1.labels.zone- takes it away"
+    what = "as c1.labels.zone=eu; c1.labels.zone- removes the attribute"
     parser.add_argument("set_cluster", nargs="+", metavar="NAME.PATH=VALUE", help=what)
     declare_source(parser)
     declare_output(parser)
@@ -95,7 +108,8 @@ def declare_output(parser: argparse.ArgumentParser) -> None:
 
 def declare_policies(parser: argparse.ArgumentParser) -> None:
     """Teach a parser what says which policies there would be."""
-    what = "candidate policies: ConfigMaps (YAML, JSON), Rego, or a folder of either"
+    note(parser, _CANDIDATES)
+    what = "candidate policies: YAML, JSON, Rego, or a folder"
     add_several(parser, "-f", "--filename", metavar="FILE", help=what)
     parser.add_argument(
         "--instead", action="store_true", help="the candidates are all policies that there are then"
@@ -103,11 +117,9 @@ def declare_policies(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--staged",
         action="store_true",
-        help="candidates are the ConfigMaps with the label kube-sync.io/stage=candidate",
+        help="candidates are the policies of the stage `candidate`",
     )
-    what = (
-        "with --staged: only this one, NAMESPACE/NAME (of a PlacementPolicy, and .PlacementPolicy)"
-    )
+    what = "with --staged: only this one, NAMESPACE/NAME"
     add_several(parser, "--candidate", metavar="NAME", help=what)
     what = "a policy ConfigMap that leaves"
     add_several(parser, "--remove-policy", metavar="NAME", help=what)
@@ -115,22 +127,23 @@ def declare_policies(parser: argparse.ArgumentParser) -> None:
 
 def declare_clusters(parser: argparse.ArgumentParser) -> None:
     """Teach a parser what says which clusters there would be."""
-    what = "candidate clusters, which take the place of those of their names or join"
+    what = "clusters that replace those of their names, or join"
     add_several(parser, "--clusters", metavar="FILE", help=what)
-    what = "one field of a cluster, as c1.labels.zone=eu; c1.labels.zone- takes it away"
+    what = "a field, as c1.labels.zone=eu; c1.labels.zone- removes it"
     add_several(parser, "--set-cluster", metavar="NAME.PATH=VALUE", help=what)
     add_several(parser, "--remove-cluster", metavar="NAME", help="a cluster that leaves")
 
 
 def declare_source(parser: argparse.ArgumentParser) -> None:
     """Teach a parser where objects and policies are from."""
+    note(parser, _EXPORTED)
     parser.add_argument(
         "--from",
         dest="exported",
         metavar="FILE",
-        help="what `kube-sync export` printed, - for standard input (default: the cluster)",
+        help="an export instead of the cluster, - for standard input",
     )
-    what = "with --from: a resource, by its name in OPA, whose objects lie in no namespace"
+    what = "with --from: a resource that has no namespaces"
     add_several(parser, "--cluster-scoped", metavar="NAME", help=what)
 
 

@@ -8,23 +8,29 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Final
 
 from kube_sync import __version__
-from kube_sync.cli.options import add_config, sentence
+from kube_sync.cli.options import add_config, note, sentence
 from kube_sync.cli.runner import ENVIRONMENT, awaited, printed, runner, settings_of
 from kube_sync.config import source_of
 from kube_sync.observability import logs
 
 Run = Callable[..., Awaitable[None]]
 
+_WAITING: Final = """\
+With --wait, a service that finds a file missing or wrong at the start says so on its readiness page
+until the file is right, instead of ending with status 64.
+"""
+
 
 def declare(command: argparse.ArgumentParser) -> None:
     """Teach a parser what every service takes."""
+    note(command, _WAITING)
     command.add_argument(
         "--wait",
         action="store_true",
-        help="wait for files that are missing or wrong at the start, and say so on the readiness "
-        "page, instead of ending with status 64",
+        help="wait at the start for files that are missing or wrong",
     )
     command.add_argument(
         "--log-level",
@@ -37,7 +43,7 @@ def declare(command: argparse.ArgumentParser) -> None:
 def declare_policy_sync(command: argparse.ArgumentParser) -> None:
     """Teach a parser `policy-sync approve`."""
     asks = command.add_subparsers(title="of one that runs", metavar="ASK")
-    what = "let through removals that wait, by the name that the readiness page gives"
+    what = "let through removals that wait, as the readiness page names them"
     approve = asks.add_parser("approve", help=what, description=sentence(what))
     add_config(approve)
     approve.add_argument("names", nargs="+", metavar="NAME", help="as in moves-0123456789abcdef")

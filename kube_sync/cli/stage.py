@@ -25,6 +25,10 @@ _DESCRIPTION: Final = """\
 Takes a policy, a ConfigMap or a PlacementPolicy, to another stage: candidate: it is compiled;
 shadow: what it would change is counted; canary: it decides on some objects; active: it takes the
 place of what it stands for; revert: what was there is put back.
+
+By what was counted, at most --max-breaks objects may be failed, refused, undecided or nowhere, of
+each of these, and at most the share --max-moves may move: of all objects, of a canary of those that
+it decides on. More keep a policy from being promoted, and halt a canary.
 """
 
 _EXAMPLES: Final = """\
@@ -70,16 +74,14 @@ def _declare_limits(command: argparse.ArgumentParser) -> None:
         type=_count,
         default=0,
         metavar="N",
-        help="how many objects may be failed, refused, undecided or nowhere, of each, by what was"
-        " counted; more halt a canary (default: %(default)s)",
+        help="how many objects may break, of each effect (default: %(default)s)",
     )
     command.add_argument(
         "--max-moves",
         type=_share,
         default=0.1,
         metavar="SHARE",
-        help="which share of all objects may move, of a canary of those that it decides on, from 0"
-        " to 1 (default: %(default)s)",
+        help="which share of the objects may move, 0 to 1 (default: %(default)s)",
     )
 
 

@@ -21,6 +21,7 @@ With -f, builds the topology of the Gateway API objects and policies of manifest
 cluster: classes, gateways, listeners, routes, their rules, services and their ports, and the
 policies that target them. A path is what a request goes through; its effective policy is what all
 policies on it come to, by defaults, overrides and merge strategies. docs/topology.md explains it.
+With --plain, ports of parentRefs, hostnames, allowedRoutes and ReferenceGrants are disregarded.
 
 With --live, runs as a controller beside a cluster until it is stopped: the same topology, of what
 the API server holds, written into the statuses of policies and of what they affect, and as a
@@ -67,8 +68,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plain",
         action="store_true",
-        help="link whatever is named: no regard to ports of parentRefs, hostnames,"
-        " allowedRoutes and ReferenceGrants",
+        help="link whatever is named, also what is not allowed",
     )
     parser.add_argument(
         "--strict",

@@ -168,7 +168,7 @@ def declare_at(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--at",
         metavar="TIME",
-        help="what was decided of it then, by the ledger: 2026-11-17T10:00:00Z, or 2h ago as 2h",
+        help="what was decided then: 2026-11-17T10:00:00Z, or 2h for 2h ago",
     )
     parser.add_argument(
         "--ledger", metavar="FILE", help="with --at: the ledger (default: ledger.path)"
