@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import re
 from typing import TYPE_CHECKING
 
 from kube_sync.cli.options import add_output, add_several, explain
-from kube_sync.cli.runner import complain, printed, runner, settings_of
+from kube_sync.cli.runner import complain, printed, run_async, runner, settings_of
 from kube_sync.errors import Misconfigured
 
 if TYPE_CHECKING:  # slow
@@ -81,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
     from kube_sync.inspect.survey import command  # noqa: PLC0415 - slow
 
-    answer = asyncio.run(command.run(request, settings, complain))
+    answer = run_async(command.run(request, settings, complain))
     return printed(answer.text, complaints=answer.complaints)
 
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
 from kube_sync.cli.names import add_namespace, add_objects, kinds_of, references
 from kube_sync.cli.options import add_output, explain
-from kube_sync.cli.runner import complain, runner, say, settings_of, while_read
-from kube_sync.config import Settings
-from kube_sync.config.addresses import check_url
+from kube_sync.cli.runner import complain, run_async, runner, say, settings_of, while_read
 
 if TYPE_CHECKING:  # slow
+    from kube_sync.config import Settings
     from kube_sync.decisions.printing import Request
 
 _PATH = "/v1/decisions"  # as stream.PATH, whose import is too slow here
@@ -76,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     from kube_sync.decisions import command  # noqa: PLC0415 - slow
 
     with while_read():
-        asyncio.run(command.run(request, settings, say, complain))
+        run_async(command.run(request, settings, say, complain))
     return 0
 
 
@@ -100,6 +97,10 @@ def pointed(arguments: argparse.Namespace, settings: Settings) -> Settings:
         if (value := getattr(arguments, name)) is not None
     }
     if "url" in said:
+        from urllib.parse import urlsplit, urlunsplit  # noqa: PLC0415 - slow
+
+        from kube_sync.config.addresses import check_url  # noqa: PLC0415 - slow
+
         check_url("--url", said["url"])
         parts = urlsplit(said["url"])
         if parts.path in ("", "/"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import re
 import time
 from datetime import UTC, datetime
@@ -11,11 +10,20 @@ from typing import TYPE_CHECKING
 
 from kube_sync.cli.names import add_namespace, add_objects, kinds_of, references
 from kube_sync.cli.options import add_output, explain
-from kube_sync.cli.runner import ENVIRONMENT, complain, runner, say, settings_of, show, while_read
-from kube_sync.config import Settings, load_settings
+from kube_sync.cli.runner import (
+    ENVIRONMENT,
+    complain,
+    run_async,
+    runner,
+    say,
+    settings_of,
+    show,
+    while_read,
+)
 from kube_sync.errors import Misconfigured
 
 if TYPE_CHECKING:  # slow
+    from kube_sync.config import Settings
     from kube_sync.ledger.command import Request
 
 HISTORY = "print what was decided and written, now or as of a time"
@@ -87,6 +95,8 @@ def declare_verify(parser: argparse.ArgumentParser) -> None:
 @runner()
 def run(arguments: argparse.Namespace) -> int:
     """Print what the ledger has."""
+    from kube_sync.config import load_settings  # noqa: PLC0415 - slow
+
     settings = load_settings(arguments.config, ENVIRONMENT)
     request = requested(arguments, settings, time.time())
     from kube_sync.ledger import command  # noqa: PLC0415 - slow
@@ -105,7 +115,7 @@ def check(arguments: argparse.Namespace) -> int:
     from kube_sync.processes.ledger import noted_elsewhere  # noqa: PLC0415 - slow
 
     # Before the file is read: what is noted meanwhile may be newer than that.
-    noted = asyncio.run(noted_elsewhere(settings, anchors, offline=arguments.offline))
+    noted = run_async(noted_elsewhere(settings, anchors, offline=arguments.offline))
     required = arguments.require_head
     return 0 if command.check(file, noted, show, complain, required=required) else 1
 

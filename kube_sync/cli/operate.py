@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 from kube_sync.cli.options import add_several, explain, note
@@ -14,22 +12,13 @@ from kube_sync.cli.runner import (
     FAILED,
     complain,
     printed,
+    run_async,
     runner,
     say,
     settings_of,
     while_read,
 )
-from kube_sync.config import (
-    Source,
-    effective,
-    explained,
-    fields,
-    load_settings,
-    parse_listen,
-    source_of,
-)
 from kube_sync.errors import Misconfigured
-from kube_sync.observability import healthcheck
 
 CONFIG: Final = "print the effective configuration, secrets masked"
 PROVISION: Final = "make missing Secrets of an installation, and renew old ones"
@@ -95,6 +84,8 @@ def declare_health(command: argparse.ArgumentParser) -> None:
 @runner()
 def config(arguments: argparse.Namespace) -> int:
     """Print the configuration, its variables, or what a key is for."""
+    from kube_sync.config import effective, explained, fields, load_settings  # noqa: PLC0415 - slow
+
     if arguments.explain is not None:  # whatever the file says
         return printed(explained(arguments.explain or None))
     settings = load_settings(arguments.config, ENVIRONMENT)
@@ -113,12 +104,14 @@ def provision(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
     from kube_sync.processes.provisioning import run_provision  # noqa: PLC0415 - slow
 
-    done = asyncio.run(run_provision(settings, tokens_only=arguments.tokens_only))
+    done = run_async(run_provision(settings, tokens_only=arguments.tokens_only))
     return printed("\n".join(done) or "nothing to do")
 
 
 def certs(arguments: argparse.Namespace) -> int:
     """Write certificates, and list their files."""
+    from pathlib import Path  # noqa: PLC0415 - slow
+
     from kube_sync.certificates import write_certificates  # noqa: PLC0415 - slow, and only here
 
     try:
@@ -136,6 +129,8 @@ def certs(arguments: argparse.Namespace) -> int:
 
 def health(arguments: argparse.Namespace) -> int:
     """Print a readiness page; the exit status tells whether it says ready."""
+    from kube_sync.observability import healthcheck  # noqa: PLC0415 - slow
+
     url: str | None = arguments.url
     found = healthcheck.asked(url) if url else healthcheck.found(_pages(arguments.config))
     if found.good:
@@ -150,6 +145,9 @@ def _pages(file: str | None) -> list[str]:
 
     A file that is wrong now says nothing of a process that began with a good one.
     """
+    from kube_sync.config import Source, parse_listen, source_of  # noqa: PLC0415 - slow
+    from kube_sync.observability import healthcheck  # noqa: PLC0415 - slow
+
     for source in (source_of(file, ENVIRONMENT), Source(None, ENVIRONMENT)):
         with suppress(Misconfigured):
             listen = source.load(source.read()).observe.listen

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 from dataclasses import replace
 
 from kube_sync.cli.options import add_output, add_several, check_standard_input, explain, note
@@ -11,6 +10,7 @@ from kube_sync.cli.runner import (
     answered,
     answering,
     complain,
+    run_async,
     runner,
     say,
     settings_of,
@@ -168,7 +168,7 @@ def export(arguments: argparse.Namespace) -> int:
     from kube_sync.inspect.plan import command  # noqa: PLC0415 - slow
 
     with while_read():
-        asyncio.run(command.export(settings, complain, say))
+        run_async(command.export(settings, complain, say))
     return 0
 
 

@@ -8,28 +8,22 @@ types it.
 from __future__ import annotations
 
 import argparse
-import asyncio
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from http import HTTPStatus
-from http.client import HTTPException
-from typing import Any
-from urllib.error import HTTPError
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kube_sync.cli.names import add_namespace, add_objects, kinds_of, references
 from kube_sync.cli.options import add_config, sentence
-from kube_sync.cli.runner import printed, runner, settings_of
-from kube_sync.config import Settings, parse_listen
-from kube_sync.errors import Misconfigured, Refused, Retriable, Terminal
+from kube_sync.cli.runner import printed, run_async, runner, settings_of
+from kube_sync.errors import Misconfigured, Terminal
 from kube_sync.kube.naming import Reference
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.runtime.tokenfile import TokenFile
 
-_SECONDS = 10.0
-_ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - an address to ask at, not to listen on
+if TYPE_CHECKING:  # slow
+    from kube_sync.config import Settings
+
 _COLUMNS = ("OBJECT", "HELD BY", "WHY", "RELEASED BY", "IS", "WANTED")
 _WIDEST = 60  # characters of one value
 
@@ -120,7 +114,7 @@ def _waiting(
 def _approve(arguments: argparse.Namespace, settings: Settings) -> str:
     from kube_sync.processes.approving import run_approve  # noqa: PLC0415 - slow
 
-    return asyncio.run(run_approve(settings, arguments.names))
+    return run_async(run_approve(settings, arguments.names))
 
 
 def table(status: Mapping[str, Any]) -> str:
@@ -168,27 +162,6 @@ def _plain(text: str) -> str:
 
 
 def _request(settings: Settings, url: str | None, path: str, body: bytes | None = None) -> bytes:
-    host, port = parse_listen("remediate.listen", settings.remediate.listen)
-    host = "127.0.0.1" if host in _ANYWHERE else host
-    whole = (url or f"http://{f'[{host}]' if ':' in host else host}:{port}").rstrip("/") + path
-    headers = {
-        "Content-Type": "application/json",
-        **TokenFile(settings.remediate.token_file).headers(),
-    }
-    try:
-        asked = urllib.request.Request(whole, data=body, headers=headers)  # noqa: S310 - a person's
-        # No proxy from the environment: the remediator is local.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(asked, timeout=_SECONDS) as response:
-            found: bytes = response.read()
-            return found
-    except HTTPError as error:
-        with error:
-            said = error.read().decode("utf-8", "replace").strip()
-        msg = f"{whole}: {error.code} {said}"
-        if error.code == HTTPStatus.UNAUTHORIZED:
-            msg += " (is remediate.token_file the right one?)"
-        raise Refused(msg) from error
-    except (OSError, HTTPException, ValueError) as error:
-        msg = f"{whole}: {error}"
-        raise Retriable(msg) from error
+    from kube_sync.cli.remediator import request  # noqa: PLC0415 - slow
+
+    return request(settings, url, path, body)

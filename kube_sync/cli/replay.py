@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from kube_sync.cli.history import file_of, moment
 from kube_sync.cli.options import add_output, add_several, check_standard_input, explain
 from kube_sync.cli.runner import answered, answering, complain, settings_of
-from kube_sync.config import Settings
 from kube_sync.errors import Misconfigured
 
 if TYPE_CHECKING:  # slow
+    from kube_sync.config import Settings
     from kube_sync.inspect.replay.command import Request
 
 WHAT = "make recorded decisions again, by these or other policies"

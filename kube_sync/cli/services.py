@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -12,9 +11,7 @@ from typing import Final
 
 from kube_sync import __version__
 from kube_sync.cli.options import add_config, note, sentence
-from kube_sync.cli.runner import ENVIRONMENT, awaited, printed, runner, settings_of
-from kube_sync.config import source_of
-from kube_sync.observability import logs
+from kube_sync.cli.runner import ENVIRONMENT, awaited, printed, run_async, runner, settings_of
 
 Run = Callable[..., Awaitable[None]]
 
@@ -52,11 +49,14 @@ def declare_policy_sync(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run a service until it is stopped. Raises Misconfigured, in groups too."""
+    # Imported here: what talks to servers costs half a second that `config` need not pay.
+    from kube_sync.config import source_of  # noqa: PLC0415
+    from kube_sync.observability import logs  # noqa: PLC0415
+
     source = source_of(arguments.config, ENVIRONMENT)
     content = source.read()
     settings = source.load(content)
     logs.configure_logs(arguments.log_level)
-    # Imported here: what talks to servers costs half a second that `config` need not pay.
     from kube_sync.observability import metrics  # noqa: PLC0415
     from kube_sync.processes import commands  # noqa: PLC0415
 
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         # Another configuration is for another process.
         service = partial(service, patience=lambda: source.read() == content)
-    asyncio.run(awaited(service(settings)))
+    run_async(awaited(service(settings)))
     return 0
 
 
@@ -84,4 +84,4 @@ def _approve(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
     from kube_sync.processes.approving import run_approve_removals  # noqa: PLC0415 - slow, as above
 
-    return printed(asyncio.run(run_approve_removals(settings, arguments.names)))
+    return printed(run_async(run_approve_removals(settings, arguments.names)))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from kube_sync.cli.names import add_namespace, add_objects, references
 from kube_sync.cli.options import explain
-from kube_sync.cli.runner import printed, runner, settings_of
+from kube_sync.cli.runner import printed, run_async, runner, settings_of
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.naming import is_built_in, spellings
 from kube_sync.objects import GroupVersionResource
@@ -91,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
     from kube_sync.processes.staging import run_stage  # noqa: PLC0415 - slow
 
-    return printed(asyncio.run(run_stage(settings, requested(arguments))))
+    return printed(run_async(run_stage(settings, requested(arguments))))
 
 
 def requested(arguments: argparse.Namespace) -> Request:

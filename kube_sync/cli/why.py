@@ -12,10 +12,10 @@ from kube_sync.cli.history import file_of, moment
 from kube_sync.cli.names import add_namespace, add_objects, discovered, kinds_of, references
 from kube_sync.cli.options import add_output, explain
 from kube_sync.cli.runner import answered, answering, complain, settings_of
-from kube_sync.config import Settings
 from kube_sync.errors import Misconfigured
 
 if TYPE_CHECKING:  # slow
+    from kube_sync.config import Settings
     from kube_sync.inspect.why.command import Question
     from kube_sync.inspect.why.past import Recalled
 
