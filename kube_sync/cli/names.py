@@ -45,6 +45,12 @@ def add_namespace(parser: argparse.ArgumentParser, help: str, *, every: bool = F
         where.add_argument("-A", "--all-namespaces", action="store_true", help=what)
 
 
+def add_selector(parser: argparse.ArgumentParser) -> None:
+    """Declare `-l`, kubectl's label selector."""
+    what = "only with these labels: a=b, a!=b, 'a in (x,y)', a, '!a'"
+    parser.add_argument("-l", "--selector", metavar="LABELS", help=what)
+
+
 def kinds_of(settings: Settings) -> dict[str, frozenset[str]]:
     """Return what the kinds that are decided are called, as far as nobody needs to be asked."""
     return {r.name: spellings(r.gvr) | {r.name.lower()} for r in settings.targets()}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from kube_sync.cli.names import add_namespace, add_objects, add_selector, discovered, references
 from kube_sync.cli.options import add_output, add_several, check_standard_input, explain, note
 from kube_sync.cli.runner import (
     answered,
@@ -18,6 +20,9 @@ from kube_sync.cli.runner import (
 )
 from kube_sync.errors import Misconfigured
 from kube_sync.inspect.plan.request import Request
+
+if TYPE_CHECKING:  # slow
+    from kube_sync.config import Settings
 
 WHAT = "tell what an edit of policies or clusters would do to every workload"
 WHAT_IF = "tell what would move if clusters had other attributes"
@@ -35,6 +40,8 @@ examples:
       what a policy ConfigMap would do if it were applied
   kube-sync plan --set-cluster c1.labels.pci-certified=false --remove-cluster fleet/c2
       what would move if a cluster lost a label and another one left
+  kube-sync plan -f new-policy.yaml rs/web -n shop
+      what it would do to one workload; -l team=a: to those with this label
   kube-sync export > fleet.jsonl; kube-sync plan --from fleet.jsonl -f policies/ -o markdown
       the same in CI, where no cluster is, for a pull request
 
@@ -67,6 +74,11 @@ Prints the objects of all replicated resources and the policy ConfigMaps, one JS
 """
 
 
+_CHOSEN = """\
+Names, -n and -l say which workloads are printed, and count for the exit status. All are planned, so
+that the brakes count all moves.
+"""
+
 _CANDIDATES = """\
 Candidates are policy ConfigMaps or PlacementPolicies (YAML, JSON), files of Rego, or folders of
 these (-f), or the policies that are staged as candidates (--staged: the label
@@ -83,6 +95,8 @@ in OPA, whose objects lie in no namespace.
 def declare(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of `plan`."""
     explain(parser, _DESCRIPTION, _EXAMPLES)
+    note(parser, _CHOSEN)
+    add_objects(parser)
     declare_policies(parser)
     declare_clusters(parser)
     declare_source(parser)
@@ -102,7 +116,9 @@ def declare_what_if(parser: argparse.ArgumentParser) -> None:
 
 def declare_output(parser: argparse.ArgumentParser) -> None:
     """Teach a parser how a plan is printed."""
-    add_output(parser, "table", "json", "markdown", "summary")
+    add_namespace(parser, "only the workloads of this namespace", every=True)
+    add_selector(parser)
+    add_output(parser, "table", "wide", "json", "yaml", "name", "markdown", "summary")
     parser.add_argument("--all", action="store_true", help="all workloads, not the first 40")
 
 
@@ -158,7 +174,8 @@ def run(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments, log_level="error")
     from kube_sync.inspect.plan import command  # noqa: PLC0415 - slow
 
-    return answered(command.run(requested(arguments), settings, complain))
+    request = chosen(requested(arguments), arguments, settings)
+    return answered(command.run(request, settings, complain))
 
 
 @runner()
@@ -181,6 +198,20 @@ def requested(arguments: argparse.Namespace) -> Request:
         msg = f"plan: say what would be otherwise: -f, --staged, {options}"
         raise Misconfigured(msg)
     return replace(request, form=arguments.output, every=arguments.all)
+
+
+def chosen(request: Request, arguments: argparse.Namespace, settings: Settings) -> Request:
+    """Return the request with the workloads that it is about. Raises Misconfigured, SyncError."""
+    words = getattr(arguments, "objects", [])  # `what-if` has none
+    kinds = discovered(settings, words, offline=request.exported is not None)
+    from kube_sync.guard.labelselectors import parse_labels  # noqa: PLC0415 - slow
+
+    return replace(
+        request,
+        of=references(words, kinds, arguments.namespace, listing=True),
+        namespace=arguments.namespace,
+        labels=() if arguments.selector is None else parse_labels(arguments.selector),
+    )
 
 
 def edited(arguments: argparse.Namespace) -> Request:

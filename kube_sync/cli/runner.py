@@ -76,13 +76,15 @@ def run_async(coroutine: Coroutine[Any, Any, _T]) -> _T:
 def answered(run: Coroutine[Any, Any, Answer], *, painted: bool = False) -> int:
     """Print what a command answers, and return the exit status that it gives."""
     answer = run_async(run)
-    show(answer.text, painted=painted)
+    if answer.text:  # `-o name` may have none
+        show(answer.text, painted=painted)
     return answer.status
 
 
 def printed(text: str, *, complaints: Sequence[str] = ()) -> int:
     """Print a text and what there is against it, and return the exit status."""
-    show(text)
+    if text:  # `-o name` may have none
+        show(text)
     for complaint in complaints:
         complain(complaint)
     return FAILED if complaints else 0

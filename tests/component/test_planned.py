@@ -25,6 +25,7 @@ from kube_sync.config import (
 from kube_sync.errors import Broken, Misconfigured, SyncError
 from kube_sync.inspect.plan import command
 from kube_sync.inspect.plan.request import Form, Request
+from kube_sync.kube.naming import reference
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
 from kube_sync.objects import ObjectKey
 from kube_sync.policykinds.printing import Answer
@@ -88,6 +89,16 @@ async def test_cluster_that_changes_moves_what_no_longer_fits_and_adds_what_does
     (rule,) = {r["rule"]: r for w in document["workloads"] for r in w["rules"]}.values()
     assert rule["file"] == f"{NAMESPACE}/placement/policy.rego"
     assert (rule["row"], rule["when"]) == (3, "both")
+
+
+async def test_named_workload_is_all_that_is_printed_and_the_brakes_count_all(fleet: str) -> None:
+    request = asking(fleet, f"c2.labels.{ZONE}=us", of=(reference("rs/ads"),), namespace="shop")
+    answer, document = await planned(request)
+    assert (answer.status, ways(document)) == (2, {"ads": ("adds", ["c2", "c3"])})
+    assert document["summary"]["workloads"] == 1
+    assert "2 other workloads are affected too, and not shown" in document["notes"]
+    named = await command.run(replace(request, form="name"), SETTINGS, print)
+    assert named.text == "replicasets.apps/ads"
 
 
 async def test_last_cluster_that_leaves_refuses_workloads_and_breaks_the_plan(fleet: str) -> None:

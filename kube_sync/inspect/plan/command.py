@@ -23,6 +23,7 @@ from kube_sync.guard import Change, Fleet, Inventory, Placements, limits_of, rea
 from kube_sync.guard.history import History
 from kube_sync.inspect.plan import sources
 from kube_sync.inspect.plan.causes import causes
+from kube_sync.inspect.plan.choosing import choose, narrowed, shown
 from kube_sync.inspect.plan.comparison import worlds
 from kube_sync.inspect.plan.deciding import Decided, Sharing, deciding
 from kube_sync.inspect.plan.effect_classes import Effects
@@ -31,7 +32,7 @@ from kube_sync.inspect.plan.extra_documents import counted, in_effect
 from kube_sync.inspect.plan.forecast import Forecast, Workload, forecast, tightening, workload
 from kube_sync.inspect.plan.offline import World, both
 from kube_sync.inspect.plan.outcome import Plan, identity
-from kube_sync.inspect.plan.report import as_json, as_markdown, as_table
+from kube_sync.inspect.plan.report import as_json, as_markdown, as_names, as_table, as_yaml
 from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.plan.snapshot import Objects, Snapshot, currents
 from kube_sync.inspect.survey.progress import Progress
@@ -52,16 +53,24 @@ _Currents = Mapping[str, Mapping[ObjectKey, Current]]  # by collection
 async def run(request: Request, settings: Settings, say: Say) -> Answer:
     """Plan, and return the output and the exit status. Raises SyncError: there is no plan."""
     plan = await planned(request, settings, Progress(say), time.time())
+    return Answer(_formatted(plan, request, settings), plan.status)
+
+
+def _formatted(plan: Plan, request: Request, settings: Settings) -> str:
     match request.form:
-        case "json":
-            text = as_json(plan)
-        case "summary":
-            text = as_json(plan, whole=False)
+        case "json" | "summary":
+            return as_json(plan, whole=request.form == "json")
+        case "yaml":
+            return as_yaml(plan)
         case "markdown":
-            text = as_markdown(plan, every=request.every)
-        case "table":
-            text = as_table(plan, shutil.get_terminal_size((120, 40)).columns, every=request.every)
-    return Answer(text, plan.status)
+            return as_markdown(plan, every=request.every)
+        case "name":
+            places = {resource.name: resource.gvr for resource in settings.targets()}
+            return as_names(plan, places, in_namespace=request.namespace is not None)
+        case "table" | "wide":
+            columns = shutil.get_terminal_size((120, 40)).columns
+            width = columns if request.form == "table" else None
+            return as_table(plan, width, every=request.every)
 
 
 async def export(settings: Settings, say: Say, tell: Say) -> None:
@@ -91,6 +100,8 @@ async def _planned(
     progress: Progress,
     now: float,
 ) -> Plan:
+    places = {resource.name: resource.gvr for resource in settings.targets()}
+    chosen = choose(request, places, snapshot.objects)
     found = await worlds(request, settings, snapshot, scratch, progress)
     clusters = snapshot.objects.get(CLUSTERS, {})
     sharing = Sharing(settings.placement.resources)
@@ -105,14 +116,16 @@ async def _planned(
         is_now, then = await both(enter(found.now), enter(found.then))
         has = {name: await currents(snapshot.objects[name]) for name in _targets(settings)}
         fleet = _fleet(settings, len(clusters), found.clusters)
-        effects = _effects(settings, has, is_now, then, fleet.inventory)
+        every = _effects(settings, has, is_now, then, fleet.inventory)
+        effects, left = shown(chosen, every)
         # The one waits for OPA, the other computes.
         why, (going, notes) = await both(
             causes(effects, is_now, then, progress),
-            _forecast(settings, effects, has, then, fleet, now),
+            _forecast(settings, every, has, then, fleet, now),
         )
-    number = sum(map(len, has.values()))
-    notes = [*found.notes, *notes, *_cautions(settings, is_now, then)]
+    number = sum(map(len, has.values())) if chosen is None else len(chosen)
+    going = going if chosen is None else narrowed(going, effects)
+    notes = [*found.notes, *left, *notes, *_cautions(settings, is_now, then)]
     notes += unknown_clusters(effects, fleet.inventory)
     if (canary := await in_effect(snapshot.configmaps, settings.policies)) is not None:
         notes.append(counted(canary, (key for objects in has.values() for key in objects)))
