@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from kube_sync.cli.names import add_namespace, add_objects, kinds_of, references
+from kube_sync.cli.names import add_namespace, add_objects, add_selector, kinds_of, references
 from kube_sync.cli.options import add_output, explain
 from kube_sync.cli.runner import complain, run_async, runner, say, settings_of, while_read
+from kube_sync.errors import Misconfigured
 
 if TYPE_CHECKING:  # slow
     from kube_sync.config import Settings
@@ -24,6 +26,9 @@ Prints the decisions of a replicator, as the remediator gets them: one line for 
 with the clusters of its placement or the annotations that are decided, why there is no decision
 where there is none, and what caused it. It reads the decision stream of the configuration
 (decisions.url, token_file, ca_file) and changes nothing.
+
+Decisions do not carry the labels of their objects. For -l, the API server of the configuration is
+asked which objects have these labels now; it goes without --watch.
 """
 
 _EXAMPLES = """\
@@ -50,6 +55,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     explain(parser, _DESCRIPTION, _EXAMPLES)
     add_objects(parser)
     add_namespace(parser, "of one namespace only", every=True)
+    add_selector(parser)
     parser.add_argument(
         "-w", "--watch", action="store_true", help="go on with what changes, until interrupted"
     )
@@ -78,15 +84,23 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def requested(arguments: argparse.Namespace, settings: Settings) -> Request:
-    """Return what is asked for. Raises Misconfigured."""
+    """Return what is asked for. Raises Misconfigured; SyncError where labels are asked for."""
     from kube_sync.decisions import printing  # noqa: PLC0415 - slow
 
-    return printing.Request(
+    found = printing.Request(
         watch=arguments.watch,
         form=arguments.output,
         namespace=arguments.namespace,
         of=references(arguments.objects, kinds_of(settings), arguments.namespace, listing=True),
     )
+    if arguments.selector is None:
+        return found
+    if arguments.watch:
+        msg = "--selector: goes without --watch; labels change, and the stream does not say so"
+        raise Misconfigured(msg)
+    from kube_sync.cli.labelled import labelled  # noqa: PLC0415 - slow
+
+    return replace(found, labelled=labelled(settings, arguments.selector, arguments.namespace))
 
 
 def pointed(arguments: argparse.Namespace, settings: Settings) -> Settings:

@@ -33,6 +33,7 @@ _DESCRIPTION = """\
 Prints what the ledger of a replicator has: each change of a decision with the policy and the
 cause, each write with what became of it and who let it through, oldest first. It reads the file
 (ledger.path of the configuration, or --file) while the replicator writes it, or a copy of it.
+It has no -l: the ledger has no labels, and those of today need not be those of then.
 """
 
 _EXAMPLES = """\
@@ -78,7 +79,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "--limit", type=int, default=1_000, metavar="N", help="the newest N (default: %(default)s)"
     )
     _file(parser)
-    add_output(parser, "text", "json")
+    add_output(parser, "text", "wide", "json", "yaml", "name")
 
 
 def declare_verify(parser: argparse.ArgumentParser) -> None:
@@ -143,7 +144,7 @@ def requested(arguments: argparse.Namespace, settings: Settings, now: float) -> 
         since or 0.0,
         at,
         arguments.limit,
-        arguments.output == "json",
+        arguments.output,
     )
 
 

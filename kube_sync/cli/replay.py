@@ -62,7 +62,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit", type=int, default=10_000, metavar="N", help="the newest N (default: %(default)s)"
     )
-    add_output(parser, "text", "json")
+    add_output(parser, "text", "json", "yaml", "name")
 
 
 @answering

@@ -89,6 +89,7 @@ def _print(lines: Iterable[str], say: Say) -> None:
 
 def _nothing(request: Request, complain: Say) -> None:
     what = request.names or "any resource"
+    what += "" if request.labelled is None else " with these labels"
     where = "" if request.namespace is None else f" in {request.namespace}"
     if request.names is not None and not request.watch:
         msg = f"nothing is decided of {what}{where}"

@@ -7,12 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+import yaml
+
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.printing import wanted
 from kube_sync.inspect.replay.recorded import Case
 from kube_sync.ledger.entries import Row
-from kube_sync.ledger.printing import moment, printable
+from kube_sync.ledger.printing import moment, object_of, printable
 from kube_sync.policykinds.printing import indented
 
 _NAMED = 3  # rows for one reason
@@ -68,13 +71,26 @@ def as_text(found: Replayed) -> str:
 
 def as_json(found: Replayed) -> str:
     """Format the result for programs."""
-    whole = {
+    return indented(_whole(found))
+
+
+def as_yaml(found: Replayed) -> str:
+    """Format the same as YAML."""
+    return yaml.safe_dump(msgspec.to_builtins(_whole(found)), sort_keys=False).rstrip("\n")
+
+
+def _whole(found: Replayed) -> dict[str, Any]:
+    return {
         "v": 1,
         "same": found.same,
         "different": [_document(one) for one in found.different],
         "not_replayed": [{**_where(row), "reason": why} for row, why in found.unknown],
     }
-    return indented(whole)
+
+
+def as_names(found: Replayed) -> str:
+    """Return the names of objects of which another decision is made, a line each."""
+    return "\n".join(dict.fromkeys(str(object_of(one.case.row.entry)) for one in found.different))
 
 
 def _lines(found: Replayed) -> Iterator[str]:
