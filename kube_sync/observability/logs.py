@@ -21,7 +21,7 @@ def _without(module: str) -> Iterator[None]:
     if module in sys.modules:
         yield
         return
-    sys.modules[module] = None  # type: ignore[assignment] - the import system's own sign
+    sys.modules[module] = None  # type: ignore[assignment] # the import system's own sign
     try:
         yield
     finally:

@@ -138,8 +138,8 @@ def _table(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     gaps = len(_GAP) * (len(widths) - 1)
     # Cut the longest cells, a file's name last, but no column below the width of its head.
-    for column in _YIELDING if width is not None else ():
-        over = sum(widths) + gaps - width
+    for column in _YIELDING:
+        over = 0 if width is None else sum(widths) + gaps - width
         widths[column] -= max(0, min(over, widths[column] - _LEAST))
     for row in rows:
         cells = (

@@ -224,7 +224,7 @@ async def test_the_status_comes_as_a_table_or_whole(page: Page) -> None:
     assert whole == json.loads(await page.ask("status", "-o", "json"))
     head, first, *_ = (await page.ask("status", "-o", "wide")).splitlines()
     assert (head.split()[0], head.split()[-1]) == ("TYPE", "UID")
-    assert (first.split()[0], first.split()[-1]) == ("apps/v1/replicasets", "u")
+    assert (first.split()[0], first.split()[-1]) == ("replicasets.v1.apps", "u")
 
 
 async def test_names_of_what_waits_are_those_that_can_be_applied(page: Page, world: World) -> None:
@@ -236,11 +236,12 @@ async def test_names_of_what_waits_are_those_that_can_be_applied(page: Page, wor
 
 
 def test_wide_table_cuts_nothing_and_says_the_kind_of_each_object_once() -> None:
-    one = {**ONE, "reason": "x" * 100, "resource": "apps/v1/replicasets", "uid": "u"}
+    changes = {"a": {"is": "1", "wanted": "2"}, "b": {"is": "3", "wanted": "4"}}
+    one = {**ONE, "reason": "x" * 100, "changes": changes, "resource": "rs", "uid": "u"}
     _, first, second = table({"held": [], "waiting": [one]}, wide=True).splitlines()
-    assert (first.split()[0], first.split()[-1]) == ("apps/v1/replicasets", "u")
+    assert (first.split()[0], first.split()[-1]) == ("rs", "u")
     assert "x" * 100 in first
-    assert second.strip() == ""
+    assert second.split() == ["b=3", "4"]
 
 
 async def test_a_remediator_that_is_not_there_is_said_to_be_away(page: Page) -> None:
