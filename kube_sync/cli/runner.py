@@ -121,6 +121,12 @@ def _stop_printing() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def confirmed(question: str) -> bool:
+    """Ask on the terminal, and return whether the answer is yes."""
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)  # noqa: T201 - for who typed
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def complain(line: str) -> None:
     """Print an error."""
     print(f"kube-sync: {harmless(line)}", file=sys.stderr)  # noqa: T201 - for the person who typed

@@ -215,6 +215,22 @@ async def test_staged_configmap_is_no_policy_until_it_is_planned_with(tmp_path: 
     assert (answer.status, document["summary"]["moves"]) == (2, 2)
 
 
+@pytest.mark.parametrize("stage", ["shadow", "canary"])
+async def test_policy_of_another_stage_is_planned_with_where_it_is_to_be_promoted(
+    tmp_path: Path, stage: str
+) -> None:
+    source = POLICY.replace("_fit}", '_fit - {"c1"}}')
+    labels = {"kube-sync.io/stage": stage}
+    staged = policy(source, name="placement-candidate", labels=labels)
+    fleet = write(tmp_path / "fleet.jsonl", policy(), staged, *FLEET, *WORKLOADS)
+    name = f"{NAMESPACE}/placement-candidate"
+    asked = asking(fleet, staged=True, candidates=(name,))
+    with pytest.raises(Broken, match="--candidate: there is no candidate"):
+        await planned(asked)
+    answer, document = await planned(replace(asked, stages=("candidate", "shadow", "canary")))
+    assert (answer.status, document["summary"]["moves"]) == (2, 2)
+
+
 @pytest.mark.slow
 async def test_only_the_candidates_that_are_named_are_planned_with(tmp_path: Path) -> None:
     labels = {"kube-sync.io/stage": "candidate"}

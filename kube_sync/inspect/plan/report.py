@@ -127,8 +127,8 @@ def _rows(plan: Plan, effects: Iterable[Effect]) -> Iterator[tuple[str, ...]]:
         yield (
             kind,
             str(effect.key),
-            _names(effect.before),
-            _names(effect.after),
+            names(effect.before),
+            names(effect.after),
             _when(plan, effect),
             _rule(plan.why(effect)) or _first_line(effect.reason),
         )
@@ -149,10 +149,21 @@ def _table(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
         yield _GAP.join(cells).rstrip()
 
 
-def _summary(plan: Plan) -> Iterator[str]:
+def counted(plan: Plan) -> str:
+    """Return in a line how many workloads change, by effect."""
     counts = plan.counts
     parts = [f"{counts[kind]} {_COUNTED[kind]}" for kind in KINDS if counts[kind]]
-    yield f"{', '.join(parts) or 'nothing changes'} (of {plan.workloads} workloads)"
+    return f"{', '.join(parts) or 'nothing changes'} (of {plan.workloads} workloads)"
+
+
+def names(clusters: Sequence[str]) -> str:
+    """Return the names of clusters in a cell, a dash for none."""
+    return ",".join(clusters) or "-"
+
+
+def _summary(plan: Plan) -> Iterator[str]:
+    counts = plan.counts
+    yield counted(plan)
     if counts["pending"]:
         yield f"{counts['pending']} would change without the edit, too (pending)"
     yield from (
@@ -188,10 +199,6 @@ def _rule(causes: Sequence[Cause]) -> str:
 
 def _first_line(text: str) -> str:
     return text.partition("\n")[0]
-
-
-def _names(names: Sequence[str]) -> str:
-    return ",".join(names) or "-"
 
 
 def _short(text: str, width: int, *, from_left: bool) -> str:

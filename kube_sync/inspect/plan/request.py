@@ -20,6 +20,7 @@ class Request:
     instead: bool = False
     staged: bool = False
     candidates: tuple[str, ...] = ()  # with staged: only these
+    stages: tuple[str, ...] = ("candidate",)  # with staged: of which stages
     unloaded: tuple[str, ...] = ()  # policies that leave
     clusters: tuple[str, ...] = ()  # files
     fields: tuple[str, ...] = ()
