@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from kube_sync.config import CLUSTERS, Settings
 from kube_sync.inspect.plan import sources
@@ -23,17 +23,16 @@ from kube_sync.inspect.survey.progress import Progress
 from kube_sync.inspect.why.case import opened_case
 from kube_sync.inspect.why.explanation import WhyReport, told
 from kube_sync.inspect.why.objections import weighed
-from kube_sync.inspect.why.past import Recalled, past
-from kube_sync.inspect.why.pastreport import past_as_json, past_as_text
-from kube_sync.inspect.why.pastrules import derived
 from kube_sync.inspect.why.report import as_json, as_text
 from kube_sync.inspect.why.search import search
 from kube_sync.inspect.why.subject import Subject, cluster, subject
 from kube_sync.kube.naming import Reference
-from kube_sync.ledger.reading import reading
 from kube_sync.opa.paths import object_path
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policykinds.printing import Answer
+
+if TYPE_CHECKING:  # slow
+    from kube_sync.inspect.why.past import Recalled
 
 Say = Callable[[str], None]
 TRIES: Final = 300
@@ -68,6 +67,12 @@ async def run(question: Question, settings: Settings, say: Say) -> Answer:
 
 async def run_past(asked: Recalled, settings: Settings) -> Answer:
     """Answer a question about the past from the ledger alone. Raises SyncError."""
+    # Imported here: what reads a ledger is needed for the past only.
+    from kube_sync.inspect.why.past import past  # noqa: PLC0415
+    from kube_sync.inspect.why.pastreport import past_as_json, past_as_text  # noqa: PLC0415
+    from kube_sync.inspect.why.pastrules import derived  # noqa: PLC0415
+    from kube_sync.ledger.reading import reading  # noqa: PLC0415
+
     with reading(Path(asked.file)) as ledger:
         found = past(ledger, asked)
     rules = await derived(found, settings, lambda: ScratchOpa.of(settings))

@@ -26,6 +26,12 @@ def test_help_imports_nothing_slow(words: list[str]) -> None:
     assert SLOW & _imported(run) == set()
 
 
+def test_question_about_now_imports_no_server_no_topology_and_no_ledger() -> None:
+    found = _imported("import kube_sync.inspect.why.command")
+    needless = {"aiohttp.web", "sqlite3", "kube_sync.topology", "kube_sync.ledger"}
+    assert needless & found == set()
+
+
 def test_structlog_is_imported_without_rich() -> None:
     found = _imported("from kube_sync.observability import logs")
     assert ("structlog" in found, "rich" in found) == (True, False)
