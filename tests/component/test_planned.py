@@ -24,6 +24,7 @@ from kube_sync.config import (
 )
 from kube_sync.errors import Broken, Misconfigured, SyncError
 from kube_sync.inspect.plan import command
+from kube_sync.inspect.plan.promotion import preview
 from kube_sync.inspect.plan.request import Form, Request
 from kube_sync.kube.naming import reference
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
@@ -432,6 +433,23 @@ async def test_cluster_is_planned_over_as_its_export_is_and_only_read(tmp_path: 
     _, of_file = await planned(asking(str(exported), removed=("c2",)))
     assert of_cluster == of_file
     assert ways(of_file) == {"web": ("moves", ["c1"]), "shop": ("moves", ["c1"])}
+    assert methods == {"GET"}
+
+
+async def test_promotion_is_previewed_over_the_cluster_and_only_read(tmp_path: Path) -> None:
+    async with fake_apiserver() as api:
+        settings = await live(api, tmp_path)
+        staged = ObjectKey(NAMESPACE, "placement-candidate")
+        source = POLICY.replace("_fit}", '_fit - {"c1"}}')
+        labels = {"kube-sync.io/stage": "shadow"}
+        api.put(CONFIGMAPS, staged, metadata={"labels": labels}, data={"policy.rego": source})
+        head, *rows = await preview(settings, staged, print)
+        methods = {request.method for request in api.http.requests}
+    assert head == "2 to move (of 3 workloads)"
+    assert sorted(rows) == [
+        "  replicasets shop/shop  c1,c2 -> c2  (moves)",
+        "  replicasets shop/web  c1,c2 -> c2  (moves)",
+    ]
     assert methods == {"GET"}
 
 
