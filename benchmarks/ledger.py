@@ -22,12 +22,13 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.world import medians
-from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, batch_module
+from kube_sync.decisions.batch_module import BATCH_MODULE, batch_module
+from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.input_reader import InputReader
 from kube_sync.decisions.records import DecisionRecord, Target
 from kube_sync.inspect.plan.snapshot import EPOCH, document
-from kube_sync.inspect.why.past import Recalled, past
+from kube_sync.inspect.why.past import PastRequest, read_past
 from kube_sync.kube.naming import reference
 from kube_sync.ledger.entries import Entry, text_of
 from kube_sync.ledger.journal import Journal
@@ -125,8 +126,8 @@ def _witness() -> InputReader:
         "kubernetes",
         _PATH,
         targets=lambda: {"replicasets": GroupVersionResource("apps", "v1", "replicasets")},
-        kept=lambda _name, _reads: None,
-        held=lambda _name: 1,
+        fields_of=lambda _name, _reads: None,
+        count_of=lambda _name: 1,
         secrets=lambda: (),
     )
     read = {"clusters": Document((), used=True), "replicasets": Document()}
@@ -143,17 +144,17 @@ class _Side:
         hub: DecisionHub,
         names: list[str],
         recorded: Callable[[], Awaitable[object]],
-        witness: InputReader | None = None,
+        input_reader: InputReader | None = None,
     ) -> None:
         self.took: defaultdict[int, list[float]] = defaultdict(list)  # by how many at once
         self.cpu: list[float] = []  # of this thread, in a sweep
         self.told = 0
         self._client, self._hub, self._recorded = client, hub, recorded
-        self._witness = witness
+        self._input_reader = input_reader
         self._batch = 0
-        self._evaluator = Evaluator(client, EPOCH, witness=witness)
+        self._evaluator = Evaluator(client, EPOCH, input_reader=input_reader)
         self._keys = [ObjectKey("shop", name) for name in names]
-        self._reader = hub.reader()
+        self._reader = hub.open_reader()
 
     async def turn(self) -> None:
         """Decide all of them at once, and then a few, at the rate."""
@@ -168,8 +169,8 @@ class _Side:
     async def _change(self) -> None:
         value = f'"r{self._batch}-{self._hub.instance}"'.encode()
         self._batch += 1
-        if self._witness is not None:
-            self._witness.batch({"clusters": [ObjectKey("fleet", "east")]}, self._batch)
+        if self._input_reader is not None:
+            self._input_reader.batch({"clusters": [ObjectKey("fleet", "east")]}, self._batch)
         fence = f'{{"{EPOCH}":{{"{self._batch}":true}}}}'.encode()
         await self._client.patch_data(
             [
@@ -192,7 +193,7 @@ class _Side:
         """Decide as the replicator does: as many as fit into a query, and tell of these."""
         done = 0
         while done < size:
-            keys = self._keys[done : min(size, done + self._evaluator.room)]
+            keys = self._keys[done : min(size, done + self._evaluator.batch_size)]
             for key, outcome in (await self._evaluator.evaluate("replicasets", keys)).items():
                 target = Target("apps", "v1", "replicasets", key.name, key.namespace)
                 self._hub.update(target, outcome, "data", "p1")
@@ -285,4 +286,6 @@ def _history_at(file: Path, name: str, at: float) -> float | None:
 def _why_at(file: Path, name: str, at: float) -> float | None:
     """Ask what `why --at` does, but for OPA, whose answer does not depend on the rows."""
     with reading(file) as ledger:
-        return past(ledger, Recalled(str(file), reference(f"replicaset/{name}"), "shop", at)).since
+        return read_past(
+            ledger, PastRequest(str(file), reference(f"replicaset/{name}"), "shop", at)
+        ).since

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 
 from benchmarks.topologyburst import measure_burst
 from kube_sync.topology import PolicyKind
-from kube_sync.topology.declared import declared
 from kube_sync.topology.hints import COLOR_POLICY
 from kube_sync.topology.pictures import dot
-from kube_sync.topology.status.ownmaps import LIMIT
+from kube_sync.topology.policy_definitions import declared
+from kube_sync.topology.status.owned_configmaps import LIMIT
 from kube_sync.topology.status.plan import Planner
 from kube_sync.topology.topology import Topology
 from tests.fakes.released import released_kind
@@ -144,7 +144,7 @@ def _told(objects: list[Object], runs: int) -> float:
 
 def _look(found: Topology) -> int:
     planner = Planner(found, lambda _: True, "2026-01-01T00:00:00Z")
-    nodes = [node for node in found.nodes() if node.owner is None and planner.has_place(node)]
+    nodes = [node for node in found.nodes() if node.owner is None and planner.has_status(node)]
     steps = sum(planner.step(node, node.body) is not None for node in nodes)
     dot(found, LIMIT)
     return steps

@@ -18,7 +18,7 @@ from contextlib import suppress
 from kube_sync.kube.collection import Event, Page, ResourceVersion
 from kube_sync.kube.reflector import Reflector
 from kube_sync.topology.controller.controller import Controller
-from kube_sync.topology.controller.live import LiveTopology
+from kube_sync.topology.controller.live_topology import LiveTopology
 from kube_sync.topology.controller.workflow import Reconciliation
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.hints import COLOR_POLICY

@@ -18,7 +18,7 @@ from kube_sync.admission.requested_values import asked, by_remediator
 from kube_sync.admission.review import API_VERSION, Review
 from kube_sync.admission.verdict import Operation
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision, empties
-from kube_sync.decisions.requested import noted, requests
+from kube_sync.decisions.requested import requests, requests_to_note
 from kube_sync.decisions.sealing import Seals
 
 # The API server's limits, in characters (k8s.io/apiserver, endpoints/filters/warning.go).
@@ -163,12 +163,12 @@ def _annotations(
     # The policy saw these and did not decide them: what is stored has to be what it saw.
     as_seen = {k: v for k, v in found.noted.items() if k not in found.earlier}
     sent, wanted = review.annotations or {}, {**as_seen, **decided}
-    to_note = noted(found.annotations, decided, found.earlier)
+    to_note = requests_to_note(found.annotations, decided, found.earlier)
     text = None
     # A placement requested as decided gets a seal too: the validating webhook checks it.
-    if to_note or (seals.sealing and PLACEMENT in decided):
+    if to_note or (seals.is_required and PLACEMENT in decided):
         stored = {k: v for k, v in {**sent, **wanted}.items() if v is not None}
-        text = seals.note(to_note, stored, review.place, sent.get(REQUESTED))
+        text = seals.sealed_note(to_note, stored, review.place, sent.get(REQUESTED))
     return {**wanted, REQUESTED: text}
 
 

@@ -22,7 +22,7 @@ from typing import NoReturn, Protocol, TypeVar
 import structlog
 from prometheus_client import Gauge
 
-from kube_sync.admission.failures import Failed, NoAnswer, Why
+from kube_sync.admission.engine_errors import Failed, NoAnswer, Why
 from kube_sync.errors import SyncError
 from kube_sync.observability import metrics
 from kube_sync.runtime.backoff import Backoff

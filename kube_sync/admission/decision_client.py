@@ -19,12 +19,12 @@ from prometheus_client import Gauge
 
 from kube_sync.admission.breaker import Breaker
 from kube_sync.admission.conflicts import describe
+from kube_sync.admission.engine_errors import Evaluation, Failed, Passing, Why
 from kube_sync.admission.engine_formats import Answer
-from kube_sync.admission.failures import Evaluation, Failed, Passing, Why
 from kube_sync.admission.review import Review
 from kube_sync.admission.verdict import Operation
 from kube_sync.decisions.decision import Decision, parse_decision
-from kube_sync.decisions.reading import ReadDecision
+from kube_sync.decisions.decision_reader import ReadDecision
 from kube_sync.errors import SyncError, Undecided
 from kube_sync.observability import metrics
 from kube_sync.runtime.backoff import Backoff

@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 import aiohttp
 import msgspec
 
+from kube_sync.admission.engine_errors import Evaluation, Failed, NoAnswer, Passing
 from kube_sync.admission.engine_formats import Answer
-from kube_sync.admission.failures import Evaluation, Failed, NoAnswer, Passing
 from kube_sync.admission.review import Review
 from kube_sync.admission.target import Target
 from kube_sync.config import masked

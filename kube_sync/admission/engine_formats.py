@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from kube_sync.admission.failures import Failed
+from kube_sync.admission.engine_errors import Failed
 from kube_sync.admission.requested_values import old_view
 from kube_sync.admission.review import Review
 from kube_sync.errors import NO_JSON

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from kube_sync.admission.engine import EngineClient, engine_client
+from kube_sync.admission.engine_errors import Failed
 from kube_sync.admission.engine_formats import Answer
-from kube_sync.admission.failures import Failed
 from kube_sync.admission.review import Review
 from kube_sync.admission.target import Target
 from kube_sync.opa.entry import entered

@@ -23,9 +23,9 @@ from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import REQUESTED
 from kube_sync.decisions.requested import (
     FIELD_MANAGER,
-    put_back,
+    requested_annotations,
     requests,
-    restored,
+    restore,
     with_annotations,
 )
 from kube_sync.decisions.sealing import Seals, without_note
@@ -52,7 +52,7 @@ def asked(review: Review, remediator: str) -> RequestedValues:
     else:
         noted = requests(new)
     earlier = {key: value for key, value in before.items() if noted.get(key, ...) == value}
-    return RequestedValues(put_back(new, noted), noted, earlier)
+    return RequestedValues(restore(new, noted), noted, earlier)
 
 
 def by_remediator(review: Review, remediator: str) -> bool:
@@ -70,7 +70,7 @@ def proven(review: Review, seals: Seals) -> Review:
 
     A create may contain one: it counts as a request, and is stored as the policy saw it.
     """
-    if not seals.sealing:
+    if not seals.is_required:
         return review
     changes, request = dict[str, Any](), dict[str, msgspec.Raw]()
     for name, body, found in (
@@ -80,7 +80,7 @@ def proven(review: Review, seals: Seals) -> Review:
         annotations = found or {}
         if name == "object" and review.operation == "CREATE":
             continue
-        if REQUESTED in annotations and not seals.proves(annotations, review.place):
+        if REQUESTED in annotations and not seals.has_valid_seal(annotations, review.place):
             kept, field = without_note(annotations), "old_" if name == "oldObject" else ""
             request[name] = with_annotations(body, kept)
             changes |= {f"{field}annotations": kept, f"{field}object": request[name]}
@@ -111,7 +111,7 @@ def old_view(review: Review) -> msgspec.Raw:
     old = review.old_annotations or {}
     if REQUESTED not in old:
         return review.old_object
-    return with_annotations(review.old_object, restored(old))
+    return with_annotations(review.old_object, requested_annotations(old))
 
 
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"

@@ -222,7 +222,9 @@ class _Sealed:
         self._seals = seals
 
     async def verdict(self, review: Review, seconds: float) -> Verdict:
-        sealed = self._seals.sealing and self._seals.proves(review.annotations or {}, review.place)
+        sealed = self._seals.is_required and self._seals.has_valid_seal(
+            review.annotations or {}, review.place
+        )
         if sealed or not self._may_exist():
             return Admitted(Decision(), DecisionReference(review.uid), ruled=True)
         return await self._decider.verdict(review, seconds)

@@ -109,7 +109,8 @@ def _apply(arguments: argparse.Namespace, settings: Settings) -> str:
         body = msgspec.json.encode({"namespace": namespace, **one})
         applied += msgspec.json.decode(_request(settings, arguments.url, APPLY, body))["applied"]
     if not applied:
-        msg = "nothing of that name waits for a person"
+        named = f"{' '.join(words)}: nothing of that name" if words else "nothing"
+        msg = f"{named} waits for a person"
         raise Terminal(msg)
     return "\n".join(f"{name}: let through" for name in applied)
 

@@ -17,7 +17,7 @@ from kube_sync.errors import Misconfigured
 if TYPE_CHECKING:  # slow
     from kube_sync.config import Settings
     from kube_sync.inspect.why.command import Question
-    from kube_sync.inspect.why.past import Recalled
+    from kube_sync.inspect.why.past import PastRequest
 
 WHY: Final = "tell why an object is placed where it is, and why not elsewhere"
 WHY_NOT: Final = "tell why an object is not on a cluster, and what would put it there"
@@ -188,15 +188,15 @@ def of_the_past(arguments: argparse.Namespace) -> bool:
     return True
 
 
-def recalled(arguments: argparse.Namespace, settings: Settings, now: float) -> list[Recalled]:
+def recalled(arguments: argparse.Namespace, settings: Settings, now: float) -> list[PastRequest]:
     """Return what is asked of the past; `now` is Unix seconds. Raises Misconfigured."""
     file = file_of(arguments.ledger, settings, "--ledger")
     at = moment(arguments.at, now)
     if at > now:
         msg = f"--at: {arguments.at} is yet to come"
         raise Misconfigured(msg)
-    from kube_sync.inspect.why.past import Recalled  # noqa: PLC0415 - slow
+    from kube_sync.inspect.why.past import PastRequest  # noqa: PLC0415 - slow
 
     namespace, form = arguments.namespace, arguments.output
     found = references(arguments.objects, kinds_of(settings), namespace)
-    return [Recalled(file, of, namespace, at, form) for of in found]
+    return [PastRequest(file, of, namespace, at, form) for of in found]

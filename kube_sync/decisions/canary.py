@@ -62,9 +62,9 @@ class SidedEvaluator:
     side: Side
 
     @property
-    def room(self) -> int:
+    def batch_size(self) -> int:
         """The number of decisions for the next query."""
-        return min(self.in_force.room, self.canary.room)
+        return min(self.in_force.batch_size, self.canary.batch_size)
 
     async def evaluate(
         self, collection: str, keys: Iterable[ObjectKey]
@@ -82,17 +82,17 @@ class CanaryDecider:
     """Lets a canary decide on the objects of its side, in one epoch of OPA's data."""
 
     def __init__(
-        self, decider: Tracker, in_force: PolicySetEvaluator, lane: PolicySetEvaluator
+        self, tracker: Tracker, in_force: PolicySetEvaluator, lane: PolicySetEvaluator
     ) -> None:
         """Evaluate by `in_force` and, for its side, by the `lane` of the canary."""
-        self._decider = decider
+        self._tracker = tracker
         self._in_force = in_force
         self._lane = lane
         self._canary: Canary | None = None
 
     def changing(self) -> None:
         """Record that OPA may hold another canary from now on."""
-        self._decider.division_changing()
+        self._tracker.division_changing()
 
     def changed(self, canary: Canary | None) -> None:
         """Record that this canary decides on its side from now on, None: there is none."""
@@ -112,4 +112,4 @@ class CanaryDecider:
         if canary is not None:
             divide = partial(Sides, canary)
             evaluator = SidedEvaluator(self._in_force, self._lane, canary.side)
-        self._decider.divided(Division(divide, evaluator, is_touched, is_outdated))
+        self._tracker.division_changed(Division(divide, evaluator, is_touched, is_outdated))

@@ -63,7 +63,7 @@ class EncodedVerdict:
         self._tail: bytes | None = None
 
     @property
-    def undefined(self) -> bool:
+    def is_undefined(self) -> bool:
         """Whether there is no decision (any more)."""
         return self.verdict.decision is None and self.verdict.failure is None
 
@@ -75,37 +75,37 @@ class EncodedVerdict:
 
 
 class Entry:
-    """The latest entry of one object; `told` is None if the object was deleted."""
+    """The latest entry of one object; `encoded` is None if the object was deleted."""
 
-    __slots__ = ("_head", "ended", "seq", "superseded", "target", "told", "uid")
+    __slots__ = ("_head", "encoded", "is_ended", "seq", "superseded", "target", "uid")
 
-    def __init__(self, target: Target, uid: str, seq: int, told: EncodedVerdict | None) -> None:
+    def __init__(self, target: Target, uid: str, seq: int, encoded: EncodedVerdict | None) -> None:
         self.target = target
         self.uid = uid
         self.seq = seq
-        self.told = told
-        self.ended = told is None or told.undefined  # only this entry is kept of it
+        self.encoded = encoded
+        self.is_ended = encoded is None or encoded.is_undefined  # only this entry is kept of it
         self.superseded = False
         self._head: bytes | None = None
 
     @property
     def record(self) -> DecisionRecord | DeletedRecord:
         """The record for readers."""
-        if self.told is None:
+        if self.encoded is None:
             return DeletedRecord(self.target, self.seq)
-        said = self.told.verdict
+        verdict = self.encoded.verdict
         return DecisionRecord(
             self.target,
             self.uid,
-            said.decision,
+            verdict.decision,
             self.seq,
-            said.cause,
-            said.policy,
-            said.old,
-            said.failure,
-            said.data,
-            said.source,
-            said.last_good,
+            verdict.cause,
+            verdict.policy,
+            verdict.old,
+            verdict.failure,
+            verdict.data,
+            verdict.source,
+            verdict.last_good,
         )
 
     def supersede(self) -> None:
@@ -116,11 +116,11 @@ class Entry:
     def parts(self) -> tuple[bytes, bytes]:
         """Return the line, in its two encoded parts."""
         if self._head is None:
-            if self.told is None:
+            if self.encoded is None:
                 self._head = encode(DeletedRecord(self.target, self.seq))
             else:
                 self._head = _encoder.encode(_Head(self.target, self.uid, self.seq))[:-1]
-        return self._head, b"" if self.told is None else self.told.tail()
+        return self._head, b"" if self.encoded is None else self.encoded.tail()
 
 
 ENDED = 10_000  # deletions and decisions that became undefined, kept for slow readers
@@ -151,19 +151,19 @@ class ChangeLog:
         self._ended: dict[Target, Entry] = {}  # oldest first
         self._entries: list[Entry] = []
 
-    def ended(self, target: Target) -> Entry | None:
+    def find_ended(self, target: Target) -> Entry | None:
         """Return the entry of an object without a decision, if it is still kept."""
         return self._ended.get(target)
 
-    def add(self, target: Target, uid: str, told: EncodedVerdict | None) -> Entry:
+    def add(self, target: Target, uid: str, encoded: EncodedVerdict | None) -> Entry:
         """Add a verdict on an object, None: it was deleted; return the entry."""
         self.seq += 1
-        entry = Entry(target, uid, self.seq, told)
+        entry = Entry(target, uid, self.seq, encoded)
         if (old := self.current.get(target)) is not None:
             old.supersede()
         elif self._ended and (gone := self._ended.pop(target, None)) is not None:
             gone.supersede()
-        if entry.ended:
+        if entry.is_ended:
             self.current.pop(target, None)
             self._end(entry)
         else:
@@ -180,7 +180,7 @@ class ChangeLog:
         entries = self._entries
         for index in range(bisect_right(entries, seq, key=_seq), len(entries)):
             entry = entries[index]
-            if entry.superseded or (entry.ended and entry.seq <= known):
+            if entry.superseded or (entry.is_ended and entry.seq <= known):
                 continue
             if len(found) == limit:
                 return Page(found, found[-1].seq, complete=False)

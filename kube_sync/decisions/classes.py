@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kube_sync.errors import NO_JSON
 from kube_sync.objects import ObjectKey
@@ -18,14 +18,14 @@ from kube_sync.opa.analysis.reads import Reads
 Classify = Callable[[bytes], bytes]
 
 
-def shares(reads: Reads) -> bool:
+def may_share(reads: Reads) -> bool:
     """Return whether objects with equal projections always get equal decisions."""
     return reads.gave_up is None and not reads.impure
 
 
-def shares_classes(reads: Reads) -> bool:
+def may_share_classes(reads: Reads) -> bool:
     """Return whether objects may share decisions without being equal as a whole."""
-    return shares(reads) and () not in reads.input.paths
+    return may_share(reads) and () not in reads.input.paths
 
 
 class Member(NamedTuple):
@@ -45,14 +45,14 @@ class Members:
     def __init__(self) -> None:
         self._classify: Classify | None = None
         self._edition = 0
-        self._held: dict[ObjectKey, Member] = {}
+        self._members: dict[ObjectKey, Member] = {}
         self._sizes: Counter[bytes] = Counter()
         self._kinds: dict[bytes, bytes] = {}  # interned digests
 
     @property
     def known(self) -> int:
         """The number of objects with a known class."""
-        return len(self._held)
+        return len(self._members)
 
     @property
     def classes(self) -> int:
@@ -60,7 +60,7 @@ class Members:
         return len(self._sizes)
 
     @property
-    def wanted(self) -> bool:
+    def is_classifying(self) -> bool:
         """Whether objects are classified at all."""
         return self._classify is not None
 
@@ -70,7 +70,7 @@ class Members:
             return False
         self._classify = classify
         self._edition += 1
-        for found in (self._held, self._sizes, self._kinds):
+        for found in (self._members, self._sizes, self._kinds):
             found.clear()
         return True
 
@@ -90,16 +90,32 @@ class Members:
         if member is None or member.edition != self._edition:
             return
         kind = self._kinds.setdefault(member.kind, member.kind)
-        self._held[key] = member._replace(kind=kind)
+        self._members[key] = member._replace(kind=kind)
         self._sizes[kind] += 1
 
     def of(self, key: ObjectKey) -> Member | None:
         """Return the class of an object in OPA, None if it is unknown."""
-        return self._held.get(key)
+        return self._members.get(key)
 
     def _forget(self, key: ObjectKey) -> None:
-        if (old := self._held.pop(key, None)) is None:
+        if (old := self._members.pop(key, None)) is None:
             return
         self._sizes[old.kind] -= 1
         if not self._sizes[old.kind]:
             del self._sizes[old.kind], self._kinds[old.kind]
+
+
+class Objects(Protocol):
+    """OPA's content of one collection."""
+
+    name: str
+    members: Members
+
+    @property
+    def object_count(self) -> int:
+        """The number of objects in OPA."""
+        ...
+
+    def is_pending(self, key: ObjectKey) -> bool:
+        """Return whether OPA may hold another state of an object than the classified one."""
+        ...

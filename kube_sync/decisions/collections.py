@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Protocol
 
+from kube_sync.decisions.classes import Objects
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import report_unreadable
-from kube_sync.decisions.sharing import Objects
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
 
@@ -39,7 +39,7 @@ class Collection_(Objects, Protocol):  # noqa: N801 - collections.abc has the pl
         """The uid of each unreadable object, and why; OPA may hold an outdated state of it."""
         ...
 
-    def turned(self) -> Collection[ObjectKey]:
+    def take_readability_changes(self) -> Collection[ObjectKey]:
         """Return the objects that became readable or unreadable since the last call."""
         ...
 
@@ -60,19 +60,19 @@ class TrackedCollections:
         """`targets` are the collections that decisions are made for, by name in OPA."""
         self._hub = hub
         self.targets = dict(targets)
-        self.found = {found.name: found for found in collections}
+        self.by_name = {collection.name: collection for collection in collections}
         self._loading: set[str] = set()  # added after the first load, and not decided on yet
 
-    def expect(self, found: Collection_, target: GroupVersionResource | None) -> bool:
+    def expect(self, collection: Collection_, target: GroupVersionResource | None) -> bool:
         """Hold until this collection, new or a replacement, is loaded and decided on.
 
         Returns the result of `retarget`.
         """
         # Before the target: no reader may act on what is dropped of the old one.
-        self._hub.hold(f"load {found.name}", f"{found.name}: is being loaded")
-        self._loading.add(found.name)
-        self.found[found.name] = found
-        return self.retarget(found.name, target)
+        self._hub.hold(f"load {collection.name}", f"{collection.name}: is being loaded")
+        self._loading.add(collection.name)
+        self.by_name[collection.name] = collection
+        return self.retarget(collection.name, target)
 
     def is_loading(self, name: str) -> bool:
         """Return whether a collection was added, and is not decided on yet."""
@@ -83,14 +83,14 @@ class TrackedCollections:
         old = self.targets.pop(name, None)
         if target is not None:
             self.targets[name] = target
-        self._tell_unreadable(name)
+        self._report_unreadable(name)
         if old is not None and old not in self.targets.values():
             self._hub.retain(old, ())
         return old != target
 
     def forget(self, name: str) -> bool:
         """Remove a collection; return the result of `retarget`."""
-        self.found.pop(name, None)
+        self.by_name.pop(name, None)
         was_target = self.retarget(name, None)
         self._loading.discard(name)
         for hold in ("load", "missing"):
@@ -99,40 +99,40 @@ class TrackedCollections:
 
     def keys(self, name: str) -> Collection[ObjectKey]:
         """Return all objects of a collection that get a decision or a failure."""
-        found = self.found[name]
-        return dict.fromkeys(chain(found.keys(), found.unreadable)).keys()
+        collection = self.by_name[name]
+        return dict.fromkeys(chain(collection.keys(), collection.unreadable)).keys()
 
     @property
     def learning(self) -> bool:
         """Whether a running LIST will save most of the evaluations of a sweep."""
-        return any(self.found[name].learning for name in self.targets)
+        return any(self.by_name[name].learning for name in self.targets)
 
-    def turned(self) -> Iterator[tuple[str, Collection[ObjectKey]]]:
+    def take_readability_changes(self) -> Iterator[tuple[str, Collection[ObjectKey]]]:
         """Yield the objects of each target that became readable or unreadable since the last call.
 
         Unreadable objects of other collections are reported in the hub.
         """
-        for name, found in self.found.items():
-            turned = found.turned()
+        for name, collection in self.by_name.items():
+            changed = collection.take_readability_changes()
             if name in self.targets:
-                yield name, turned
-            if turned:
-                self._tell_unreadable(name)
+                yield name, changed
+            if changed:
+                self._report_unreadable(name)
 
     def hold_missing(self) -> None:
         """Hold for every kind that the API server lacks: it looks empty, and must move nothing."""
-        for found in self.found.values():
-            if not found.known:
-                reason = f"{found.name}: the API server does not know this resource"
-                self._hub.hold(f"missing {found.name}", reason)
+        for collection in self.by_name.values():
+            if not collection.known:
+                reason = f"{collection.name}: the API server does not know this resource"
+                self._hub.hold(f"missing {collection.name}", reason)
 
     def release_decided(self) -> None:
         """Release collections that are loaded or known again; all decisions are current now."""
-        for found in self.found.values():
-            if found.known and not found.pending:
-                self._hub.release(f"missing {found.name}")
+        for collection in self.by_name.values():
+            if collection.known and not collection.pending:
+                self._hub.release(f"missing {collection.name}")
         for name in sorted(self._loading):
-            if self.found[name].loaded and not self.found[name].pending:
+            if self.by_name[name].loaded and not self.by_name[name].pending:
                 self._loading.discard(name)
                 if name in self.targets:
                     self._forget_deleted(name)
@@ -146,9 +146,9 @@ class TrackedCollections:
     def _forget_deleted(self, name: str) -> None:
         self._hub.retain(self.targets[name], self.keys(name))
 
-    def _tell_unreadable(self, name: str) -> None:
-        found = None if name in self.targets else self.found.get(name)
-        if found is None:
+    def _report_unreadable(self, name: str) -> None:
+        collection = None if name in self.targets else self.by_name.get(name)
+        if collection is None:
             report_unreadable(self._hub.freshness, name, None, {})
         else:
-            report_unreadable(self._hub.freshness, name, found.gvr, found.unreadable)
+            report_unreadable(self._hub.freshness, name, collection.gvr, collection.unreadable)

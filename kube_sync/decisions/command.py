@@ -14,7 +14,7 @@ import msgspec
 import yaml
 
 from kube_sync.config import Settings
-from kube_sync.decisions.printing import Board, Form, Request
+from kube_sync.decisions.printing import DecisionPrinter, Form, Request
 from kube_sync.decisions.records import (
     BookmarkRecord,
     DecisionRecord,
@@ -26,11 +26,13 @@ from kube_sync.decisions.streamclient import stream_client
 from kube_sync.errors import NotFound, Retriable
 from kube_sync.kube.naming import spelt
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 
-async def run(request: Request, settings: Settings, say: Say, complain: Say) -> None:
-    """Print lines by `say`, and errors by `complain`.
+async def run(
+    request: Request, settings: Settings, print_line: PrintLine, print_error: PrintLine
+) -> None:
+    """Print lines by `print_line`, and errors by `print_error`.
 
     Raises SyncError if the replicator does not answer, NotFound if it has no decision on the named
     object.
@@ -44,60 +46,68 @@ async def run(request: Request, settings: Settings, say: Say, complain: Say) -> 
         elif not (request.watch and connected):
             raise Retriable(reason)
         else:
-            complain(f"{reason}; trying again")
+            print_error(f"{reason}; trying again")
 
     async with (
         stream_client(settings.decisions, report) as client,
         aclosing(client.records()) as records,
     ):
-        await (_table if request.form in ("text", "wide") else _lines)(
-            request, records, say, complain
+        await (_print_table if request.form in ("text", "wide") else _print_records)(
+            request, records, print_line, print_error
         )
 
 
-async def _lines(
-    request: Request, records: AsyncIterator[Record | None], say: Say, _complain: Say
+async def _print_records(
+    request: Request,
+    records: AsyncIterator[Record | None],
+    print_line: PrintLine,
+    _print_error: PrintLine,
 ) -> None:
     async for record in records:
-        if record is not None and _concerns(request, record):
-            for line in _printed(request.form, request.namespace is not None, record):
-                say(line)
+        if record is not None and _is_requested(request, record):
+            for line in _record_lines(request.form, request.namespace is not None, record):
+                print_line(line)
         if isinstance(record, BookmarkRecord) and not request.watch:
             return
 
 
-async def _table(
-    request: Request, records: AsyncIterator[Record | None], say: Say, complain: Say
+async def _print_table(
+    request: Request,
+    records: AsyncIterator[Record | None],
+    print_line: PrintLine,
+    print_error: PrintLine,
 ) -> None:
-    board = Board(request, lambda: time.strftime("%H:%M:%S"))
+    printer = DecisionPrinter(request, lambda: time.strftime("%H:%M:%S"))
     async for record in records:
-        was_shown = board.shown
-        lines = [*board.take(record)]
+        was_shown = printer.is_shown
+        lines = [*printer.handle(record)]
         # Holds are printed apart from the table.
-        _print(lines, say if was_shown or isinstance(record, BookmarkRecord) else complain)
-        if board.shown and not was_shown:
-            if board.empty:
-                _nothing(request, complain)
+        _print_lines(
+            lines, print_line if was_shown or isinstance(record, BookmarkRecord) else print_error
+        )
+        if printer.is_shown and not was_shown:
+            if printer.is_empty:
+                _report_nothing(request, print_error)
             if not request.watch:
                 return
 
 
-def _print(lines: Iterable[str], say: Say) -> None:
+def _print_lines(lines: Iterable[str], print_line: PrintLine) -> None:
     for line in lines:
-        say(line)
+        print_line(line)
 
 
-def _nothing(request: Request, complain: Say) -> None:
-    what = request.names or "any resource"
-    what += "" if request.labelled is None else " with these labels"
-    where = "" if request.namespace is None else f" in {request.namespace}"
+def _report_nothing(request: Request, print_error: PrintLine) -> None:
+    names = request.names or "any resource"
+    names += "" if request.labelled is None else " with these labels"
+    scope = "" if request.namespace is None else f" in {request.namespace}"
     if request.names is not None and not request.watch:
-        msg = f"nothing is decided of {what}{where}"
+        msg = f"nothing is decided of {names}{scope}"
         raise NotFound(msg)
-    complain(f"nothing is decided of {what}{where}")
+    print_error(f"nothing is decided of {names}{scope}")
 
 
-def _printed(form: Form, in_namespace: bool, record: Record) -> Iterator[str]:  # noqa: FBT001 - one caller
+def _record_lines(form: Form, in_namespace: bool, record: Record) -> Iterator[str]:  # noqa: FBT001 - one caller
     if form == "name":
         if isinstance(record, DecisionRecord) and (record.decision or record.failure):
             target = record.object
@@ -110,7 +120,7 @@ def _printed(form: Form, in_namespace: bool, record: Record) -> Iterator[str]:  
         yield encode(record).decode().rstrip("\n")
 
 
-def _concerns(request: Request, record: Record) -> bool:
+def _is_requested(request: Request, record: Record) -> bool:
     if isinstance(record, DecisionRecord | DeletedRecord):
-        return request.wants(record.object)
+        return request.matches(record.object)
     return True

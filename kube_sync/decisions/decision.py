@@ -103,11 +103,11 @@ def _messages(document: Mapping[str, Any], name: str) -> tuple[str, ...]:
     if not isinstance(found, list):
         msg = f"the policy's `{name}` are {json_type(found)}, not an array"
         raise Undecided(msg)
-    texts = [_cut(one if isinstance(one, str) else compact(one)) for one in found[:_MOST]]
+    texts = [_truncate(one if isinstance(one, str) else compact(one)) for one in found[:_MOST]]
     return (*texts, *([f"and {len(found) - _MOST} more"] if len(found) > _MOST else ()))
 
 
-def _cut(text: str) -> str:
+def _truncate(text: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
@@ -124,7 +124,7 @@ def _reasons(found: object) -> dict[str, str]:
 
 def _reason(entry: object) -> str:
     texts = entry if isinstance(entry, list) else [entry]
-    return _cut("; ".join(text for text in texts if isinstance(text, str)))
+    return _truncate("; ".join(text for text in texts if isinstance(text, str)))
 
 
 def _flag(document: Mapping[str, Any], name: str) -> bool:

@@ -17,7 +17,7 @@ from kube_sync.objects import ObjectKey
 
 # The time until it is known what new policies read, also on a busy machine; policies that OPA never
 # accepts delay the decisions on a changed cluster for so long.
-_READ_SECONDS = 60.0
+_SWEEP_WAIT_SECONDS = 60.0
 _SHARE = 10  # the pause before a scheduled sweep, as a multiple of the last sweep's time
 
 Key = tuple[str, ObjectKey]  # a collection's name, and an object of it
@@ -40,7 +40,7 @@ class Cause:
         return Cause(self.kind, Source(other.source.collection, other.source.object, count))
 
 
-OWN = Cause("object")  # the object itself changed
+OBJECT_CHANGED = Cause("object")  # the object itself changed
 
 Changed = dict[Key, Cause]  # why each is evaluated
 
@@ -57,7 +57,7 @@ Sweep = dict[tuple[str, bytes | ObjectKey], Group]  # by collection, and by clas
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Evaluation:
     """One evaluation: of the first of these objects, for all of them."""
 
     kind: bytes | None  # their class; None: one object, for itself alone
@@ -66,14 +66,14 @@ class Question:
     data: int  # number of writes that OPA had applied
 
     @property
-    def one(self) -> ObjectKey:
+    def representative(self) -> ObjectKey:
         """The object that is evaluated."""
         return next(iter(self.keys))
 
     @property
-    def others(self) -> Question:
-        """The question without the object that is evaluated."""
-        return replace(self, keys={k: c for k, c in self.keys.items() if k != self.one})
+    def without_representative(self) -> Evaluation:
+        """The evaluation without the object that represents the others."""
+        return replace(self, keys={k: c for k, c in self.keys.items() if k != self.representative})
 
 
 class EvaluationQueue:
@@ -85,28 +85,28 @@ class EvaluationQueue:
         self.sweep: Sweep = {}
         self._clock = clock
         self._requested: Cause | None = None  # of a sweep that is to begin at once
-        self._planned: dict[str, tuple[float, Cause]] = {}  # by the kind of cause
-        self._began: float | None = None
-        self._took = 0.0
+        self._scheduled: dict[str, tuple[float, Cause]] = {}  # by the kind of cause
+        self._sweep_began: float | None = None
+        self._sweep_seconds = 0.0
         # Until then sweeps wait for what new policies read; None: it is known.
-        self._unread_until: float | None = None
+        self._sweeps_wait_until: float | None = None
 
     def add(self, name: str, keys: Iterable[ObjectKey], cause: Cause) -> None:
         """Enqueue these objects of a collection."""
         self.changed.update({(name, key): cause for key in keys})
 
-    def add_again(self, keys: Changed) -> None:
+    def requeue(self, keys: Changed) -> None:
         """Enqueue these again, before all others; one that changed since keeps its newer cause."""
         self.changed = keys | self.changed
 
-    def sweep_again(self, name: str, questions: Iterable[Question]) -> None:
-        """Enqueue the questions of a sweep again, before all others."""
-        again: Sweep = {}
-        for question in questions:
-            for key, cause in question.keys.items():
-                ident = name, key if question.kind is None else question.kind
-                again.setdefault(ident, Group([], cause)).keys.append(key)
-        self.sweep = again | self.sweep
+    def requeue_sweep(self, name: str, evaluations: Iterable[Evaluation]) -> None:
+        """Enqueue the evaluations of a sweep again, before all others."""
+        requeued: Sweep = {}
+        for evaluation in evaluations:
+            for key, cause in evaluation.keys.items():
+                ident = name, key if evaluation.kind is None else evaluation.kind
+                requeued.setdefault(ident, Group([], cause)).keys.append(key)
+        self.sweep = requeued | self.sweep
 
     def drop(self, name: str) -> None:
         """Remove the objects of a collection."""
@@ -117,66 +117,68 @@ class EvaluationQueue:
         """Request a sweep at once, or as soon as one can begin."""
         self._requested = cause.merged(self._requested)
 
-    def plan_sweep(self, cause: Cause, seconds: float) -> None:
+    def schedule_sweep(self, cause: Cause, seconds: float) -> None:
         """Schedule a sweep; one that is scheduled already is not delayed."""
-        due, first = self._planned.get(cause.kind, (None, None))
+        due, first = self._scheduled.get(cause.kind, (None, None))
         if due is None:
-            due = self._clock() + max(seconds, _SHARE * self._took)
-        self._planned[cause.kind] = due, cause.merged(first)
+            due = self._clock() + max(seconds, _SHARE * self._sweep_seconds)
+        self._scheduled[cause.kind] = due, cause.merged(first)
 
     @property
-    def planned(self) -> tuple[float, Cause] | None:
+    def scheduled(self) -> tuple[float, Cause] | None:
         """Seconds until the next scheduled sweep, and its cause; None: none is scheduled."""
-        if not self._planned:
+        if not self._scheduled:
             return None
-        due, cause = min(self._planned.values(), key=lambda planned: planned[0])
+        due, cause = min(self._scheduled.values(), key=lambda entry: entry[0])
         return max(0.0, due - self._clock()), cause
 
     def begin_sweep(self) -> Cause | None:
         """Take the requested sweep, None if there is none; it replaces all scheduled ones."""
         cause, self._requested = self._requested, None
         if cause is not None:
-            self._planned.clear()
+            self._scheduled.clear()
             # Not from its request: waiting for classes does not occupy OPA.
-            self._began = self._clock() if self._began is None else self._began
+            self._sweep_began = self._clock() if self._sweep_began is None else self._sweep_began
         return cause
 
     def replace_sweep(self, sweep: Sweep) -> None:
         """Replace what is left of the last sweep by this one."""
         # Waiting groups keep their place, so that the last ones of each sweep do not starve.
-        ahead = {ident: sweep[ident] for ident in self.sweep if ident in sweep}
-        self.sweep = ahead | sweep
+        waiting = {ident: sweep[ident] for ident in self.sweep if ident in sweep}
+        self.sweep = waiting | sweep
 
     def end_sweep(self) -> bool:
         """Record the time of the sweeps since the last call; return whether there were any."""
-        began, self._began = self._began, None
+        began, self._sweep_began = self._sweep_began, None
         if began is not None:
-            self._took = self._clock() - began
+            self._sweep_seconds = self._clock() - began
         return began is not None
 
     def policies_changing(self) -> None:
         """Let sweeps wait until it is known what the next policies read."""
-        if self._unread_until is None:  # further changes extend nothing
-            self._unread_until = self._clock() + _READ_SECONDS
+        if self._sweeps_wait_until is None:  # further changes extend nothing
+            self._sweeps_wait_until = self._clock() + _SWEEP_WAIT_SECONDS
 
     def policies_changed(self) -> None:
         """Record that it is known what the policies read."""
-        self._unread_until = None
+        self._sweeps_wait_until = None
 
     @property
-    def unread_seconds(self) -> float | None:
+    def sweep_wait_seconds(self) -> float | None:
         """Seconds for which a sweep may wait for what policies read, None: it need not wait.
 
         Without that, it would evaluate each object alone, and keep OPA from activating the very
         policies that it waits for.
         """
-        seconds = 0.0 if self._unread_until is None else self._unread_until - self._clock()
+        seconds = (
+            0.0 if self._sweeps_wait_until is None else self._sweeps_wait_until - self._clock()
+        )
         return seconds if seconds > 0 else None
 
     @property
     def may_sweep(self) -> bool:
         """Whether sweeps need not wait for what policies read."""
-        return self.unread_seconds is None
+        return self.sweep_wait_seconds is None
 
     @property
     def is_due(self) -> bool:

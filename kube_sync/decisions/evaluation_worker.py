@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import structlog
 
-from kube_sync.decisions.budget_watcher import Limiting
+from kube_sync.decisions.budget_watcher import BudgetWatcher
 from kube_sync.decisions.collections import Collection_, TrackedCollections
-from kube_sync.decisions.evaluation_queue import EvaluationQueue, Group, Question
+from kube_sync.decisions.evaluation_queue import Evaluation, EvaluationQueue, Group
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.policysets import PolicySetEvaluator
-from kube_sync.decisions.sharing import TURN, Answer, Sharing
+from kube_sync.decisions.sharing import OBJECTS_PER_YIELD, Answer, Sharing
 from kube_sync.errors import SyncError
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.runtime.backoff import Backoff
@@ -27,7 +27,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class EvaluationWorker:
-    """Takes questions off an EvaluationQueue, one query at a time."""
+    """Takes evaluations off an EvaluationQueue, one query at a time."""
 
     def __init__(
         self,
@@ -37,30 +37,30 @@ class EvaluationWorker:
         queue: EvaluationQueue,
         sharing: Sharing,
         *,
-        limiting: Limiting | None,
+        budget_watcher: BudgetWatcher | None,
         backoff: Backoff,
     ) -> None:
-        """Use `backoff` between two attempts; without `limiting` no limits are queried."""
+        """Use `backoff` between two attempts; without `budget_watcher` no limits are queried."""
         self.evaluator = evaluator
         self._hub = hub
         self._collections = collections
         self._queue = queue
         self._sharing = sharing
-        self._limiting = limiting
+        self._budget_watcher = budget_watcher
         self._backoff = backoff
 
     async def process_next(self) -> None:
         """Evaluate as many as fit into one query, and publish known decisions of classes."""
-        await self._insist(self._turn)
+        await self._retry(self._process_batch)
 
     async def settle_limits(self) -> None:
         """Query the limits alone, once all due decisions are published."""
-        await self._insist(self._keep_limits)
+        await self._retry(self._refresh_limits)
         # Changes that arrived during the query may be why the limits are looser now.
-        if self._limiting is not None and self._queue.is_empty:
-            self._limiting.settle(self._collections.found.values())
+        if self._budget_watcher is not None and self._queue.is_empty:
+            self._budget_watcher.settle(self._collections.by_name.values())
 
-    async def _insist(self, step: Callable[[], Awaitable[None]]) -> None:
+    async def _retry(self, step: Callable[[], Awaitable[None]]) -> None:
         while True:
             try:
                 await step()
@@ -76,83 +76,99 @@ class EvaluationWorker:
                 self._backoff.progressed()
                 return
 
-    async def _keep_limits(self) -> None:
-        if self._limiting is not None:
-            await self._limiting.keep()
+    async def _refresh_limits(self) -> None:
+        if self._budget_watcher is not None:
+            await self._budget_watcher.refresh()
 
-    async def _turn(self) -> None:
-        await self._keep_limits()  # known decisions are published right away
+    async def _process_batch(self) -> None:
+        await self._refresh_limits()  # known decisions are published right away
         if self._queue.changed:  # changed objects never wait
-            await self._ask_about_changed()
+            await self._evaluate_changed()
         elif self._queue.is_due:  # else withdrawn, or the policies are changing
-            await self._ask_about_all()
+            await self._evaluate_sweep()
 
-    async def _ask_about_changed(self) -> None:
+    async def _evaluate_changed(self) -> None:
         queue, targets = self._queue, self._collections.targets
         name = next(iter(queue.changed))[0]
-        gvr, found = targets[name], self._collections.found[name]
+        gvr, collection = targets[name], self._collections.by_name[name]
         # Taken off first: an object that changes during the query is enqueued again.
-        questions = self._sharing.questions(queue.changed, found, gvr, self.evaluator.room)
-        for question in questions:
-            for key in question.keys:
+        evaluations = self._sharing.take_changed(
+            queue.changed, collection, gvr, self.evaluator.batch_size
+        )
+        for evaluation in evaluations:
+            for key in evaluation.keys:
                 queue.sweep.pop((name, key), None)
-        if not questions:
+        if not evaluations:
             await asyncio.sleep(0)  # all decisions were known: yield to other tasks
             return
         try:
-            outcomes = await self._answers(found, questions)
+            outcomes = await self._evaluate(collection, evaluations)
         except SyncError:
             if targets.get(name) == gvr:
-                queue.add_again({(name, k): c for one in questions for k, c in one.keys.items()})
+                queue.requeue(
+                    {(name, k): c for evaluation in evaluations for k, c in evaluation.keys.items()}
+                )
             raise
         if targets.get(name) == gvr:  # else withdrawn during the query
-            for question in questions:
-                outcome, changed = outcomes.get(question.one), queue.changed
-                queue.add_again(self._sharing.answered(question, outcome, found, gvr, changed))
+            for evaluation in evaluations:
+                outcome, changed = outcomes.get(evaluation.representative), queue.changed
+                queue.requeue(self._sharing.publish(evaluation, outcome, collection, gvr, changed))
 
-    async def _ask_about_all(self) -> None:
+    async def _evaluate_sweep(self) -> None:
         queue, targets = self._queue, self._collections.targets
         name = next(iter(queue.sweep))[0]
-        gvr, found = targets[name], self._collections.found[name]
-        questions, known = self._sharing.swept(queue.sweep, found, self.evaluator.room)
-        if questions:
+        gvr, collection = targets[name], self._collections.by_name[name]
+        evaluations, cached = self._sharing.take_swept(
+            queue.sweep, collection, self.evaluator.batch_size
+        )
+        if evaluations:
             try:
-                outcomes = await self._answers(found, questions)
+                outcomes = await self._evaluate(collection, evaluations)
             except SyncError:
                 if targets.get(name) == gvr:
-                    queue.sweep_again(name, [*questions, *(answer.question for answer in known)])
+                    queue.requeue_sweep(
+                        name, [*evaluations, *(answer.evaluation for answer in cached)]
+                    )
                 raise
-            for question in questions:
+            for evaluation in evaluations:
                 if targets.get(name) != gvr:  # withdrawn during the query
                     return
-                outcome, changed = outcomes.get(question.one), queue.changed
-                same = self._sharing.answered_one(question, outcome, found, gvr, changed)
-                if outcome is not None and same:
-                    known.append(Answer(question, outcome))
+                outcome, changed = outcomes.get(evaluation.representative), queue.changed
+                is_shareable = self._sharing.publish_representative(
+                    evaluation, outcome, collection, gvr, changed
+                )
+                if outcome is not None and is_shareable:
+                    cached.append(Answer(evaluation, outcome))
                 else:
-                    queue.sweep_again(name, [question.others])
-        for answer in known:
-            await self._share(answer, gvr, found)
+                    queue.requeue_sweep(name, [evaluation.without_representative])
+        for answer in cached:
+            await self._share(answer, gvr, collection)
 
-    async def _answers(
-        self, found: Collection_, questions: Iterable[Question]
+    async def _evaluate(
+        self, collection: Collection_, evaluations: Iterable[Evaluation]
     ) -> Mapping[ObjectKey, Outcome]:
-        asked = [one.one for one in questions if one.one not in found.unreadable]
-        outcomes = dict(await self.evaluator.evaluate(found.name, asked))
-        if self._limiting is not None:
-            await self._limiting.keep_after(self._collections.found.values())
-        for question in questions:  # after the answer: objects unreadable by now count
-            if (unread := found.unreadable.get(question.one)) is not None:
-                outcomes[question.one] = Outcome(unread[0], failure=unread[1])
+        keys = [
+            evaluation.representative
+            for evaluation in evaluations
+            if evaluation.representative not in collection.unreadable
+        ]
+        outcomes = dict(await self.evaluator.evaluate(collection.name, keys))
+        if self._budget_watcher is not None:
+            await self._budget_watcher.refresh_after(self._collections.by_name.values())
+        for evaluation in evaluations:  # after the answer: objects unreadable by now count
+            if (unreadable := collection.unreadable.get(evaluation.representative)) is not None:
+                outcomes[evaluation.representative] = Outcome(unreadable[0], failure=unreadable[1])
         return outcomes
 
-    async def _share(self, answer: Answer, gvr: GroupVersionResource, found: Collection_) -> None:
+    async def _share(
+        self, answer: Answer, gvr: GroupVersionResource, collection: Collection_
+    ) -> None:
         """Publish a decision for a whole class, in slices that yield to other tasks."""
-        keys = [*answer.question.keys]
-        for start in range(0, len(keys), TURN):
-            if self._collections.targets.get(found.name) != gvr:  # withdrawn meanwhile
+        keys = [*answer.evaluation.keys]
+        for start in range(0, len(keys), OBJECTS_PER_YIELD):
+            if self._collections.targets.get(collection.name) != gvr:  # withdrawn meanwhile
                 return
-            part = keys[start : start + TURN]
-            for key, cause in self._sharing.share(answer, part, found, gvr).items():
+            part = keys[start : start + OBJECTS_PER_YIELD]
+            for key, cause in self._sharing.share(answer, part, collection, gvr).items():
                 self._queue.sweep[key] = Group([key[1]], cause)
             await asyncio.sleep(0)

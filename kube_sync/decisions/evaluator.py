@@ -16,73 +16,26 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
-from kube_sync.decisions.decision import REQUESTED, Decision, parse_decision
+from kube_sync.decisions.batch_module import package_of
+from kube_sync.decisions.decision import Decision, parse_decision
+from kube_sync.decisions.decision_reader import ReadDecision
 from kube_sync.decisions.input_reader import InputReader, InputRequest, Outdated, RecordedInput
-from kube_sync.decisions.pace import Pace
-from kube_sync.decisions.reading import ReadDecision
 from kube_sync.errors import NO_JSON, Retriable, Undecided
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.opa.analysis.reads import Reads
 from kube_sync.opa.client import QueryApi
-from kube_sync.opa.lanes import Lane, batch_package, lane_path
-from kube_sync.opa.paths import DataPath, reference
+from kube_sync.opa.lanes import Lane
 
-BATCH_MODULE = "kube_sync/replicator/batch"  # the module's id
-_PACKAGE: DataPath = ("kube_sync", "batch")
-
-
-_BUDGET = """
-# What policies say of how much may move; {} where they say nothing.
-budget := {"document": _shown(document) | document := data.kube_sync_budget} if {
-	data.kube_sync.epoch[input.epoch] == "loaded"
-}
-
-# OPA counts helpers among what a package says.
-_shown(document) := {name: value | some name, value in document; not startswith(name, "_")} if {
-	is_object(document)
-} else := document
-"""
-
-_DECISIONS = """
-# No answer at all unless everything is loaded. Undefined is an answer: what is present without a
-# decision keeps its uid alone.
-decisions := object.union(_present, _decided) if data.kube_sync.epoch[input.epoch] == "loaded"
-
-_present[index] := {"uid": object.metadata.uid} if some index, object in _objects
-"""
-
-_ASKED = f"""
-# Each object as it was asked for; most have nothing to put back, and cost one look-up.
-_asked(found) := found if not found.metadata.annotations["{REQUESTED}"]
-
-_asked(found) := object.union(object.remove(found, ["metadata"]), {{"metadata": metadata}}) if {{
-	annotations := found.metadata.annotations
-	requests := _requests(annotations["{REQUESTED}"])
-	others := object.remove(annotations, object.union(requests, {{"{REQUESTED}": null}}))
-	values := {{key: value | some key, value in requests; value != null}}
-	metadata := object.union(
-		object.remove(found.metadata, ["annotations"]),
-		{{"annotations": object.union(others, values)}},
-	)
-}}
-
-_requests(text) := object.remove(requests, ["{REQUESTED}"]) if {{
-	requests := json.unmarshal(text)
-	_are_requests(requests)
-}} else := {{}}
-
-_are_requests(requests) if {{
-	is_object(requests)
-	every value in requests {{
-		type_name(value) in {{"null", "string"}}
-	}}
-}}
-"""
+# OPA runs queries concurrently, but a write that waits for one blocks all clients (one query of
+# 12 s and one PATCH stalled every client for as long), so a query aims at this for any fleet.
+_TARGET_SECONDS: Final = 0.020
+_FIRST: Final = 10
+_MOST: Final = 50  # 100 took 4 ms with four clusters, 3 times as much with 100
 
 
 class DecisionApi(QueryApi, Protocol):
@@ -108,7 +61,7 @@ class _Answer(msgspec.Struct):
     decision: msgspec.Raw = msgspec.Raw()  # empty when undefined
 
 
-class _Witnessed(msgspec.Struct):
+class _AnswerWithInputs(msgspec.Struct):
     decisions: dict[int, _Answer]
     inputs: dict[int, msgspec.Raw]
     data: dict[str, msgspec.Raw]
@@ -116,6 +69,21 @@ class _Witnessed(msgspec.Struct):
 
 
 _Evidence = dict[int, RecordedInput]
+
+
+class BatchSize:
+    """The number of decisions in the next query; it at most doubles, and shrinks at once."""
+
+    def __init__(self) -> None:
+        self.size = _FIRST
+
+    def observe(self, number: int, seconds: float) -> None:
+        """Record the time of a query with so many decisions."""
+        fits = int(number * _TARGET_SECONDS / seconds) if seconds > 0 else _MOST
+        # A fast small query says little about larger ones; a slow one says much.
+        if number < self.size and fits >= number:
+            return
+        self.size = max(1, min(fits, 2 * number, _MOST))
 
 
 class Evaluator:
@@ -128,7 +96,7 @@ class Evaluator:
         *,
         lane: Lane | None = None,
         clock: Callable[[], float] = time.monotonic,
-        witness: InputReader | None = None,
+        input_reader: InputReader | None = None,
         read: ReadDecision = parse_decision,
     ) -> None:
         """Evaluate only on data that was loaded in `epoch`, by the policies in force or a lane.
@@ -136,27 +104,27 @@ class Evaluator:
         `read` parses a decision.
         """
         self._read = read
-        self._witness = witness
+        self._input_reader = input_reader
         self._epoch = epoch
-        self._package = "/".join(_package(lane))
+        self._package = "/".join(package_of(lane))
         self._opa = opa
         self._clock = clock
-        self._pace = Pace()
+        self._batch_size = BatchSize()
 
     @property
-    def room(self) -> int:
+    def batch_size(self) -> int:
         """The number of decisions for the next query."""
-        return self._pace.size
+        return self._batch_size.size
 
     def policies_changing(self) -> None:
         """Record that OPA may hold another set of policies from now on."""
-        if self._witness is not None:
-            self._witness.policies_changing()
+        if self._input_reader is not None:
+            self._input_reader.policies_changing()
 
     def policies_changed(self, reads: Reads) -> None:
         """Record that OPA holds policies that read this."""
-        if self._witness is not None:
-            self._witness.policies_changed(reads)
+        if self._input_reader is not None:
+            self._input_reader.policies_changed(reads)
 
     async def evaluate(
         self, collection: str, keys: Iterable[ObjectKey]
@@ -164,13 +132,15 @@ class Evaluator:
         """Evaluate all of `keys`; those that OPA does not hold are left out. Raises SyncError."""
         outcomes: dict[ObjectKey, Outcome] = {}
         rest = iter(keys)
-        while part := list(islice(rest, self.room)):
-            outcomes |= await self._slice(collection, part)
+        while part := list(islice(rest, self.batch_size)):
+            outcomes |= await self._evaluate_batch(collection, part)
         return outcomes
 
-    async def _slice(self, collection: str, keys: Sequence[ObjectKey]) -> dict[ObjectKey, Outcome]:
+    async def _evaluate_batch(
+        self, collection: str, keys: Sequence[ObjectKey]
+    ) -> dict[ObjectKey, Outcome]:
         try:
-            answers, evidence = await self._ask(collection, keys)
+            answers, evidence = await self._query_outcomes(collection, keys)
         except Undecided as error:
             if len(keys) == 1:
                 metrics.decision_evaluations.labels("failed").inc()
@@ -179,38 +149,45 @@ class Evaluator:
             # One failing decision fails the whole query: find out which.
             outcomes: dict[ObjectKey, Outcome] = {}
             for key in keys:
-                outcomes |= await self._slice(collection, [key])
+                outcomes |= await self._evaluate_batch(collection, [key])
             return outcomes
-        alike: dict[bytes, Decision] = {}  # one value for all equal decisions
+        parsed: dict[bytes, Decision] = {}  # one value for all equal decisions
         return {
-            keys[index]: _outcome(answer, evidence.get(index), alike, self._read)
+            keys[index]: _outcome(answer, evidence.get(index), parsed, self._read)
             for index, answer in answers.items()
         }
 
-    async def _ask(
+    async def _query_outcomes(
         self, collection: str, keys: Sequence[ObjectKey]
     ) -> tuple[dict[int, _Answer], _Evidence]:
-        asked = None if self._witness is None else self._witness.ask(collection, keys)
-        if self._witness is None or asked is None:
+        request = (
+            None if self._input_reader is None else self._input_reader.new_request(collection, keys)
+        )
+        if self._input_reader is None or request is None:
             return _answers(await self._query("decisions", collection, keys), len(keys)), {}
         try:
-            return await self._witnessed(self._witness, asked, collection, keys)
+            return await self._query_with_inputs(self._input_reader, request, collection, keys)
         except Outdated:
             pass
-        if (asked := self._witness.ask(collection, keys, afresh=True)) is None:  # new policies
+        request = self._input_reader.new_request(collection, keys, full=True)
+        if request is None:  # new policies
             return _answers(await self._query("decisions", collection, keys), len(keys)), {}
-        return await self._witnessed(self._witness, asked, collection, keys)
+        return await self._query_with_inputs(self._input_reader, request, collection, keys)
 
-    async def _witnessed(
-        self, witness: InputReader, asked: InputRequest, collection: str, keys: Sequence[ObjectKey]
+    async def _query_with_inputs(
+        self,
+        input_reader: InputReader,
+        request: InputRequest,
+        collection: str,
+        keys: Sequence[ObjectKey],
     ) -> tuple[dict[int, _Answer], _Evidence]:
         """Query decisions with their inputs. Raises Outdated."""
         answer = await self._query(
-            "witnessed", collection, keys, data=asked.names, inputs=asked.wanted
+            "witnessed", collection, keys, data=request.names, inputs=request.missing_inputs
         )
         try:
-            found = msgspec.json.decode(answer, type=_Witnessed)
-            evidence = witness.heard(asked, found.fence, found.data, found.inputs)
+            found = msgspec.json.decode(answer, type=_AnswerWithInputs)
+            evidence = input_reader.read_answer(request, found.fence, found.data, found.inputs)
         except (*NO_JSON, ValueError) as error:
             raise _unreadable(error) from error
         _check(found.decisions, len(keys))
@@ -227,57 +204,16 @@ class Evaluator:
         body = msgspec.json.encode(
             {"input": {"epoch": self._epoch, "collection": collection, "items": items, **more}}
         )
-        begun = self._clock()
+        started = self._clock()
         answer, evaluated = await self._opa.timed_query(f"{self._package}/{path}", body)
-        seconds = self._clock() - begun
+        seconds = self._clock() - started
         metrics.decision_evaluation_seconds.observe(seconds)
         # Not the time until the answer: on a busy machine smaller queries wait as long.
-        self._pace.took(len(keys), seconds if evaluated is None else evaluated)
+        self._batch_size.observe(len(keys), seconds if evaluated is None else evaluated)
         if answer is None:
             msg = "OPA does not hold all that this replicator loaded"
             raise Retriable(msg)
         return answer
-
-
-def _package(lane: Lane | None) -> DataPath:
-    return _PACKAGE if lane is None else batch_package(lane)
-
-
-def batch_module(root: str, path: str, lane: Lane | None = None) -> str:
-    """Return the Rego module that evaluates `path` for many objects below `root`, or in a lane.
-
-    It has limits only for the policies in force, not for a lane.
-    """
-    path = path if lane is None else lane_path(lane, path)
-    decision, data = reference(path.split("/")), reference((root,))
-    return f"""package {".".join(_package(lane))}
-{_DECISIONS}
-# The same with the inputs and collections that are asked for, and which batch came last.
-witnessed := {{
-	"decisions": decisions,
-	"inputs": {{index: _asked(object) |
-		some index in input.inputs
-		object := _objects[index]
-		not object.kind == "Secret"
-	}},
-	"data": {{name: {data}[name] | some name in input.data}},
-	"fence": data.kube_sync.fence[input.epoch],
-}}
-{_BUDGET if lane is None else ""}
-_decided[index] := {{"uid": object.metadata.uid, "decision": decision}} if {{
-	some index, object in _objects
-	decision := {decision} with input as _asked(object)
-}}
-{_ASKED}
-_objects[index] := {data}[input.collection][namespace][name] if {{
-	some index, [namespace, name] in input.items
-	namespace != ""
-}}
-
-_objects[index] := {data}[input.collection][name] if {{
-	some index, ["", name] in input.items
-}}
-"""
 
 
 def _answers(answer: bytes, number: int) -> dict[int, _Answer]:
@@ -303,19 +239,19 @@ def _check(found: Iterable[int], number: int) -> None:
 def _outcome(
     answer: _Answer,
     evidence: RecordedInput | None,
-    alike: dict[bytes, Decision],
+    parsed: dict[bytes, Decision],
     read: ReadDecision,
 ) -> Outcome:
-    """Return the outcome; equal answers are parsed once and kept in `alike`."""
+    """Return the outcome; equal answers are parsed once and kept in `parsed`."""
     if not (body := bytes(answer.decision)):
         metrics.decision_evaluations.labels("undefined").inc()
         return Outcome(answer.uid, evidence=evidence)
-    if (decision := alike.get(body)) is None:
+    if (decision := parsed.get(body)) is None:
         try:
             found = read(body)
         except Undecided as error:
             metrics.decision_evaluations.labels("failed").inc()
             return Outcome(answer.uid, failure=str(error), evidence=evidence)
-        decision = alike[body] = msgspec.structs.replace(found, warnings=())
+        decision = parsed[body] = msgspec.structs.replace(found, warnings=())
     metrics.decision_evaluations.labels("refused" if decision.errors else "decided").inc()
     return Outcome(answer.uid, decision, evidence=evidence)

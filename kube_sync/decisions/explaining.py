@@ -24,7 +24,7 @@ from kube_sync.opa.lanes import Lane, lane_id, lane_path, prefix
 
 LONGEST: Final = 8 << 20  # bytes of an explanation
 SECONDS: Final = 5.0
-WAITING: Final = 8  # concurrent requests; further ones get an error
+MOST_WAITING: Final = 8  # concurrent requests; further ones get an error
 
 # A line of OPA's trace with locations (topdown.PrettyTraceWithLocation):
 # `policies/placement/policy.rego:19     | | Exit data.io.k8s.federation.admission.errors`
@@ -70,8 +70,8 @@ class Explaining:
         """`path` is that of the decision, as in `placement.path`."""
         self._opa = opa
         self._path = path
-        self._turn = asyncio.Lock()
-        self._asking = 0
+        self._lock = asyncio.Lock()
+        self._waiting = 0
 
     async def explain(
         self, body: bytes, modules: Mapping[str, str], lane: Lane | None = None
@@ -81,19 +81,19 @@ class Explaining:
         `modules` are the sources in force by id, or those of a `lane` before they were moved; their
         rows are shown.
         """
-        if self._asking >= WAITING:
+        if self._waiting >= MOST_WAITING:
             return Explanation(failure="OPA is being asked about others, try again")
-        self._asking += 1
+        self._waiting += 1
         try:
-            async with self._turn:
-                question = b'{"input":' + body + b"}"
+            async with self._lock:
+                query = b'{"input":' + body + b"}"
                 path = self._path if lane is None else lane_path(lane, self._path)
-                found = await self._opa.explain(path, question, LONGEST, SECONDS)
+                found = await self._opa.explain(path, query, LONGEST, SECONDS)
             decision = _decision(bytes(found.result))
         except SyncError as error:
             return Explanation(failure=str(error))
         finally:
-            self._asking -= 1
+            self._waiting -= 1
         named = partial(rules if lane is None else partial(_rules_of, lane), found.explanation)
         steps = await asyncio.to_thread(named, modules)
         return Explanation(steps, decision)
@@ -108,7 +108,7 @@ def rules(explanation: Iterable[str], modules: Mapping[str, str]) -> tuple[Rule,
     whole = {file: _file(file, modules) for file, _, _ in found}
     shown = (Rule(whole[f], row, name, applied) for (f, row, name), applied in found.items())
     texts = (_with_text(rule, modules) for rule in shown)
-    return tuple(sorted(texts, key=_place))
+    return tuple(sorted(texts, key=_sort_key))
 
 
 def _rules_of(
@@ -126,7 +126,7 @@ def _rules_of(
     )
 
 
-def _place(rule: Rule) -> tuple[object, ...]:
+def _sort_key(rule: Rule) -> tuple[object, ...]:
     helper = rule.name.rpartition(".")[2].startswith("_")
     return (not rule.applied, helper, rule.file, rule.row)
 

@@ -30,11 +30,11 @@ from kube_sync.decisions.records import (
 from kube_sync.errors import Expired
 from kube_sync.runtime.clock import unix_clock
 
-KEPT = 5_000  # changes
+CAPACITY = 5_000  # changes
 SECONDS = 3600.0
 
-_TURN = 200  # records between two yields to other tasks
-_SILENCE = 60.0  # seconds
+_RECORDS_PER_YIELD = 200  # records between two yields to other tasks
+_READ_SECONDS = 60.0  # seconds
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ class History:
     def __init__(
         self,
         *,
-        kept: int = KEPT,
+        capacity: int = CAPACITY,
         seconds: float = SECONDS,
         clock: Callable[[], float] | None = None,
     ) -> None:
@@ -80,10 +80,10 @@ class History:
         `clock` returns Unix seconds and never goes back; by default the start time plus the elapsed
         time.
         """
-        self._changes: deque[Change] = deque(maxlen=kept)
+        self._changes: deque[Change] = deque(maxlen=capacity)
         self._seconds = seconds
         self._clock = clock = clock or unix_clock()
-        self._began = clock()
+        self._started = clock()
         self._dropped_at: float | None = None  # time of the last change dropped by count
         self._number = 0
         self._known: dict[Target, tuple[Decision | None, str | None]] = {}
@@ -92,31 +92,31 @@ class History:
     async def follow(self, hub: DecisionHub) -> NoReturn:
         """Read the hub's records until cancelled."""
         while True:
-            reader = hub.reader()
+            reader = hub.open_reader()
             self._unconfirmed = set(self._known)
             try:
                 while True:
-                    for record in await reader.read(_TURN, _SILENCE):
-                        self.take(record)
+                    for record in await reader.read(_RECORDS_PER_YIELD, _READ_SECONDS):
+                        self.add(record)
                     await asyncio.sleep(0)  # a sweep of the fleet takes many iterations
             except Expired:
                 continue  # too far behind: read the present state again, without its history
 
-    def take(self, record: Record) -> None:
+    def add(self, record: Record) -> None:
         """Add one record."""
         match record:
             case DecisionRecord():
-                self._decided(record)
+                self._add_decision(record)
             case DeletedRecord(object=target):
-                self._ended(target)
+                self._add_deletion(target)
             case BookmarkRecord():
                 for target in [*self._unconfirmed]:
-                    self._ended(target)
+                    self._add_deletion(target)
                 self._unconfirmed = set()
             case StatusRecord():
                 pass
 
-    def _decided(self, record: DecisionRecord) -> None:
+    def _add_decision(self, record: DecisionRecord) -> None:
         target, now = record.object, (record.decision, record.failure)
         before = self._known.get(target)
         self._unconfirmed.discard(target)
@@ -126,16 +126,16 @@ class History:
             self._known[target] = now
         first = before is None and record.cause == "load"
         if before != now and not first:
-            self._add(target, old=before[0] if before else None, record=record)
+            self._append(target, old=before[0] if before else None, record=record)
 
-    def _ended(self, target: Target) -> None:
+    def _add_deletion(self, target: Target) -> None:
         self._unconfirmed.discard(target)
         if (before := self._known.pop(target, None)) is not None:
-            self._add(target, old=before[0])
+            self._append(target, old=before[0])
 
     def after(self, number: int = 0, limit: int = 1_000) -> Page:
         """Return the changes with a higher number, oldest first, at most `limit`."""
-        self._forget()
+        self._drop_expired()
         # Numbers have no gaps, so the position of the first is known.
         oldest = self._number - len(self._changes)
         start = max(0, number - oldest)
@@ -145,19 +145,19 @@ class History:
 
     def of(self, target: Target) -> Page:
         """Return the changes of one object, oldest first."""
-        self._forget()
+        self._drop_expired()
         found = tuple(change for change in self._changes if change.object == target)
         return self._page(found, self._number, more=False)
 
     def _page(self, found: Iterable[Change], upto: int, *, more: bool) -> Page:
-        since = max(self._began, self._clock() - self._seconds)
+        since = max(self._started, self._clock() - self._seconds)
         cut = self._dropped_at is not None and self._dropped_at >= since
         return Page(tuple(found), upto, max(since, self._dropped_at or since), cut, more)
 
-    def _add(
+    def _append(
         self, target: Target, *, old: Decision | None, record: DecisionRecord | None = None
     ) -> None:
-        self._forget()
+        self._drop_expired()
         if len(self._changes) == self._changes.maxlen:
             self._dropped_at = self._changes[0].time
         self._number += 1
@@ -178,7 +178,7 @@ class History:
             )
         self._changes.append(change)
 
-    def _forget(self) -> None:
+    def _drop_expired(self) -> None:
         """Drop changes that are too old."""
         oldest = self._clock() - self._seconds
         while self._changes and self._changes[0].time < oldest:

@@ -34,13 +34,13 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.runtime.freshness import Freshness
 
-_ALIKE = 1_000  # recent verdicts, shared by the next objects with an equal decision
+_CACHED_VERDICTS = 1_000  # recent verdicts, shared by the next objects with an equal decision
 
 
 class Recorder(Protocol):
     """Records decisions before readers get them."""
 
-    def said(self, line: Entry, evidence: RecordedInput | None) -> None:
+    def record(self, entry: Entry, evidence: RecordedInput | None) -> None:
         """Record the entry of an object, and the input of its decision."""
         ...
 
@@ -85,7 +85,7 @@ class DecisionHub:
         self._holds: dict[str, str] = {}
         self._notes: dict[str, str] = {}
         self._subscriptions: set[Subscription] = set()
-        self._alike: dict[tuple[object, ...], EncodedVerdict] = {}
+        self._verdicts: dict[tuple[object, ...], EncodedVerdict] = {}
         self._uncounted = 0
 
     @property
@@ -141,7 +141,7 @@ class DecisionHub:
             self._notes[name] = text
         self._wake()
 
-    def limit(self, document: Any) -> None:  # noqa: ANN401 - whatever a policy says
+    def set_limits(self, document: Any) -> None:  # noqa: ANN401 - whatever a policy says
         """Publish the value of `data.kube_sync_budget`, None: undefined.
 
         The former value stays in force too, until `settle`.
@@ -149,31 +149,31 @@ class DecisionHub:
         before = self._in_force
         self._limits = (document,)
         self._in_force = (document if before is None else self._stricter(before[0], document),)
-        self._say(None)
+        self._publish_budget(None)
 
-    def not_limited(self, failure: str) -> None:
+    def set_limits_failure(self, failure: str) -> None:
         """Publish why the value of `data.kube_sync_budget` is unusable."""
-        self._say(failure)
+        self._publish_budget(failure)
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether only the last good document limits moves."""
         return self._in_force == self._limits
 
     def settle(self) -> None:
         """Record that every decision from before the last good document has been published."""
         self._in_force = self._limits
-        self._say(self.budget.failure if self.budget else None)
+        self._publish_budget(self.budget.failure if self.budget else None)
 
-    def both(self, told: Budget | None, now: Budget | None) -> Budget | None:
-        """Return the limits for a reader that was `told` some and has more decisions to read."""
-        if now is not None and now.failure is not None and not now.last_good:
-            return now  # there was no good document yet
-        document = self._stricter(told and told.document, now and now.document)
-        found = _budget(document, now.failure if now else None, known=True)
-        return next((same for same in (told, now) if same == found), found)
+    def combined_budget(self, sent: Budget | None, current: Budget | None) -> Budget | None:
+        """Return the limits for a reader that was `sent` some and has more decisions to read."""
+        if current is not None and current.failure is not None and not current.last_good:
+            return current  # there was no good document yet
+        document = self._stricter(sent and sent.document, current and current.document)
+        found = _budget(document, current.failure if current else None, known=True)
+        return next((same for same in (sent, current) if same == found), found)
 
-    def _say(self, failure: str | None) -> None:
+    def _publish_budget(self, failure: str | None) -> None:
         document, known = (self._in_force or (None,))[0], self._in_force is not None
         budget = _budget(document, failure, known=known)
         if budget != self.budget:
@@ -202,25 +202,25 @@ class DecisionHub:
         """
         old = self.log.current.get(target)
         uid = outcome.uid if uid is None else uid
-        if _no_news(old, outcome, uid):
+        if _is_unchanged(old, outcome, uid):
             if old is not None and old.uid == uid:
                 old.uid = uid  # of two equal strings after a load, keep the one that others share
             return
-        if old is None or old.told is None or (uid and uid != old.uid):
+        if old is None or old.encoded is None or (uid and uid != old.uid):
             before = None
         else:
             # A failure may lack the uid: then it is that of the present decision.
-            before, uid = old.told.verdict.decision, uid or old.uid
-        told = self._told(outcome, before, cause, policy, data, source)
-        self._add(target, uid, told, outcome.evidence)
+            before, uid = old.encoded.verdict.decision, uid or old.uid
+        encoded = self._encode_verdict(outcome, before, cause, policy, data, source)
+        self._add(target, uid, encoded, outcome.evidence)
         self._uncounted += 1
         self._wake()
 
     def delete(self, target: Target) -> None:
         """Delete the decision on a resource that is gone."""
-        ended = self.log.ended(target)
+        ended = self.log.find_ended(target)
         # Readers know that it is undefined, and need not remember that any longer.
-        if target in self.log.current or (ended is not None and ended.told is not None):
+        if target in self.log.current or (ended is not None and ended.encoded is not None):
             self._add(target, "", None)
             self._wake()
 
@@ -245,7 +245,7 @@ class DecisionHub:
 
         Raises Expired if the bookmark (instance and number) is too old, or from another process.
         """
-        subscription = self.reader(since)
+        subscription = self.open_reader(since)
         self._subscriptions.add(subscription)
         metrics.decision_subscribers.set(len(self._subscriptions))
         try:
@@ -254,7 +254,7 @@ class DecisionHub:
             self._subscriptions.discard(subscription)
             metrics.decision_subscribers.set(len(self._subscriptions))
 
-    def reader(self, since: tuple[str, int] | None = None) -> Subscription:
+    def open_reader(self, since: tuple[str, int] | None = None) -> Subscription:
         """Return a reader that the metric does not count. Raises Expired as `subscribe` does."""
         if since is None:
             return Subscription(self)
@@ -268,14 +268,14 @@ class DecisionHub:
         self,
         target: Target,
         uid: str,
-        told: EncodedVerdict | None,
+        encoded: EncodedVerdict | None,
         evidence: RecordedInput | None = None,
     ) -> None:
-        line = self.log.add(target, uid, told)
+        entry = self.log.add(target, uid, encoded)
         if self._recorder is not None:  # kept by nobody else: it would be all objects
-            self._recorder.said(line, evidence)
+            self._recorder.record(entry, evidence)
 
-    def _told(
+    def _encode_verdict(
         self,
         outcome: Outcome,
         before: Decision | None,
@@ -288,20 +288,20 @@ class DecisionHub:
         last_good = outcome.failure is not None and before is not None
         decision = before if last_good else outcome.decision
         # By identity: the cached values are alive, so no id is reused.
-        alike = (id(decision), id(before), outcome.failure, cause, policy, data, id(source))
-        if (found := self._alike.get(alike)) is None:
-            if len(self._alike) >= _ALIKE:
-                self._alike.clear()
+        identity = (id(decision), id(before), outcome.failure, cause, policy, data, id(source))
+        if (found := self._verdicts.get(identity)) is None:
+            if len(self._verdicts) >= _CACHED_VERDICTS:
+                self._verdicts.clear()
             failure = outcome.failure
-            found = self._alike[alike] = EncodedVerdict(
+            found = self._verdicts[identity] = EncodedVerdict(
                 Verdict(decision, before, failure, cause, policy, data, source, last_good)
             )
         return found
 
     def _wake(self) -> None:
         if self.waiting:
-            for news in self.waiting:
-                news.set()
+            for event in self.waiting:
+                event.set()
             self.waiting.clear()
 
 
@@ -311,10 +311,10 @@ def _budget(document: Any, failure: str | None, *, known: bool) -> Budget | None
     return None if document is None else Budget(document)
 
 
-def _no_news(old: Entry | None, outcome: Outcome, uid: str) -> bool:
-    if old is None or old.told is None:
+def _is_unchanged(old: Entry | None, outcome: Outcome, uid: str) -> bool:
+    if old is None or old.encoded is None:
         return outcome.decision is None and outcome.failure is None
-    known = old.told.verdict
+    known = old.encoded.verdict
     if outcome.failure is not None:
         return known.failure == outcome.failure and uid in ("", old.uid)
     if known.failure is not None or old.uid != uid:

@@ -30,7 +30,7 @@ _INPUT_BYTES = 16 << 20
 _OVERHEAD = 500  # bytes of bookkeeping for an input
 _BATCHES = 10_000  # batches that are remembered
 
-Kept = tuple[Path, ...] | None  # the fields of each object in OPA, None: all
+Fields = tuple[Path, ...] | None  # the fields of each object in OPA, None: all
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -44,9 +44,9 @@ class Basis:
     root: str
     path: str
     reads: tuple[Path, ...]
-    inputs: Mapping[str, Kept]
+    inputs: Mapping[str, Fields]
     collections: Mapping[str, bytes]  # JSON as stored in OPA
-    kept: Mapping[str, Kept]
+    kept: Mapping[str, Fields]
     lacks: Mapping[str, str]
     number: int = 0  # of the last batch in it
 
@@ -74,7 +74,7 @@ class InputRequest:
     edition: int
 
     @property
-    def wanted(self) -> list[int]:
+    def missing_inputs(self) -> list[int]:
         """The numbers of the objects whose inputs are requested."""
         return [number for number in range(len(self.keys)) if number not in self.inputs]
 
@@ -92,27 +92,31 @@ class InputReader:
         path: str,
         *,
         targets: Callable[[], Mapping[str, GroupVersionResource]],
-        kept: Callable[[str, Reads], Kept],
-        held: Callable[[str], int],
+        fields_of: Callable[[str, Reads], Fields],
+        count_of: Callable[[str], int],
         secrets: Callable[[], Collection[str]],
         lacks: Mapping[str, str] | None = None,
     ) -> None:
-        """`path` is the decision's; `kept` and `held` return the fields and the number of objects.
+        """`path` is the decision's.
 
+        `fields_of` returns the fields of a collection's objects in OPA, `count_of` their number.
         `secrets` are the collections of Secrets; data in `lacks` is always missing.
         """
         self._lacks = dict(lacks or {})
         self._root, self._path = root, path
-        self._targets, self._kept, self._held, self._secrets = targets, kept, held, secrets
+        self._targets, self._secrets = targets, secrets
+        self._fields_of, self._count_of = fields_of, count_of
         self._reads: Reads | None = None
         self._edition = 0
         self._basis: Basis | None = None
         self._too_large: set[str] = set()
         self._batches: deque[tuple[int, Mapping[str, Collection[ObjectKey]]]] = deque()
-        self._known: dict[tuple[str, ObjectKey], bytes] = {}  # inputs as OPA has them, oldest first
-        self._known_bytes = 0
+        # Inputs as OPA has them, oldest first.
+        self._cached: dict[tuple[str, ObjectKey], bytes] = {}
+        self._cached_bytes = 0
         self._forgotten = 0
-        self._apart: list[str] = []  # collections that are being written without a batch number
+        # Collections that are being written without a batch number.
+        self._written_whole: list[str] = []
         # Weak references, or old data would be kept alive for inputs that nobody uses.
         self._inputs: deque[tuple[weakref.ref[RecordedInput], int]] = deque()
         self._bytes = 0
@@ -120,7 +124,7 @@ class InputReader:
     def policies_changing(self) -> None:
         """Record no inputs until it is known which policies are in force."""
         self._reads, self._basis = None, None
-        self._forget(list(self._known))  # OPA may hold more fields of each from now on
+        self._evict(list(self._cached))  # OPA may hold more fields of each from now on
         self._edition += 1
 
     def policies_changed(self, reads: Reads) -> None:
@@ -132,40 +136,40 @@ class InputReader:
     def batch(self, changes: Mapping[str, Collection[ObjectKey]], number: int) -> None:
         """Record that a batch is being sent to OPA, and what it changes, by collection."""
         self._batches.append((number, changes))
-        self._forget((name, key) for name, keys in changes.items() for key in keys)
+        self._evict((name, key) for name, keys in changes.items() for key in keys)
         if len(self._batches) > _BATCHES:
             self._forgotten = self._batches.popleft()[0]
 
     @contextmanager
-    def apart(self, name: str) -> Generator[None]:
+    def writing_whole(self, name: str) -> Generator[None]:
         """Mark a collection as being written as a whole, without a batch number."""
-        self._apart.append(name)
-        self._forget_whole(name)
+        self._written_whole.append(name)
+        self._evict_collection(name)
         try:
             yield
         finally:
-            self._apart.remove(name)
-            self._forget_whole(name)
+            self._written_whole.remove(name)
+            self._evict_collection(name)
 
-    def ask(
-        self, collection: str, keys: Sequence[ObjectKey], *, afresh: bool = False
+    def new_request(
+        self, collection: str, keys: Sequence[ObjectKey], *, full: bool = False
     ) -> InputRequest | None:
         """Return the inputs to request with decisions on these objects, None: none."""
         if self._reads is None or collection in self._secrets():
             return None
-        names, lacks = self._wanted(self._reads)
+        names, lacks = self._collections_to_request(self._reads)
         basis, inputs = None, dict[int, bytes]()
-        if not (afresh or self._apart):
-            basis = self._still(self._basis)
-            found = ((n, self._known.get((collection, key))) for n, key in enumerate(keys))
+        if not (full or self._written_whole):
+            basis = self._unchanged_basis(self._basis)
+            found = ((n, self._cached.get((collection, key))) for n, key in enumerate(keys))
             inputs = {n: body for n, body in found if body is not None}
         return InputRequest(
             collection, keys, () if basis else names, lacks, basis, inputs, self._edition
         )
 
-    def heard(
+    def read_answer(
         self,
-        asked: InputRequest,
+        request: InputRequest,
         fence: Iterable[str],
         data: Mapping[str, msgspec.Raw],
         inputs: Mapping[int, msgspec.Raw],
@@ -175,65 +179,67 @@ class InputReader:
         Raises Outdated if only another query can tell.
         """
         reads, number = self._reads, max(map(int, fence), default=0)
-        if asked.edition != self._edition or reads is None:
+        if request.edition != self._edition or reads is None:
             return {}
         # Inputs that were written meanwhile are not known any more.
-        for n in asked.inputs:
-            if self._known.get((asked.collection, asked.keys[n])) is not asked.inputs[n]:
+        for n in request.inputs:
+            if self._cached.get((request.collection, request.keys[n])) is not request.inputs[n]:
                 raise Outdated
-        if asked.basis is not None and not self._is_of(asked.basis, number):
+        if request.basis is not None and not self._is_basis_of(request.basis, number):
             raise Outdated
-        basis = asked.basis or self._brought(asked, reads, number, data)
-        brought = {n: bytes(body) for n, body in inputs.items() if n in asked.wanted}
-        self._learn(asked, brought, number)
-        return {n: self._evidence(body, basis) for n, body in {**asked.inputs, **brought}.items()}
+        basis = request.basis or self._new_basis(request, reads, number, data)
+        received = {n: bytes(body) for n, body in inputs.items() if n in request.missing_inputs}
+        self._cache(request, received, number)
+        return {
+            n: self._record_input(body, basis) for n, body in {**request.inputs, **received}.items()
+        }
 
-    def _brought(
-        self, asked: InputRequest, reads: Reads, number: int, brought: Mapping[str, msgspec.Raw]
+    def _new_basis(
+        self, request: InputRequest, reads: Reads, number: int, received: Mapping[str, msgspec.Raw]
     ) -> Basis:
-        lacks = dict(asked.lacks)
+        lacks = dict(request.lacks)
         collections = {}
-        for name in asked.names:
-            body = bytes(brought.get(name, b"{}"))
+        for name in request.names:
+            body = bytes(received.get(name, b"{}"))
             if len(body) > MOST_BYTES:
                 self._too_large.add(name)
                 lacks[name] = _TOO_LARGE
             else:
                 collections[name] = body
-        inputs = {str(gvr): self._kept(name, reads) for name, gvr in self._targets().items()}
-        kept = {name: self._kept(name, reads) for name in collections}
+        inputs = {str(gvr): self._fields_of(name, reads) for name, gvr in self._targets().items()}
+        kept = {name: self._fields_of(name, reads) for name in collections}
         found = Basis(
             self._root, self._path, reads.input.paths, inputs, collections, kept, lacks, number
         )
-        self._basis = None if self._apart else found
+        self._basis = None if self._written_whole else found
         while self._batches and self._batches[0][0] <= number:
             self._batches.popleft()
         return found
 
-    def _learn(self, asked: InputRequest, brought: Mapping[int, bytes], number: int) -> None:
+    def _cache(self, request: InputRequest, received: Mapping[int, bytes], number: int) -> None:
         """Cache inputs as of a batch, except those that a later batch changes."""
-        if self._apart:
+        if self._written_whole:
             return
-        later = [changes.get(asked.collection, ()) for n, changes in self._batches if n > number]
-        for n, body in brought.items():
-            ident = asked.collection, asked.keys[n]
-            if not any(asked.keys[n] in keys for keys in later):
-                self._forget([ident])
-                self._known[ident] = body
-                self._known_bytes += len(body) + _OVERHEAD
-        while self._known_bytes > _INPUT_BYTES:
-            self._forget([next(iter(self._known))])
+        later = [changes.get(request.collection, ()) for n, changes in self._batches if n > number]
+        for n, body in received.items():
+            ident = request.collection, request.keys[n]
+            if not any(request.keys[n] in keys for keys in later):
+                self._evict([ident])
+                self._cached[ident] = body
+                self._cached_bytes += len(body) + _OVERHEAD
+        while self._cached_bytes > _INPUT_BYTES:
+            self._evict([next(iter(self._cached))])
 
-    def _forget(self, idents: Iterable[tuple[str, ObjectKey]]) -> None:
+    def _evict(self, idents: Iterable[tuple[str, ObjectKey]]) -> None:
         for ident in idents:
-            if (body := self._known.pop(ident, None)) is not None:
-                self._known_bytes -= len(body) + _OVERHEAD
+            if (body := self._cached.pop(ident, None)) is not None:
+                self._cached_bytes -= len(body) + _OVERHEAD
 
-    def _forget_whole(self, name: str) -> None:
+    def _evict_collection(self, name: str) -> None:
         self._basis = None
-        self._forget([ident for ident in self._known if ident[0] == name])
+        self._evict([ident for ident in self._cached if ident[0] == name])
 
-    def _evidence(self, body: bytes, basis: Basis) -> RecordedInput:
+    def _record_input(self, body: bytes, basis: Basis) -> RecordedInput:
         """Return an input with its data; drop the oldest inputs beyond the limit."""
         found, size = RecordedInput(body, basis), len(body) + _OVERHEAD
         self._inputs.append((weakref.ref(found), size))
@@ -245,12 +251,12 @@ class InputReader:
                 oldest.input = None
         return found
 
-    def _still(self, basis: Basis | None) -> Basis | None:
+    def _unchanged_basis(self, basis: Basis | None) -> Basis | None:
         """Return the data if nothing that was sent since changes it."""
         last = self._batches[-1][0] if self._batches else 0
-        return basis if basis is not None and self._is_of(basis, last) else None
+        return basis if basis is not None and self._is_basis_of(basis, last) else None
 
-    def _is_of(self, basis: Basis, number: int) -> bool:
+    def _is_basis_of(self, basis: Basis, number: int) -> bool:
         """Return whether OPA held this data when `number` was its last batch."""
         if basis is not self._basis or self._forgotten > basis.number:
             return False
@@ -259,7 +265,7 @@ class InputReader:
             for n, changes in self._batches
         )
 
-    def _wanted(self, reads: Reads) -> tuple[tuple[str, ...], dict[str, str]]:
+    def _collections_to_request(self, reads: Reads) -> tuple[tuple[str, ...], dict[str, str]]:
         lacks = self._lacks | dict.fromkeys(reads.impure, _IMPURE)
         if reads.gave_up is not None:
             lacks["policies"] = f"they could not be analysed: {reads.gave_up}"
@@ -273,7 +279,7 @@ class InputReader:
                 lacks[name] = "decisions are about it"
             elif name in secrets:
                 lacks[name] = "it holds Secrets"
-            elif self._held(name) > MOST_OBJECTS or name in self._too_large:
+            elif self._count_of(name) > MOST_OBJECTS or name in self._too_large:
                 lacks[name] = _TOO_LARGE
             else:
                 names.append(name)

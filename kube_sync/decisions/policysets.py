@@ -20,7 +20,7 @@ class PolicySetEvaluator(Protocol):
     """Evaluates one set of policies, or several on the objects of each."""
 
     @property
-    def room(self) -> int:
+    def batch_size(self) -> int:
         """The number of decisions for the next query."""
         ...
 

@@ -49,7 +49,7 @@ class Request:
         """What single objects are asked for, None where no name was given."""
         return ", ".join(of[0].text for of in self.of if of[0].name is not None) or None
 
-    def wants(self, target: Target) -> bool:
+    def matches(self, target: Target) -> bool:
         """Tell whether an object is asked about."""
         gvr, key = target.gvr, target.key
         labelled = self.labelled
@@ -60,7 +60,7 @@ class Request:
         )
 
 
-class Board:
+class DecisionPrinter:
     """The decisions that a reader knows, and whether they were printed."""
 
     def __init__(self, request: Request, clock: Callable[[], str]) -> None:
@@ -71,29 +71,29 @@ class Board:
         self._unconfirmed: set[Target] = set()
         self._status: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self._stale: set[str] = set()
-        self.shown = False  # the table was printed
+        self.is_shown = False  # the table was printed
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether no decision is known for the request."""
         return not self._known
 
-    def take(self, record: Record | None) -> Iterator[str]:
+    def handle(self, record: Record | None) -> Iterator[str]:
         """Handle one record, None if a stream starts over; yield lines to print."""
         match record:
             case None:
                 self._unconfirmed = set(self._known)
-            case DecisionRecord() if self._request.wants(record.object):
-                yield from self._decided(record)
-            case DeletedRecord() if self._request.wants(record.object):
-                yield from self._gone(record.object)
+            case DecisionRecord() if self._request.matches(record.object):
+                yield from self._decision_lines(record)
+            case DeletedRecord() if self._request.matches(record.object):
+                yield from self._deleted_lines(record.object)
             case StatusRecord():
-                yield from self._said(record)
-                yield from self._current(record)
+                yield from self._status_lines(record)
+                yield from self._stale_lines(record)
             case BookmarkRecord():
-                yield from self._complete()
+                yield from self._complete_lines()
 
-    def _decided(self, record: DecisionRecord) -> Iterator[str]:
+    def _decision_lines(self, record: DecisionRecord) -> Iterator[str]:
         target = record.object
         self._unconfirmed.discard(target)
         old = self._known.get(target)
@@ -102,23 +102,25 @@ class Board:
         else:
             self._known[target] = record
         before, after = _decision(old), _decision(record)
-        if self.shown and before != after:
-            yield self._line(f"{self._name(target)}  {before} -> {after}  ({_why(record)})")
+        if self.is_shown and before != after:
+            yield self._line(
+                f"{self._name(target)}  {before} -> {after}  ({_cause_and_policy(record)})"
+            )
 
-    def _gone(self, target: Target) -> Iterator[str]:
+    def _deleted_lines(self, target: Target) -> Iterator[str]:
         self._unconfirmed.discard(target)
-        if self._known.pop(target, None) is not None and self.shown:
+        if self._known.pop(target, None) is not None and self.is_shown:
             yield self._line(f"{self._name(target)}  gone")
 
-    def _complete(self) -> Iterator[str]:
-        for target in sorted(self._unconfirmed, key=_place):
-            yield from self._gone(target)
-        if not self.shown:
-            self.shown = True
+    def _complete_lines(self) -> Iterator[str]:
+        for target in sorted(self._unconfirmed, key=_sort_key):
+            yield from self._deleted_lines(target)
+        if not self.is_shown:
+            self.is_shown = True
             if self._known:
-                yield from self._table()
+                yield from self._table_lines()
 
-    def _said(self, record: StatusRecord) -> Iterator[str]:
+    def _status_lines(self, record: StatusRecord) -> Iterator[str]:
         held, notes = record.held, record.notes
         if held == (SENDING,):  # at the beginning of every stream: no news
             held = self._status[0]
@@ -134,7 +136,7 @@ class Board:
         elif before[1] and not notes:
             yield self._line("-- nothing is wrong any more")
 
-    def _current(self, record: StatusRecord) -> Iterator[str]:
+    def _stale_lines(self, record: StatusRecord) -> Iterator[str]:
         before, self._stale = self._stale, {one.source for one in record.stale}
         for one in record.stale:
             if one.source not in before:
@@ -142,21 +144,21 @@ class Board:
         for source in sorted(before - self._stale):
             yield self._line(f"-- current again: {_text(source)}")
 
-    def _table(self) -> Iterator[str]:
+    def _table_lines(self) -> Iterator[str]:
         wide = self._request.form == "wide"
         rows: list[tuple[str, ...]] = [_WIDE if wide else _TITLES]
-        for target in sorted(self._known, key=_place):
+        for target in sorted(self._known, key=_sort_key):
             record = self._known[target]
-            said = _decision(record), _cause(record)
+            cells = _decision(record), _cause(record)
             if wide:
                 key, kind = str(target.key), str(target.gvr)
-                rows.append((kind, key, *said, record.policy, record.uid, str(record.data)))
+                rows.append((kind, key, *cells, record.policy, record.uid, str(record.data)))
             else:
-                rows.append((self._name(target), *said, record.policy[:_SHORT]))
+                rows.append((self._name(target), *cells, record.policy[:_SHORT]))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
-            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            yield "  ".join(cells).rstrip()
+            padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            yield "  ".join(padded).rstrip()
 
     def _name(self, target: Target) -> str:
         several = len({known.gvr for known in self._known} | {target.gvr}) > 1
@@ -166,20 +168,20 @@ class Board:
         return f"{self._clock()} {text}"
 
 
-def _place(target: Target) -> tuple[object, ...]:
+def _sort_key(target: Target) -> tuple[object, ...]:
     return (target.gvr, target.key)
 
 
 def _decision(record: DecisionRecord | None) -> str:
     if record is None:
         return "-"
-    stands = "-" if record.decision is None else wanted(record.decision)
+    current = "-" if record.decision is None else decision_text(record.decision)
     if record.failure is not None:
-        return f"failed: {_text(record.failure)} (stands: {stands})"
-    return stands
+        return f"failed: {_text(record.failure)} (stands: {current})"
+    return current
 
 
-def wanted(decision: Decision) -> str:
+def decision_text(decision: Decision) -> str:
     """Return the content of a decision in one line."""
     if decision.errors:
         return "refused: " + "; ".join(map(_text, decision.errors))
@@ -205,7 +207,7 @@ def _clusters(preferences: str | None) -> str | None:
     return _text(",".join(names)) or "no cluster"
 
 
-def _why(record: DecisionRecord) -> str:
+def _cause_and_policy(record: DecisionRecord) -> str:
     return f"{_cause(record)}; policy {record.policy[:_SHORT] or 'none'}"
 
 

@@ -58,29 +58,31 @@ def requests(annotations: Mapping[str, str]) -> dict[str, str | None]:
     return found
 
 
-def put_back(annotations: Mapping[str, str], asked_for: Mapping[str, str | None]) -> dict[str, str]:
+def restore(annotations: Mapping[str, str], requested: Mapping[str, str | None]) -> dict[str, str]:
     """Return annotations with these requested values restored, and without the note."""
     return {
         key: value
-        for key, value in {**annotations, **asked_for}.items()
+        for key, value in {**annotations, **requested}.items()
         if value is not None and key != REQUESTED
     }
 
 
-def restored(annotations: Mapping[str, str]) -> dict[str, str]:
+def requested_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
     """Return annotations as their owner requested them."""
-    return put_back(annotations, requests(annotations))
+    return restore(annotations, requests(annotations))
 
 
-def noted(
-    asked: Mapping[str, str], decided: Mapping[str, str], earlier: Mapping[str, str | None]
+def requests_to_note(
+    requested: Mapping[str, str], decided: Mapping[str, str], earlier: Mapping[str, str | None]
 ) -> dict[str, str | None]:
     """Return the requested values to note beside a decision.
 
     `earlier` requests are kept for keys that still have the value of an earlier policy.
     """
-    kept = {key: value for key, value in earlier.items() if key not in decided}
-    return kept | {key: asked.get(key) for key, value in decided.items() if asked.get(key) != value}
+    unchanged = {key: value for key, value in earlier.items() if key not in decided}
+    return unchanged | {
+        key: requested.get(key) for key, value in decided.items() if requested.get(key) != value
+    }
 
 
 def with_annotations(body: bytes | msgspec.Raw, annotations: Mapping[str, str]) -> msgspec.Raw:
@@ -93,7 +95,7 @@ def with_annotations(body: bytes | msgspec.Raw, annotations: Mapping[str, str]) 
     return msgspec.Raw(_encode(whole))
 
 
-def as_asked(body: bytes) -> bytes:
+def as_requested(body: bytes) -> bytes:
     """Return the JSON of an object as its owner requested it. Raises msgspec.DecodeError."""
     try:
         annotations = _objects.decode(body).metadata.annotations or {}
@@ -101,10 +103,10 @@ def as_asked(body: bytes) -> bytes:
         return body  # not valid metadata
     if REQUESTED not in annotations:
         return body
-    return bytes(with_annotations(body, restored(annotations)))
+    return bytes(with_annotations(body, requested_annotations(annotations)))
 
 
-def classified(
+def requested_classifier(
     classify: Callable[[bytes], bytes], paths: Iterable[Path]
 ) -> Callable[[bytes], bytes]:
     """Return a classifier of objects as requested, if these paths lead to annotations.
@@ -116,14 +118,14 @@ def classified(
     if not any(map(_meets_annotations, paths)):
         return classify
 
-    def asked(body: bytes) -> bytes:
-        found = as_asked(body)
-        kind = classify(found)
-        if found is body or (text := _unreadable_note(body)) is None:
-            return kind
-        return blake2b(kind + text.encode(), digest_size=len(kind)).digest()
+    def classify_requested(body: bytes) -> bytes:
+        requested = as_requested(body)
+        digest = classify(requested)
+        if requested is body or (text := _unreadable_note(body)) is None:
+            return digest
+        return blake2b(digest + text.encode(), digest_size=len(digest)).digest()
 
-    return asked
+    return classify_requested
 
 
 def _unreadable_note(body: bytes) -> str | None:

@@ -34,7 +34,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 SEAL: Final = REQUESTED  # the seal's key in the note
 _MARK: Final = REQUESTED.encode()
 _SHORTEST: Final = 32  # characters of a key
-_LOOK_SECONDS: Final = 1.0  # between two checks of the file: notes are read by the thousand
+_CHECK_SECONDS: Final = 1.0  # between two checks of the file: notes are read by the thousand
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +68,16 @@ class Seals:
     def __init__(self, path: str | None = None) -> None:
         """Read the keys. Raises Misconfigured: no file, no key in it, or one that is too short."""
         self._file = TokenFile(path)
-        self._look_at = time.monotonic() + _LOOK_SECONDS
+        self._next_check = time.monotonic() + _CHECK_SECONDS
         self._keys = self._read()
-        self._told: set[GroupVersionResource] = set()
+        self._reported: set[GroupVersionResource] = set()
 
     @property
-    def sealing(self) -> bool:
+    def is_required(self) -> bool:
         """Whether notes must be sealed."""
         return bool(self._keys)
 
-    def proves(self, annotations: Mapping[str, str], place: Place) -> bool:
+    def has_valid_seal(self, annotations: Mapping[str, str], place: Place) -> bool:
         """Return whether the note among these annotations has a valid seal."""
         if (text := annotations.get(REQUESTED)) is None:
             return False
@@ -88,14 +88,14 @@ class Seals:
         if sealed is None or not sealed.isascii():
             return False
         noted = requests(annotations)
-        content = noted, beside(noted, annotations)
+        content = noted, covered_values(noted, annotations)
         places = [place]
         if place.generate_name and place.name.startswith(place.generate_name):
             places.append(_generated(place))
-        expected = [_seal(key, found, *content) for key in self._current() for found in places]
+        expected = [_seal(key, found, *content) for key in self._current_keys() for found in places]
         return any(hmac.compare_digest(sealed, one) for one in expected)
 
-    def note(
+    def sealed_note(
         self,
         noted: Mapping[str, str | None],
         stored: Mapping[str, str],
@@ -107,18 +107,22 @@ class Seals:
         It is the text that was `found`, if that has the same requests and a valid seal.
         """
         requested = {key: value for key, value in noted.items() if key != SEAL}
-        if not self.sealing:
+        if not self.is_required:
             return compact(requested)
-        there = {**stored, REQUESTED: found} if found is not None else {}
-        if found is not None and requests(there) == requested and self.proves(there, place):
+        annotations = {**stored, REQUESTED: found} if found is not None else {}
+        if (
+            found is not None
+            and requests(annotations) == requested
+            and self.has_valid_seal(annotations, place)
+        ):
             return found
         named = place if place.name else _generated(place)
-        sealed = _seal(self._current()[0], named, requested, beside(requested, stored))
+        sealed = _seal(self._current_keys()[0], named, requested, covered_values(requested, stored))
         return compact({**requested, SEAL: sealed})
 
-    def proven(self, gvr: GroupVersionResource, item: Item) -> bytes:
+    def without_unsealed_note(self, gvr: GroupVersionResource, item: Item) -> bytes:
         """Return the JSON of an object, without its note unless the seal is valid."""
-        if not self.sealing or _MARK not in item.body:
+        if not self.is_required or _MARK not in item.body:
             return item.body
         try:
             metadata = _objects.decode(item.body).metadata
@@ -126,17 +130,17 @@ class Seals:
             return item.body  # its reader reports the error
         annotations, key = metadata.annotations or {}, item.key
         place = Place(gvr.group, gvr.resource, key.namespace, key.name, metadata.generate_name)
-        if REQUESTED not in annotations or self.proves(annotations, place):
+        if REQUESTED not in annotations or self.has_valid_seal(annotations, place):
             return item.body
-        if gvr not in self._told:  # once: after an upgrade there may be many
-            self._told.add(gvr)
+        if gvr not in self._reported:  # once: after an upgrade there may be many
+            self._reported.add(gvr)
             log.warning("note_not_sealed", resource=str(gvr), key=str(key))
         return bytes(with_annotations(item.body, without_note(annotations)))
 
-    def _current(self) -> tuple[bytes, ...]:
-        if (now := time.monotonic()) < self._look_at:
+    def _current_keys(self) -> tuple[bytes, ...]:
+        if (now := time.monotonic()) < self._next_check:
             return self._keys
-        self._look_at = now + _LOOK_SECONDS
+        self._next_check = now + _CHECK_SECONDS
         try:
             self._keys = self._read()
         except Misconfigured as error:  # former seals stay valid
@@ -151,7 +155,7 @@ class Seals:
         return tuple(key.encode() for key in found)
 
 
-def beside(noted: Iterable[str], annotations: Mapping[str, str]) -> dict[str, str | None]:
+def covered_values(noted: Iterable[str], annotations: Mapping[str, str]) -> dict[str, str | None]:
     """Return the values that a seal covers besides the requests: placement and noted keys."""
     return {key: annotations.get(key) for key in sorted({*noted, PLACEMENT})}
 
@@ -172,7 +176,7 @@ def _seal(
     stored: Mapping[str, str | None],
 ) -> str:
     prefix = "" if place.name else place.generate_name
-    where = (place.group, place.resource, place.namespace, place.name, prefix)
-    message = msgspec.json.encode((SEAL, where, noted, stored), order="sorted")
+    identity = (place.group, place.resource, place.namespace, place.name, prefix)
+    message = msgspec.json.encode((SEAL, identity, noted, stored), order="sorted")
     digest = hmac.digest(key, message, "sha256")
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")

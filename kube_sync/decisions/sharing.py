@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Protocol
 
 import structlog
 
-from kube_sync.decisions.classes import Member, Members, shares
-from kube_sync.decisions.evaluation_queue import Cause, Changed, Group, Key, Question, Sweep
+from kube_sync.decisions.classes import Member, Objects, may_share
+from kube_sync.decisions.evaluation_queue import Cause, Changed, Evaluation, Group, Key, Sweep
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.policysets import Division, PolicySets, SinglePolicySet
@@ -28,30 +27,14 @@ from kube_sync.opa.analysis.reads import Reads
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _SPARE = 1_000  # cached decisions of former classes that are not worth removing
-TURN = 500  # objects between two yields to other tasks
-
-
-class Objects(Protocol):
-    """OPA's content of one collection."""
-
-    name: str
-    members: Members
-
-    @property
-    def held(self) -> int:
-        """The number of objects in OPA."""
-        ...
-
-    def moves(self, key: ObjectKey) -> bool:
-        """Return whether OPA may hold another state of an object than the classified one."""
-        ...
+OBJECTS_PER_YIELD = 500  # objects between two yields to other tasks
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The decision of a class, for these objects."""
 
-    question: Question
+    evaluation: Evaluation
     outcome: Outcome
 
 
@@ -61,15 +44,15 @@ class Sharing:
     def __init__(self, hub: DecisionHub) -> None:
         self._hub = hub
         self._in_force = SinglePolicySet()
-        self._divide: Callable[[SinglePolicySet], PolicySets] | None = (
-            None  # None: the set in force decides on all
-        )
+        # None: the set in force decides on all.
+        self._sets_for: Callable[[SinglePolicySet], PolicySets] | None = None
         self._sets: PolicySets = self._in_force
         self._reads: Reads | None = None  # of all sets
-        self._shares = False
-        self._changing = False
-        self._division_changing = False
-        self._known: dict[tuple[str, bytes], tuple[Outcome, int]] = {}  # with the state of the data
+        self._may_share = False
+        self._is_changing = False
+        self._is_division_changing = False
+        # With the state of the data.
+        self._cached: dict[tuple[str, bytes], tuple[Outcome, int]] = {}
         self._revision = 0
         self._unshared: set[str] = set()
         self._awaited: set[Key] = set()
@@ -79,137 +62,149 @@ class Sharing:
         self._awaited = set(keys)
 
     @property
-    def expecting(self) -> bool:
+    def is_expecting(self) -> bool:
         """Whether any expected object has no decision yet."""
         return bool(self._awaited)
 
     def policies_changing(self) -> None:
         """Share nothing until it is known what the next policies read."""
-        self._changing = True
-        self._reread()
-        self.outdate()
+        self._is_changing = True
+        self._update_sets()
+        self.invalidate()
 
     def policies_changed(self, digest: str, reads: Reads) -> None:
         """Decide by the policies with this digest, which read this."""
         self._in_force = SinglePolicySet(digest, reads)
-        self._changing = False
-        self._reread()
-        self.outdate()
+        self._is_changing = False
+        self._update_sets()
+        self.invalidate()
 
     def division_changing(self) -> None:
         """Share nothing until it is known what the sets beside the one in force read next."""
-        self._division_changing = True
-        self._reread()
-        self.outdate()
+        self._is_division_changing = True
+        self._update_sets()
+        self.invalidate()
 
-    def divided(self, division: Division) -> None:
+    def division_changed(self, division: Division) -> None:
         """Let objects be decided by the sets that they are divided among."""
-        self._divide, self._division_changing = division.divide, False
-        self._reread()
+        self._sets_for, self._is_division_changing = division.divide, False
+        self._update_sets()
         self._revision += 1  # pending evaluations may be of either
-        known = self._known.items()
-        self._known = {ident: said for ident, said in known if not division.is_outdated(ident[1])}
+        cached = self._cached.items()
+        self._cached = {
+            ident: found for ident, found in cached if not division.is_outdated(ident[1])
+        }
 
-    def _reread(self) -> None:
-        self._sets = self._in_force if self._divide is None else self._divide(self._in_force)
+    def _update_sets(self) -> None:
+        self._sets = self._in_force if self._sets_for is None else self._sets_for(self._in_force)
         self._reads = self._sets.reads
-        changing = self._changing or self._division_changing
-        self._shares = not changing and self._reads is not None and shares(self._reads)
+        changing = self._is_changing or self._is_division_changing
+        self._may_share = not changing and self._reads is not None and may_share(self._reads)
 
     def policies_renamed(self, digest: str) -> None:
         """Change the digest of the policies in force, which decide the same."""
         self._in_force = replace(self._in_force, digest=digest)
-        self._reread()
+        self._update_sets()
 
-    def outdate(self) -> None:
+    def invalidate(self) -> None:
         """Drop cached decisions, since they may be out of date."""
-        self._known.clear()
+        self._cached.clear()
         self._revision += 1
 
-    def looks_at(self, name: str) -> bool:
+    def may_read(self, name: str) -> bool:
         """Return whether decisions may depend on other objects of a collection."""
         read = self._reads.resources.get(name) if self._reads is not None else None
         return read is None or read.used
 
     @property
-    def fleeting(self) -> bool:
+    def is_impure(self) -> bool:
         """Whether decisions change without any change of data."""
         return self._reads is not None and bool(self._reads.impure)
 
-    def grouped(self, found: Objects, keys: Iterable[ObjectKey], cause: Cause) -> Sweep:
+    def group_by_class(self, collection: Objects, keys: Iterable[ObjectKey], cause: Cause) -> Sweep:
         """Return a sweep of all these objects, grouped by class."""
         sweep: Sweep = {}
         for key in keys:
-            member = self._member(found, key)
-            ident = found.name, key if member is None else member.kind
+            member = self._member(collection, key)
+            ident = collection.name, key if member is None else member.kind
             if (group := sweep.get(ident)) is None:
                 group = sweep[ident] = Group([], cause)
             group.keys.append(key)
         return sweep
 
-    def questions(
-        self, queue: Changed, found: Objects, gvr: GroupVersionResource, room: int
-    ) -> list[Question]:
+    def take_changed(
+        self, queue: Changed, collection: Objects, gvr: GroupVersionResource, batch_size: int
+    ) -> list[Evaluation]:
         """Take the next evaluations from a queue; publish decisions that are cached."""
-        asked: dict[object, Question] = {}
-        for (name, key), cause in [*islice(queue.items(), TURN)]:
-            if name != found.name:
+        evaluations: dict[object, Evaluation] = {}
+        for (name, key), cause in [*islice(queue.items(), OBJECTS_PER_YIELD)]:
+            if name != collection.name:
                 continue
-            member = self._member(found, key)
-            if member is not None and (known := self._known.get((name, member.kind))) is not None:
-                self._tell(name, gvr, key, known[0], cause, uid=member.uid, data=known[1])
-            elif not self._ask(asked, found, key, cause, member, room):
+            member = self._member(collection, key)
+            if member is not None and (cached := self._cached.get((name, member.kind))) is not None:
+                self._publish(name, gvr, key, cached[0], cause, uid=member.uid, data=cached[1])
+            elif not self._add_to_query(evaluations, collection, key, cause, member, batch_size):
                 continue
             queue.pop((name, key))
-        return [*asked.values()]
+        return [*evaluations.values()]
 
-    def swept(self, sweep: Sweep, found: Objects, room: int) -> tuple[list[Question], list[Answer]]:
+    def take_swept(
+        self, sweep: Sweep, collection: Objects, batch_size: int
+    ) -> tuple[list[Evaluation], list[Answer]]:
         """Take the next evaluations from a sweep, and cached decisions."""
-        asked: dict[object, Question] = {}
-        known: list[Answer] = []
-        for ident, group in [*islice(sweep.items(), TURN)]:
-            if ident[0] != found.name:
+        evaluations: dict[object, Evaluation] = {}
+        cached: list[Answer] = []
+        for ident, group in [*islice(sweep.items(), OBJECTS_PER_YIELD)]:
+            if ident[0] != collection.name:
                 continue
-            if not self._take(asked, known, found, ident[1], group, room):
+            if not self._take_group(evaluations, cached, collection, ident[1], group, batch_size):
                 break
             del sweep[ident]
-        return [*asked.values()], known
+        return [*evaluations.values()], cached
 
-    def _take(
+    def _take_group(
         self,
-        asked: dict[object, Question],
-        known: list[Answer],
-        found: Objects,
+        evaluations: dict[object, Evaluation],
+        answers: list[Answer],
+        collection: Objects,
         kind: bytes | ObjectKey,
         group: Group,
-        room: int,
+        batch_size: int,
     ) -> bool:
         """Add a group to the query; return whether there was room."""
         keys = dict.fromkeys(group.keys, group.cause)
         if isinstance(kind, ObjectKey):
-            member = self._member(found, kind)
-            said = None if member is None else self._known.get((found.name, member.kind))
-            if member is None or said is None:
-                return self._ask(asked, found, kind, group.cause, member, room)
-            known.append(Answer(Question(member.kind, keys, self._revision, said[1]), said[0]))
+            member = self._member(collection, kind)
+            cached = None if member is None else self._cached.get((collection.name, member.kind))
+            if member is None or cached is None:
+                return self._add_to_query(
+                    evaluations, collection, kind, group.cause, member, batch_size
+                )
+            answers.append(
+                Answer(Evaluation(member.kind, keys, self._revision, cached[1]), cached[0])
+            )
             return True
-        if (said := self._known.get((found.name, kind))) is not None:
-            known.append(Answer(Question(kind, keys, self._revision, said[1]), said[0]))
+        if (cached := self._cached.get((collection.name, kind))) is not None:
+            answers.append(Answer(Evaluation(kind, keys, self._revision, cached[1]), cached[0]))
             return True
         # If all members have changed since, one of them is evaluated for itself alone.
-        fit = (k for k in keys if self._is(found, k, kind) and not found.moves(k))
-        one = next(fit, group.keys[0])
-        if kind not in asked and len(asked) >= room:
+        fitting = (
+            key
+            for key in keys
+            if self._is_of_class(collection, key, kind) and not collection.is_pending(key)
+        )
+        representative = next(fitting, group.keys[0])
+        if kind not in evaluations and len(evaluations) >= batch_size:
             return False
-        before = asked[kind].keys if kind in asked else {one: group.cause}
-        asked[kind] = Question(kind, before | keys, self._revision, self._hub.data)
+        before = evaluations[kind].keys if kind in evaluations else {representative: group.cause}
+        evaluations[kind] = Evaluation(kind, before | keys, self._revision, self._hub.data)
         return True
 
-    def answered(
+    def publish(
         self,
-        question: Question,
+        evaluation: Evaluation,
         outcome: Outcome | None,
-        found: Objects,
+        collection: Objects,
         gvr: GroupVersionResource,
         changed: Changed,
     ) -> Changed:
@@ -217,68 +212,86 @@ class Sharing:
 
         `changed` are the objects that OPA holds another state of since the query.
         """
-        keys = [*question.keys][1:]
-        same = self.answered_one(question, outcome, found, gvr, changed)
-        if outcome is None or not same:
-            return {(found.name, key): question.keys[key] for key in keys}
-        return self.share(Answer(question, outcome), keys, found, gvr)
+        keys = [*evaluation.keys][1:]
+        is_shareable = self.publish_representative(evaluation, outcome, collection, gvr, changed)
+        if outcome is None or not is_shareable:
+            return {(collection.name, key): evaluation.keys[key] for key in keys}
+        return self.share(Answer(evaluation, outcome), keys, collection, gvr)
 
-    def answered_one(
+    def publish_representative(
         self,
-        question: Question,
+        evaluation: Evaluation,
         outcome: Outcome | None,
-        found: Objects,
+        collection: Objects,
         gvr: GroupVersionResource,
         changed: Changed,
     ) -> bool:
         """Publish the outcome of the evaluated object; return if others may share it."""
-        one = question.one
+        representative = evaluation.representative
         if outcome is None:
-            self._awaited.discard((found.name, one))
-            self._hub.delete(Target.of(gvr, one))
+            self._awaited.discard((collection.name, representative))
+            self._hub.delete(Target.of(gvr, representative))
             return False
         # For the uid in the answer, whatever OPA holds by now.
-        cause = question.keys[one]
-        self._tell(found.name, gvr, one, outcome, cause, uid=outcome.uid, data=question.data)
+        cause = evaluation.keys[representative]
+        self._publish(
+            collection.name,
+            gvr,
+            representative,
+            outcome,
+            cause,
+            uid=outcome.uid,
+            data=evaluation.data,
+        )
         # A write may reach OPA before the query and be answered after it. Until then it is pending
         # in the Mirror; afterwards the object is among the changed ones.
-        same = self._is(found, one, question.kind) and not found.moves(one)
-        if not same or (found.name, one) in changed:
+        is_shareable = self._is_of_class(
+            collection, representative, evaluation.kind
+        ) and not collection.is_pending(representative)
+        if not is_shareable or (collection.name, representative) in changed:
             return False
-        if question.kind is not None and question.revision == self._revision:
-            if len(self._known) > 2 * found.held + _SPARE:
-                self._known.clear()  # most are of classes without objects
-            self._known[found.name, question.kind] = outcome, question.data
+        if evaluation.kind is not None and evaluation.revision == self._revision:
+            if len(self._cached) > 2 * collection.object_count + _SPARE:
+                self._cached.clear()  # most are of classes without objects
+            self._cached[collection.name, evaluation.kind] = outcome, evaluation.data
         return True
 
     def share(
-        self, answer: Answer, keys: Iterable[ObjectKey], found: Objects, gvr: GroupVersionResource
+        self,
+        answer: Answer,
+        keys: Iterable[ObjectKey],
+        collection: Objects,
+        gvr: GroupVersionResource,
     ) -> Changed:
         """Publish a class's decision for these; return those that are of another class by now."""
-        again: Changed = {}
-        question = answer.question
+        requeued: Changed = {}
+        evaluation = answer.evaluation
         for key in keys:
-            member, cause = self._member(found, key), question.keys[key]
-            if member is not None and member.kind == question.kind:
-                uid, data = member.uid, question.data
-                self._tell(found.name, gvr, key, answer.outcome, cause, uid=uid, data=data)
+            member, cause = self._member(collection, key), evaluation.keys[key]
+            if member is not None and member.kind == evaluation.kind:
+                uid, data = member.uid, evaluation.data
+                self._publish(collection.name, gvr, key, answer.outcome, cause, uid=uid, data=data)
             else:
-                again[found.name, key] = cause
-        return again
+                requeued[collection.name, key] = cause
+        return requeued
 
-    def measure(self, found: Objects, *, deciding: bool) -> None:
+    def measure(self, collection: Objects, *, is_deciding: bool) -> None:
         """Update the metrics of a collection's classes, and log if no objects share a decision."""
-        if self._changing:  # no policies are known
+        if self._is_changing:  # no policies are known
             return
-        members, held = found.members, found.held
-        each = members.known == members.classes == held
-        alone = deciding and held > 1 and (each or not self._shares or not members.wanted)
-        classes = members.classes + held - members.known if self._shares else held
-        metrics.decision_classes.labels(found.name).set(classes)
-        metrics.decision_unshared.labels(found.name).set(alone)
-        if alone and found.name not in self._unshared:
-            log.info("decisions_unshared", resource=found.name, reason=self._why_alone())
-        (self._unshared.add if alone else self._unshared.discard)(found.name)
+        members, count = collection.members, collection.object_count
+        all_differ = members.known == members.classes == count
+        is_unshared = (
+            is_deciding
+            and count > 1
+            and (all_differ or not self._may_share or not members.is_classifying)
+        )
+        classes = members.classes + count - members.known if self._may_share else count
+        metrics.decision_classes.labels(collection.name).set(classes)
+        metrics.decision_unshared.labels(collection.name).set(is_unshared)
+        if is_unshared and collection.name not in self._unshared:
+            log.info("decisions_unshared", resource=collection.name, reason=self._unshared_reason())
+        (self._unshared.add if is_unshared else self._unshared.discard)(collection.name)
 
     def forget(self, name: str) -> None:
         """Remove the metrics of a collection, and its awaited objects."""
@@ -287,34 +300,36 @@ class Sharing:
         for metric in (metrics.decision_classes, metrics.decision_unshared):
             metric.remove(name)
 
-    def _ask(
+    def _add_to_query(
         self,
-        asked: dict[object, Question],
-        found: Objects,
+        evaluations: dict[object, Evaluation],
+        collection: Objects,
         key: ObjectKey,
         cause: Cause,
         member: Member | None,
-        room: int,
+        batch_size: int,
     ) -> bool:
         """Add an object to the query, with its class; return whether there was room."""
         # A pending write may be in OPA already: the object represents no class.
-        kind = None if member is None or found.moves(key) else member.kind
-        if (question := asked.get(kind or key)) is None:
-            if len(asked) >= room:
+        kind = None if member is None or collection.is_pending(key) else member.kind
+        if (evaluation := evaluations.get(kind or key)) is None:
+            if len(evaluations) >= batch_size:
                 return False
-            question = asked[kind or key] = Question(kind, {}, self._revision, self._hub.data)
-        question.keys[key] = cause
+            evaluation = evaluations[kind or key] = Evaluation(
+                kind, {}, self._revision, self._hub.data
+            )
+        evaluation.keys[key] = cause
         return True
 
-    def _member(self, found: Objects, key: ObjectKey) -> Member | None:
-        member = found.members.of(key) if self._shares else None
+    def _member(self, collection: Objects, key: ObjectKey) -> Member | None:
+        member = collection.members.of(key) if self._may_share else None
         return None if member is None else self._sets.member(member, key)
 
-    def _is(self, found: Objects, key: ObjectKey, kind: bytes | None) -> bool:
-        member = self._member(found, key)
+    def _is_of_class(self, collection: Objects, key: ObjectKey, kind: bytes | None) -> bool:
+        member = self._member(collection, key)
         return member is not None and member.kind == kind
 
-    def _tell(
+    def _publish(
         self,
         name: str,
         gvr: GroupVersionResource,
@@ -330,7 +345,7 @@ class Sharing:
         target = Target.of(gvr, key)
         self._hub.update(target, outcome, cause.kind, policy, uid=uid, data=data, source=source)
 
-    def _why_alone(self) -> str:
+    def _unshared_reason(self) -> str:
         if self._reads is None or self._reads.gave_up is not None:
             return "the policies could not be analysed"
         if self._reads.impure:

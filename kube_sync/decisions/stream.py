@@ -24,7 +24,7 @@ from kube_sync.runtime.tokenfile import TokenFile
 
 PATH = "/v1/decisions"
 RESUMED = "Kube-Sync-Resumed"  # response header: the bookmark after which the stream begins
-SILENCE_SECONDS = 10.0  # a keep-alive is sent after this long
+KEEPALIVE_SECONDS = 10.0  # a keep-alive is sent after this long
 
 _CHUNK = 500  # records in one write
 _HEADERS = {
@@ -32,18 +32,18 @@ _HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
 }
-_YES, _NO = ("", "1", "true"), ("0", "false")
+_TRUE, _FALSE = ("", "1", "true"), ("0", "false")
 _POSITION = re.compile(r"([^:\s]+):([0-9]{1,18})")
 _HUB = web.AppKey("hub", DecisionHub)
 # Returns when all decisions so far are recorded, or cannot be.
-Recorded = Callable[[], Awaitable[object]]
-_RECORDED = web.AppKey[Recorded]("recorded")
+WaitUntilRecorded = Callable[[], Awaitable[object]]
+_WAIT_UNTIL_RECORDED = web.AppKey[WaitUntilRecorded]("recorded")
 _TOKEN = web.AppKey("token", TokenFile)
-_KNOWN = web.AppKey("known", str)  # the path of the decision
-_OPEN = web.AppKey("open", frozenset[str])  # paths that need no token
+_DECISION_PATH = web.AppKey("known", str)  # the path of the decision
+_TOKENLESS = web.AppKey("open", frozenset[str])  # paths that need no token
 
 
-async def _nowhere() -> None:
+async def _record_nothing() -> None:
     """Record nothing."""
 
 
@@ -53,21 +53,21 @@ def stream_app(
     others: Iterable[web.RouteDef] = (),
     path: str = Placement().path,
     tokenless: Iterable[web.RouteDef] = (),
-    recorded: Recorded = _nowhere,
+    wait_until_recorded: WaitUntilRecorded = _record_nothing,
 ) -> web.Application:
     """Build the application that serves `hub`, and `others` with the same token.
 
     `path` is that of the hub's decision, as in `placement.path`; `tokenless` routes contain no
-    data, and need no token. Nothing is sent before `recorded` returns.
+    data, and need no token. Nothing is sent before `wait_until_recorded` returns.
     """
     tokenless = tuple(tokenless)
     app = web.Application(middlewares=[_authenticated])
     app[_HUB] = hub
     app[_TOKEN] = token
-    app[_RECORDED] = recorded
-    app[_KNOWN] = path
-    app[_OPEN] = frozenset(route.path for route in tokenless)
-    app.router.add_get(PATH, _all, allow_head=False)
+    app[_WAIT_UNTIL_RECORDED] = wait_until_recorded
+    app[_DECISION_PATH] = path
+    app[_TOKENLESS] = frozenset(route.path for route in tokenless)
+    app.router.add_get(PATH, _watch_all, allow_head=False)
     app.router.add_get(PATH + "/{path:.*}", _decisions, allow_head=False)
     app.router.add_routes([*others, *tokenless])
     return app
@@ -79,7 +79,7 @@ async def _authenticated(request: web.Request, handler: Handler) -> web.StreamRe
     if (reason := foreign(request.headers, open_to_all=not token.required)) is not None:
         raise web.HTTPForbidden(text=f"{reason}\n")
     resource = request.match_info.route.resource
-    if resource is not None and resource.canonical in request.app[_OPEN]:
+    if resource is not None and resource.canonical in request.app[_TOKENLESS]:
         return await handler(request)
     if not token.accepts(request.headers.get("Authorization", "")):
         raise web.HTTPUnauthorized(
@@ -88,28 +88,28 @@ async def _authenticated(request: web.Request, handler: Handler) -> web.StreamRe
     return await handler(request)
 
 
-async def _all(request: web.Request) -> web.StreamResponse:
+async def _watch_all(request: web.Request) -> web.StreamResponse:
     return await _watch(request)
 
 
 async def _decisions(request: web.Request) -> web.StreamResponse:
-    known = request.app[_KNOWN]
-    if request.match_info["path"] != known:
-        raise web.HTTPNotFound(text=f"no decisions are made there; known: {PATH}/{known}\n")
+    path = request.app[_DECISION_PATH]
+    if request.match_info["path"] != path:
+        raise web.HTTPNotFound(text=f"no decisions are made there; known: {PATH}/{path}\n")
     watch = request.query.get("watch", "false")
-    if watch in _YES:
+    if watch in _TRUE:
         return await _watch(request)
-    if watch not in _NO:
+    if watch not in _FALSE:
         raise web.HTTPBadRequest(text="watch: say ?watch, or watch=true, or watch=false\n")
-    since = _since(request)
+    since = _parse_since(request)
     try:
-        reader = request.app[_HUB].reader(since)
+        reader = request.app[_HUB].open_reader(since)
     except Expired as error:
         raise _gone(error) from error
-    response = await _begin(request, since)
+    response = await _start_response(request, since)
     try:
         for lines in reader.snapshot(_CHUNK):
-            await request.app[_RECORDED]()
+            await request.app[_WAIT_UNTIL_RECORDED]()
             await response.write(lines)
     except ConnectionResetError:
         pass  # the reader closed the connection
@@ -117,32 +117,34 @@ async def _decisions(request: web.Request) -> web.StreamResponse:
 
 
 async def _watch(request: web.Request) -> web.StreamResponse:
-    since = _since(request)
+    since = _parse_since(request)
     try:
         with request.app[_HUB].subscribe(since) as subscription:
-            response = await _begin(request, since)
-            return await _follow(subscription, response, request.app[_RECORDED])
+            response = await _start_response(request, since)
+            return await _follow(subscription, response, request.app[_WAIT_UNTIL_RECORDED])
     except Expired as error:
         raise _gone(error) from error
 
 
 async def _follow(
-    subscription: Subscription, response: web.StreamResponse, recorded: Recorded
+    subscription: Subscription, response: web.StreamResponse, wait_until_recorded: WaitUntilRecorded
 ) -> web.StreamResponse:
     while True:
         try:
-            lines = await subscription.read_lines(_CHUNK, SILENCE_SECONDS)
+            lines = await subscription.read_lines(_CHUNK, KEEPALIVE_SECONDS)
         except Expired:
             return response  # too far behind: with its bookmark the client gets 410
         try:
-            await recorded()
+            await wait_until_recorded()
             # Waits while the reader is slow; changes meanwhile are coalesced in the hub.
             await response.write(lines)
         except ConnectionResetError:
             return response  # the reader closed the connection
 
 
-async def _begin(request: web.Request, since: tuple[str, int] | None) -> web.StreamResponse:
+async def _start_response(
+    request: web.Request, since: tuple[str, int] | None
+) -> web.StreamResponse:
     response = web.StreamResponse(headers=_HEADERS)
     if since is not None:
         response.headers[RESUMED] = f"{since[0]}:{since[1]}"
@@ -150,7 +152,7 @@ async def _begin(request: web.Request, since: tuple[str, int] | None) -> web.Str
     return response
 
 
-def _since(request: web.Request) -> tuple[str, int] | None:
+def _parse_since(request: web.Request) -> tuple[str, int] | None:
     text = request.query.get("since")
     if text is None:
         return None

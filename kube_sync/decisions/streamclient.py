@@ -16,7 +16,7 @@ import structlog
 
 from kube_sync.config import Decisions, masked
 from kube_sync.decisions.records import BookmarkRecord, Record, decode
-from kube_sync.decisions.stream import RESUMED, SILENCE_SECONDS
+from kube_sync.decisions.stream import KEEPALIVE_SECONDS, RESUMED
 from kube_sync.errors import NO_JSON, Expired, Refused, Retriable, SyncError
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.clienttls import Tls, client_tls, in_the_clear
@@ -44,7 +44,7 @@ class StreamClient:
     ) -> None:
         """`report` receives why there is no stream, or None when there is one."""
         self._url = settings.url
-        self._where = f"decision stream {masked(settings.url)}"
+        self._name = f"decision stream {masked(settings.url)}"
         self._token = TokenFile(settings.token_file)
         self._session = session
         self._tls = tls
@@ -55,7 +55,7 @@ class StreamClient:
         """Yield records until cancelled, None before the first one of each new stream."""
         since: str | None = None  # the last bookmark
         while True:
-            at_least = None
+            retry_after = None
             try:
                 async with self._open(since) as (content, resumed):
                     self._report(None)
@@ -68,39 +68,39 @@ class StreamClient:
                         if isinstance(record, BookmarkRecord):
                             since = f"{record.instance}:{record.seq}"
                         yield record
-                self._report(f"{self._where}: ended")
+                self._report(f"{self._name}: ended")
             except Expired as error:
                 since = None
                 log.info("decisions_begun_again", reason=str(error))
             except SyncError as error:
                 self._report(str(error))
-                at_least = getattr(error, "retry_after", None)
-            await self._backoff.wait(at_least)
+                retry_after = getattr(error, "retry_after", None)
+            await self._backoff.wait(retry_after)
 
     @asynccontextmanager
     async def _open(self, since: str | None) -> AsyncGenerator[tuple[aiohttp.StreamReader, bool]]:
         """Yield the lines, and whether they continue after `since`."""
         timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=_CONNECT_SECONDS, sock_read=3 * SILENCE_SECONDS
+            total=None, sock_connect=_CONNECT_SECONDS, sock_read=3 * KEEPALIVE_SECONDS
         )
-        where = self._where
-        asked = {"watch": "true"} | ({} if since is None else {"since": since})
-        with retriable(where):
+        name = self._name
+        params = {"watch": "true"} | ({} if since is None else {"since": since})
+        with retriable(name):
             async with self._session.get(
                 self._url,
-                params=asked,
+                params=params,
                 headers=self._token.headers(),
                 timeout=timeout,
                 ssl=self._tls(),
             ) as response:
                 if response.status in (401, 403):
-                    msg = f"{where}: {response.status} (is decisions.token_file the right one?)"
+                    msg = f"{name}: {response.status} (is decisions.token_file the right one?)"
                     raise Refused(msg)
                 if response.status == 410 and since is not None:  # noqa: PLR2004 - HTTP's own
-                    msg = f"{where}: {(await response.text()).strip()[:_REASON]}"
+                    msg = f"{name}: {(await response.text()).strip()[:_REASON]}"
                     raise Expired(msg)
                 if response.status != 200:  # noqa: PLR2004 - HTTP's own
-                    msg = f"{where}: {response.status}"
+                    msg = f"{name}: {response.status}"
                     raise Retriable(msg)
                 # A server that does not know `since` sends everything, without deletions.
                 yield response.content, since is not None and response.headers.get(RESUMED) == since

@@ -51,8 +51,8 @@ class Feed(Protocol):
         """Warnings that do not invalidate the decisions."""
         ...
 
-    def both(self, told: Budget | None, now: Budget | None) -> Budget | None:
-        """Return the limits for a reader that was `told` some and has more decisions to read."""
+    def combined_budget(self, sent: Budget | None, current: Budget | None) -> Budget | None:
+        """Return the limits for a reader that was `sent` some and has more decisions to read."""
         ...
 
 
@@ -65,27 +65,27 @@ class Subscription:
         # It knows all objects that ended up to this number, or never knew them.
         self._known = hub.log.seq if since is None else since
         self._read = 0 if since is None else since
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._held: tuple[str, ...] | None = None  # last sent to the reader, None: nothing yet
         self._notes: tuple[str, ...] = ()
-        self._late: StaleSources = ()
+        self._stale: StaleSources = ()
         self._budget: Budget | None = None  # last sent to the reader
-        self._looked_at: Budget | None = None  # the hub's at that time
-        self._marked: int | None = None
+        self._observed_budget: Budget | None = None  # the hub's at that time
+        self._bookmarked: int | None = None
         self._check()
 
-    async def read(self, limit: int, silence: float) -> list[Record]:
-        """Wait for records, at most `silence` seconds, and return up to `limit` decisions.
+    async def read(self, limit: int, seconds: float) -> list[Record]:
+        """Wait for records, for at most so many seconds, and return up to `limit` decisions.
 
         Without a change it returns a bookmark, as a keep-alive. Raises Expired if the reader is so
         far behind that it could miss the end of an object.
         """
-        lines = await self._next(limit, silence)
+        lines = await self._next(limit, seconds)
         return [line.record if isinstance(line, Entry) else line for line in lines]
 
-    async def read_lines(self, limit: int, silence: float) -> bytes:
+    async def read_lines(self, limit: int, seconds: float) -> bytes:
         """Do the same as `read`, but return encoded lines."""
-        return joined(await self._next(limit, silence))
+        return joined(await self._next(limit, seconds))
 
     def snapshot(self, limit: int) -> Iterator[bytes]:
         """Yield everything from the reader's position to now, `limit` records at a time.
@@ -96,22 +96,22 @@ class Subscription:
         for start in range(0, len(lines), limit):
             yield joined(lines[start : start + limit])
 
-    async def _next(self, limit: int, silence: float) -> list[Line]:
+    async def _next(self, limit: int, seconds: float) -> list[Line]:
         while True:
             self._check()
             if lines := self._take(limit):
                 return lines
-            self._news.clear()
-            self._hub.waiting.add(self._news)
+            self._changed.clear()
+            self._hub.waiting.add(self._changed)
             try:
                 # Not wait_for: before Python 3.12 it swallows a cancellation that comes with news.
-                async with asyncio.timeout(silence):
-                    await self._news.wait()
+                async with asyncio.timeout(seconds):
+                    await self._changed.wait()
             except TimeoutError:
                 # What arrived in this moment goes before the bookmark that covers it.
                 return self._take(limit) or [self._bookmark()]
             finally:
-                self._hub.waiting.discard(self._news)
+                self._hub.waiting.discard(self._changed)
 
     def _check(self) -> None:
         if max(self._known, self._read) < self._hub.log.forgotten:
@@ -119,61 +119,64 @@ class Subscription:
             raise Expired(msg)
 
     def _take(self, limit: int) -> list[Line]:
-        held, notes, late = self._hub.held, self._hub.notes, self._hub.freshness.sources
+        held, notes, sources = self._hub.held, self._hub.notes, self._hub.freshness.sources
         lines: list[Line] = []
-        news = held != self._held and (held or self._held is None)
+        is_new = held != self._held and (held or self._held is None)
         budget = self._limits_ahead()
         page = self._hub.log.after(self._read, self._known, limit)
         self._read = page.upto
-        so_far = self._not_current(late)
+        reported = self._sources_to_report(sources)
         # The hub keeps an equal budget: comparing large ones in each iteration would be slow.
-        said = notes == self._notes and budget is self._budget
-        if news or so_far != self._late or not said:
-            begins = held or self._held is None
-            now = (held or (SENDING,)) if begins else self._held
+        is_sent = notes == self._notes and budget is self._budget
+        if is_new or reported != self._stale or not is_sent:
+            begins_hold = held or self._held is None
+            now = (held or (SENDING,)) if begins_hold else self._held
             if not page.entries:  # then the end of a hold precedes no decision
-                so_far, budget = late, self._hub.budget
-            lines.append(self._status(now, notes, so_far, budget))
+                reported, budget = sources, self._hub.budget
+            lines.append(self._status(now, notes, reported, budget))
         lines += page.entries
-        known = (self._held, self._late) == (held, late) and self._budget is self._hub.budget
-        if page.complete and not known:
-            lines.append(self._status(held, notes, late, self._hub.budget))
-        if page.complete and self._marked != self._hub.log.seq:
+        is_reported = (self._held, self._stale) == (
+            held,
+            sources,
+        ) and self._budget is self._hub.budget
+        if page.complete and not is_reported:
+            lines.append(self._status(held, notes, sources, self._hub.budget))
+        if page.complete and self._bookmarked != self._hub.log.seq:
             lines.append(self._bookmark())
         return lines
 
     def _limits_ahead(self) -> Budget | None:
         """Return the limits until the reader has read all earlier decisions."""
-        budget, before = self._hub.budget, self._looked_at
-        self._looked_at = budget
+        budget, before = self._hub.budget, self._observed_budget
+        self._observed_budget = budget
         if self._held is None:  # it may not act on any decision before the end
             return budget
-        return self._budget if budget is before else self._hub.both(self._budget, budget)
+        return self._budget if budget is before else self._hub.combined_budget(self._budget, budget)
 
     def _status(
         self,
         held: tuple[str, ...] | None,
         notes: tuple[str, ...],
-        late: StaleSources,
+        sources: StaleSources,
         budget: Budget | None,
     ) -> StatusRecord:
-        self._held, self._notes, self._late = held or (), notes, late
+        self._held, self._notes, self._stale = held or (), notes, sources
         self._budget = budget
-        stale = stale_records(self._hub.freshness, late)
+        stale = stale_records(self._hub.freshness, sources)
         return StatusRecord(self._held, self._hub.instance, notes, stale, self._budget)
 
-    def _not_current(self, late: StaleSources) -> StaleSources:
+    def _sources_to_report(self, sources: StaleSources) -> StaleSources:
         """Return the stale sources to report until the reader has read all decisions."""
-        known = {one.source: one for one in self._late}
-        for one in late:
+        reported = {one.source: one for one in self._stale}
+        for one in sources:
             # Even if it was current in between, for the reader it has been stale all the time.
-            since = min(one.since, known.get(one.source, one).since)
-            known[one.source] = replace(one, since=since)
-        return tuple(one for _, one in sorted(known.items()))
+            since = min(one.since, reported.get(one.source, one).since)
+            reported[one.source] = replace(one, since=since)
+        return tuple(one for _, one in sorted(reported.items()))
 
     def _bookmark(self) -> BookmarkRecord:
-        self._marked = self._hub.log.seq
-        return BookmarkRecord(self._marked, self._hub.instance)
+        self._bookmarked = self._hub.log.seq
+        return BookmarkRecord(self._bookmarked, self._hub.instance)
 
 
 def joined(lines: Iterable[Line]) -> bytes:

@@ -16,9 +16,9 @@ from typing import NoReturn
 
 import structlog
 
-from kube_sync.decisions.budget_watcher import Limiting
+from kube_sync.decisions.budget_watcher import BudgetWatcher
 from kube_sync.decisions.collections import Collection_, TrackedCollections
-from kube_sync.decisions.evaluation_queue import OWN, Cause, EvaluationQueue, Sweep
+from kube_sync.decisions.evaluation_queue import OBJECT_CHANGED, Cause, EvaluationQueue, Sweep
 from kube_sync.decisions.evaluation_worker import EvaluationWorker
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
@@ -31,7 +31,7 @@ from kube_sync.runtime.backoff import Backoff
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-_AGAIN_SECONDS = 30.0  # between two sweeps if decisions change by themselves
+_RESWEEP_SECONDS = 30.0  # between two sweeps if decisions change by themselves
 _SETTLE_SECONDS = 2.0
 
 
@@ -46,31 +46,31 @@ class Tracker:
         collections: Iterable[Collection_],
         *,
         static: bool = False,
-        limiting: Limiting | None = None,
+        budget_watcher: BudgetWatcher | None = None,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`targets` are the collections that decisions are made for, by name in OPA.
 
         `static`: OPA has policies of its own, of which the tracker is not notified. Without
-        `limiting` no limits are queried.
+        `budget_watcher` no limits are queried.
         """
         self._evaluator = evaluator
         self._hub = hub
         self._collections = TrackedCollections(hub, targets, collections)
         self._queue = EvaluationQueue(clock)
         self._sharing = Sharing(hub)
-        self._limiting = limiting
+        self._budget_watcher = budget_watcher
         self._worker = EvaluationWorker(
             evaluator,
             hub,
             self._collections,
             self._queue,
             self._sharing,
-            limiting=limiting,
+            budget_watcher=budget_watcher,
             backoff=backoff or Backoff(longest=5.0),
         )
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._loading: bool | None = None  # None: the first sweep has not begun
         self._static = static
         self._modules = 0
@@ -78,29 +78,29 @@ class Tracker:
     def written(self, name: str, keys: Collection[ObjectKey]) -> None:
         """Handle a write of these objects' newest state into OPA."""
         # Even without policies: a kind that came back may be released now.
-        self._news.set()
-        looked_at, is_target = self._sharing.looks_at(name), name in self._collections.targets
-        if looked_at or is_target:
+        self._changed.set()
+        is_read, is_target = self._sharing.may_read(name), name in self._collections.targets
+        if is_read or is_target:
             self._hub.data += 1
-        if self._limiting is not None:
-            self._limiting.written(name)
-        if self._nothing_to_decide():
+        if self._budget_watcher is not None:
+            self._budget_watcher.written(name)
+        if self._has_nothing_to_decide():
             return
         is_loading = self._collections.is_loading(name)
         cause = Cause("data", _source(name, keys))
-        if is_loading or (looked_at and not is_target):
+        if is_loading or (is_read and not is_target):
             self._queue.request_sweep(cause)  # its hold ends when all is evaluated again
-        if looked_at:
-            self._sharing.outdate()
+        if is_read:
+            self._sharing.invalidate()
         if is_target:
-            self._queue.add(name, keys, OWN)
-            if looked_at:
-                self._queue.plan_sweep(Cause("object", cause.source), _SETTLE_SECONDS)
+            self._queue.add(name, keys, OBJECT_CHANGED)
+            if is_read:
+                self._queue.schedule_sweep(Cause("object", cause.source), _SETTLE_SECONDS)
 
-    def expect(self, found: Collection_, target: GroupVersionResource | None) -> None:
+    def expect(self, collection: Collection_, target: GroupVersionResource | None) -> None:
         """Hold until this collection, new or a replacement, is loaded and decided on."""
-        if self._collections.expect(found, target):
-            self._retargeted(found.name, target)
+        if self._collections.expect(collection, target):
+            self._retargeted(collection.name, target)
 
     def retarget(self, name: str, target: GroupVersionResource | None) -> None:
         """Make a collection a target of decisions, or not any more."""
@@ -111,24 +111,24 @@ class Tracker:
         """Handle that a collection is being removed from OPA."""
         if self._collections.forget(name):
             self._retargeted(name, None)
-        if self._limiting is not None:
-            self._limiting.leaving(name)
+        if self._budget_watcher is not None:
+            self._budget_watcher.removing(name)
 
     def _retargeted(self, name: str, target: GroupVersionResource | None) -> None:
         self._queue.drop(name)
         if target is None:
             self._sharing.forget(name)
         self._queue.request_sweep(Cause("data"))
-        self._news.set()
+        self._changed.set()
 
     def wake(self) -> None:
         """Check which collections are known, and which objects became readable or unreadable."""
         # Right away: OPA may hold the emptied collection before an answer arrives.
         self._collections.hold_missing()
-        for name, turned in self._collections.turned():
-            if not self._nothing_to_decide():
-                self._queue.add(name, turned, OWN)
-        self._news.set()
+        for name, keys in self._collections.take_readability_changes():
+            if not self._has_nothing_to_decide():
+                self._queue.add(name, keys, OBJECT_CHANGED)
+        self._changed.set()
 
     def policies_changing(self) -> None:
         """Record that OPA may hold another set of policies from now on."""
@@ -136,8 +136,8 @@ class Tracker:
         self._sharing.policies_changing()
         self._evaluator.policies_changing()
         self._queue.policies_changing()
-        if self._limiting is not None:
-            self._limiting.policies_changing()
+        if self._budget_watcher is not None:
+            self._budget_watcher.policies_changing()
 
     def policies_changed(self, digest: str, modules: int, reads: Reads) -> None:
         """Record that OPA holds another set of policies, of so many modules."""
@@ -145,10 +145,12 @@ class Tracker:
         self._queue.policies_changed()
         self._sharing.policies_changed(digest, reads)
         self._evaluator.policies_changed(reads)
-        if self._limiting is not None:
-            self._limiting.policies_changed(reads.beside, none=not (modules or self._static))
+        if self._budget_watcher is not None:
+            self._budget_watcher.policies_changed(
+                reads.beside, is_empty=not (modules or self._static)
+            )
         self._queue.request_sweep(Cause("policy"))
-        self._news.set()
+        self._changed.set()
 
     def policies_renamed(self, digest: str, modules: int) -> None:
         """Record that OPA holds, or may hold, another set that decides the same."""
@@ -159,17 +161,17 @@ class Tracker:
         """Record that objects may be divided differently among sets of policies from now on."""
         self._sharing.division_changing()
 
-    def divided(self, division: Division) -> None:
+    def division_changed(self, division: Division) -> None:
         """Let each object be decided by its set of policies."""
         # In one step: from now on that set decides on it, and no other.
         self._worker.evaluator = division.evaluator
-        self._sharing.divided(division)
+        self._sharing.division_changed(division)
         if self._loading is None:
             return  # all are evaluated first
         for name in self._collections.targets:
-            touched = filter(division.is_touched, self._collections.keys(name))
-            self._queue.add(name, touched, Cause("policy"))
-        self._news.set()
+            keys = filter(division.is_touched, self._collections.keys(name))
+            self._queue.add(name, keys, Cause("policy"))
+        self._changed.set()
 
     async def run(self, policies: asyncio.Event) -> NoReturn:
         """Once the first policies are in force, keep the hub current."""
@@ -178,8 +180,8 @@ class Tracker:
         await policies.wait()
         self._queue.request_sweep(Cause("load"))
         while True:
-            self._news.clear()
-            await self._work()
+            self._changed.clear()
+            await self._process_queue()
             self._sharing.expect(())  # those left do not exist any more
             self._end_load()
             await self._wait()
@@ -189,13 +191,13 @@ class Tracker:
 
         Under constant changes of policies or objects there is always something to evaluate again.
         """
-        if self._loading and not self._sharing.expecting:
+        if self._loading and not self._sharing.is_expecting:
             self._loading = False
             self._collections.forget_deleted()
             self._hub.release("load")
             log.info("decisions_current", targets=self._hub.count)
 
-    async def _work(self) -> None:
+    async def _process_queue(self) -> None:
         """Evaluate until the queue is empty, changed targets before swept ones."""
         while True:
             self._collections.hold_missing()
@@ -209,22 +211,22 @@ class Tracker:
                 self._collections.release_decided()
                 break
             else:
-                await self._news_within(self._queue.unread_seconds)
-                self._news.clear()
-        if self._queue.end_sweep() and self._sharing.fleeting:
-            self._queue.plan_sweep(Cause("data"), _AGAIN_SECONDS)
-        deciding = not self._nothing_to_decide()
+                await self._wait_for_change(self._queue.sweep_wait_seconds)
+                self._changed.clear()
+        if self._queue.end_sweep() and self._sharing.is_impure:
+            self._queue.schedule_sweep(Cause("data"), _RESWEEP_SECONDS)
+        is_deciding = not self._has_nothing_to_decide()
         for name in self._collections.targets:
-            self._sharing.measure(self._collections.found[name], deciding=deciding)
+            self._sharing.measure(self._collections.by_name[name], is_deciding=is_deciding)
 
     def _begin_sweep(self) -> None:
         if (cause := self._queue.begin_sweep()) is None:
             return
-        if not self._nothing_to_decide():
+        if not self._has_nothing_to_decide():
             sweep: Sweep = {}
             for name in self._collections.targets:
-                found, keys = self._collections.found[name], self._collections.keys(name)
-                sweep |= self._sharing.grouped(found, keys, cause)
+                collection, keys = self._collections.by_name[name], self._collections.keys(name)
+                sweep |= self._sharing.group_by_class(collection, keys, cause)
             self._queue.replace_sweep(sweep)
         if self._loading is None:
             self._loading = True
@@ -232,28 +234,28 @@ class Tracker:
                 (name, key) for (name, _), group in self._queue.sweep.items() for key in group.keys
             )
 
-    def _nothing_to_decide(self) -> bool:
+    def _has_nothing_to_decide(self) -> bool:
         """Return whether every decision is known to be undefined, so that no query is needed."""
         return not self._static and not self._modules and not self._hub.count
 
     async def _wait(self) -> None:
-        planned = self._queue.planned
-        limits = self._limiting.seconds if self._limiting is not None else None
-        times = (None if planned is None else planned[0], limits)
+        scheduled = self._queue.scheduled
+        limits = self._budget_watcher.seconds if self._budget_watcher is not None else None
+        times = (None if scheduled is None else scheduled[0], limits)
         timeout = min((seconds for seconds in times if seconds is not None), default=None)
-        if await self._news_within(timeout) or planned is None or timeout != planned[0]:
+        if await self._wait_for_change(timeout) or scheduled is None or timeout != scheduled[0]:
             return  # the timeout was for the limits
-        cause = planned[1]
+        cause = scheduled[1]
         if cause.kind == "data":  # such changes cause no notification
-            self._sharing.outdate()
+            self._sharing.invalidate()
         self._queue.request_sweep(cause)
 
-    async def _news_within(self, seconds: float | None) -> bool:
+    async def _wait_for_change(self, seconds: float | None) -> bool:
         """Wait for a change; return whether it came in time."""
         try:
             # Not wait_for: before Python 3.12 it swallows a cancellation that comes with news.
             async with asyncio.timeout(seconds):
-                await self._news.wait()
+                await self._changed.wait()
         except TimeoutError:
             return False
         return True

@@ -32,7 +32,6 @@ from kube_sync.kube.events import (
 )
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.controller import Result, work
-from kube_sync.runtime.tokenbucket import TokenBucket
 from kube_sync.runtime.workqueue import WorkQueue
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -48,6 +47,33 @@ _COUNTS = (1.0, 5.0)  # count updates of one namespace
 _WRITE_SECONDS = 5.0
 _TRIES = 4
 _AGAIN_SECONDS = 2.0
+
+
+class TokenBucket:
+    """A bucket of `burst` tokens, refilled at `rate` tokens a second."""
+
+    def __init__(
+        self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._clock = clock
+        self._tokens = burst
+        self._at = clock()
+
+    def has(self) -> bool:
+        """Whether a token is available."""
+        now = self._clock()
+        self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
+        self._at = now
+        return self._tokens >= 1
+
+    def take(self) -> bool:
+        """Take a token; return false when there is none."""
+        if not self.has():
+            return False
+        self._tokens -= 1
+        return True
 
 
 K = TypeVar("K")

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from kube_sync.decisions.input_reader import Basis, Kept
+from kube_sync.decisions.input_reader import Basis, Fields
 from kube_sync.ledger.entries import Text, text, text_of
 
 _PARTS: Final = 32  # of one collection
@@ -30,9 +30,9 @@ class State(msgspec.Struct, frozen=True):
     root: str
     path: str
     reads: tuple[tuple[str | None, ...], ...]
-    inputs: Mapping[str, Kept]
+    inputs: Mapping[str, Fields]
     collections: Mapping[str, tuple[str, ...]]
-    kept: Mapping[str, Kept]
+    kept: Mapping[str, Fields]
     lacks: Mapping[str, str]
     v: Literal[1] = 1
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from kube_sync.decisions.decision import Decision
-from kube_sync.decisions.printing import wanted
+from kube_sync.decisions.printing import decision_text
 from kube_sync.errors import NO_JSON
 from kube_sync.ledger.entries import Entry, Row, standing_since
 from kube_sync.ledger.reading import DecisionAt, Object
@@ -133,7 +133,7 @@ def _decision(digest: str, texts: Texts) -> str:
     if body is None:
         return f"({digest[:_SHORT]}, whose text is not there)"
     try:
-        return wanted(msgspec.json.decode(body, type=Decision))
+        return decision_text(msgspec.json.decode(body, type=Decision))
     except NO_JSON:
         return printable(body[:200].decode("utf-8", "replace"))
 

@@ -16,7 +16,7 @@ from kube_sync import __version__
 from kube_sync.decisions.changelog import EncodedVerdict, Verdict
 from kube_sync.decisions.changelog import Entry as Line
 from kube_sync.decisions.decision import Decision
-from kube_sync.decisions.input_reader import Basis, Kept, RecordedInput
+from kube_sync.decisions.input_reader import Basis, Fields, RecordedInput
 from kube_sync.decisions.records import DecisionRecord, DeletedRecord, Source, Target, decode
 from kube_sync.errors import NO_JSON
 from kube_sync.ledger.bases import text_of_basis
@@ -39,7 +39,7 @@ class Recorder:
         self._named: tuple[int, Basis | None] = (0, None)  # the last data that was written ahead
         journal.enqueue(Entry(kind="start", note=f"kube-sync {__version__} {instance}"))
 
-    def said(self, line: Line, evidence: RecordedInput | None = None) -> None:
+    def record(self, line: Line, evidence: RecordedInput | None = None) -> None:
         """Record a new decision on an object, and the input and data it was made on."""
         body, basis = None, None
         # Entries queued for a file that cannot be written must not keep each state of the data.
@@ -109,9 +109,9 @@ class _Data(msgspec.Struct, frozen=True, array_like=True, tag=0):
     root: str
     path: str
     reads: tuple[tuple[str | None, ...], ...]
-    inputs: Mapping[str, Kept]
+    inputs: Mapping[str, Fields]
     collections: Mapping[str, bytes]
-    kept: Mapping[str, Kept]
+    kept: Mapping[str, Fields]
     lacks: Mapping[str, str]
 
 
@@ -151,10 +151,10 @@ class _Lines:
     def of(self, line: Line, body: bytes | None, basis: Basis | None) -> Sequence[EntryWithTexts]:
         target = line.target
         collection, namespace, name = self._collection(target), target.namespace, target.name
-        if line.told is None:
+        if line.encoded is None:
             entry = Entry(kind="gone", collection=collection, namespace=namespace, name=name)
             return ((entry, ()),)
-        verdict = line.told.verdict
+        verdict = line.encoded.verdict
         found = self._text(verdict.decision)
         basis_text, input_text = self._basis(basis), None if body is None else text(body)
         if basis_text is None or input_text is None:  # one is useless without the other

@@ -60,7 +60,7 @@ class StoredCollection(Protocol):
     name: str
 
     @property
-    def held(self) -> int:
+    def object_count(self) -> int:
         """The number of objects."""
         ...
 
@@ -113,7 +113,7 @@ class Sampler:
                 items = [[key.namespace, key.name] for key in keys]
                 if items:
                     sample.asks.append({"epoch": _EPOCH, "collection": found.name, "items": items})
-            elif found.held <= _SMALL:
+            elif found.object_count <= _SMALL:
                 whole: DataPath = (self._root, found.name)
                 sample.add(whole, await self._opa.get_data(whole))
             else:
@@ -130,7 +130,7 @@ class Sampler:
 
 def _spread(found: StoredCollection) -> list[ObjectKey]:
     """Return some keys from all over a collection."""
-    step = max(1, found.held // _OBJECTS)
+    step = max(1, found.object_count // _OBJECTS)
     return list(islice(found.keys(), 0, step * _OBJECTS, step))
 
 

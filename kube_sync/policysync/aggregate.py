@@ -15,10 +15,10 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kube_sync.kube.conditions import Condition, message
-from kube_sync.policysync.cluster_conditions import STATUSES, Answer, answer, is_told
+from kube_sync.policysync.cluster_conditions import STATUSES, Answer, answer, has_reported
 from kube_sync.policysync.copies import Copy, Placed
 from kube_sync.policysync.desired import Desired
-from kube_sync.policysync.fields import CONDITIONS, NAMES, OF_COPY
+from kube_sync.policysync.feedback_fields import CONDITIONS, NAMES, OF_COPY
 from kube_sync.topology.conditions import listed
 
 SYNCED: Final = "kube-sync.io/Synced"
@@ -31,24 +31,24 @@ def aggregate(
     wanted: Desired,
     placed: Mapping[str, Placed],
     others: Iterable[str] = (),
-    troubles: Mapping[str, str] | None = None,
+    errors: Mapping[str, str] | None = None,
     cut: Iterable[str] = (),
 ) -> tuple[Condition, ...]:
     """Return the conditions of a policy, none if no spoke is to have a copy.
 
-    `others` are references of the policy that are not synced; `troubles`, by cluster, the reasons
+    `others` are references of the policy that are not synced; `errors`, by cluster, the reasons
     why a copy is not placed, and `cut` what of all this is not in the policy's annotations.
     """
     if not wanted.concerned:
         return ()
-    unheard = {c: _unheard(copy, placed.get(c)) for c, copy in wanted.copies.items()}
+    missing = {c: _missing_report(copy, placed.get(c)) for c, copy in wanted.copies.items()}
     found = [
-        _together(condition, _answers(condition, unheard, placed))
+        _merge_answers(condition, _answers(condition, missing, placed))
         for condition in CONDITIONS
-        if _is_told(condition, wanted.copies, placed)
+        if _is_reported(condition, wanted.copies, placed)
     ]
     notes = [*cut], [f"not synced: {one}" for one in others]
-    return (_synced(wanted, placed, notes, troubles or {}), *found)
+    return (_synced(wanted, placed, notes, errors or {}), *found)
 
 
 def extra_values(
@@ -57,7 +57,7 @@ def extra_values(
     """Return the configured status fields that the clusters report of their copies."""
     found = {}
     for cluster, copy in wanted.copies.items():
-        if not _unheard(copy, placed.get(cluster)):
+        if not _missing_report(copy, placed.get(cluster)):
             values = sorted(_values(placed[cluster]).items())
             found[cluster] = {name: value for name, value in values if name not in NAMES}
     return {cluster: values for cluster, values in sorted(found.items()) if values}
@@ -67,32 +67,32 @@ def _values(one: Placed) -> Mapping[str, str | int | bool]:
     return {} if one.feedback is None else one.feedback.values
 
 
-def _is_told(condition: str, copies: Mapping[str, Copy], placed: Mapping[str, Placed]) -> bool:
+def _is_reported(condition: str, copies: Mapping[str, Copy], placed: Mapping[str, Placed]) -> bool:
     """Return whether the kind has a condition: some cluster has reported it, for any copy."""
-    return any(is_told(condition, placed[cluster]) for cluster in copies if cluster in placed)
+    return any(has_reported(condition, placed[cluster]) for cluster in copies if cluster in placed)
 
 
-def _unheard(copy: Copy, one: Placed | None) -> str:
+def _missing_report(copy: Copy, one: Placed | None) -> str:
     """Return why a cluster has no report that counts, "" if it has one."""
     if one is None or one.digest != copy.digest:
         return "it is not placed there yet"
     if one.feedback is not None and one.feedback.applied is False:
-        return f"it could not be applied: {one.feedback.trouble}"
+        return f"it could not be applied: {one.feedback.problem}"
     if one.feedback is None or one.feedback.values.get(OF_COPY) != copy.digest:
         return "it has not answered yet"
     return ""
 
 
 def _answers(
-    condition: str, unheard: Mapping[str, str], placed: Mapping[str, Placed]
+    condition: str, missing: Mapping[str, str], placed: Mapping[str, Placed]
 ) -> dict[str, Answer]:
     return {
         cluster: Answer("Unknown", "Pending", why) if why else answer(condition, placed[cluster])
-        for cluster, why in unheard.items()
+        for cluster, why in missing.items()
     }
 
 
-def _together(condition: str, answers: Mapping[str, Answer]) -> Condition:
+def _merge_answers(condition: str, answers: Mapping[str, Answer]) -> Condition:
     statuses = {one.status for one in answers.values()}
     status = next((one for one in ("False", "Unknown") if one in statuses), "True")
     those = {cluster: one for cluster, one in answers.items() if one.status == status}
@@ -107,61 +107,61 @@ def _entries(answers: Mapping[str, Answer]) -> list[str]:
     """Format one entry per message, with its clusters, sorted by the first of them."""
     alike: dict[str, list[str]] = {}
     for cluster, one in sorted(answers.items()):
-        text = ": ".join(part for part in (_plain(one.reason), _plain(one.said)) if part)
+        text = ": ".join(part for part in (_escape(one.reason), _escape(one.message)) if part)
         alike.setdefault(text, []).append(cluster)
     return [f"{listed(clusters, most=_SHOWN)}: {text}" for text, clusters in alike.items()]
 
 
-def _plain(said: str) -> str:
+def _escape(text: str) -> str:
     """Escape a cluster's message so that it cannot imitate the entry of another cluster."""
-    shown = "".join(c if c.isprintable() else " " for c in said[: 2 * _TEXT]).replace(";", ",")
-    return shown if len(shown) <= _TEXT else f"{shown[: _TEXT - 1]}…"
+    escaped = "".join(c if c.isprintable() else " " for c in text[: 2 * _TEXT]).replace(";", ",")
+    return escaped if len(escaped) <= _TEXT else f"{escaped[: _TEXT - 1]}…"
 
 
 def _synced(
     wanted: Desired,
     placed: Mapping[str, Placed],
-    told: tuple[list[str], list[str]],
-    troubles: Mapping[str, str],
+    remarks: tuple[list[str], list[str]],
+    errors: Mapping[str, str],
 ) -> Condition:
-    stands = {
-        c: Answer("False", "", troubles[c]) if c in troubles else _standing(copy, placed.get(c))
+    answers = {
+        c: Answer("False", "", errors[c]) if c in errors else _copy_answer(copy, placed.get(c))
         for c, copy in wanted.copies.items()
     }
-    of = {
-        status: _entries({c: one for c, one in stands.items() if one and one.status == status})
+    by_status = {
+        status: _entries({c: one for c, one in answers.items() if one and one.status == status})
         for status in STATUSES
     }
-    unread = of["True"]
-    cut, notes = told
+    unread = by_status["True"]
+    cut, notes = remarks
     # These first: a list that is too long is cut at its end.
-    open_ = [*cut, *of["False"], *of["Unknown"]]
+    unsynced = [*cut, *by_status["False"], *by_status["Unknown"]]
     if wanted.problems or wanted.refused:
         reason = "PlacementUnknown" if wanted.problems else "RefNotPermitted"
         first = [*wanted.problems, *wanted.refused]
-        return _said("False", reason, [*first, *open_, *notes, *unread])
-    if of["False"]:
-        return _said("False", "NotApplied", [*open_, *notes, *unread])
-    if of["Unknown"]:
-        return _said("Unknown", "Pending", [*open_, *notes, *unread])
-    if not stands:
-        return _said("False", "NoClusters", ["its Gateways are placed on no cluster", *notes])
-    synced = f"synced to {listed(stands, most=_SHOWN)}"
-    return _said("True", "Synced", [synced, *cut, *notes, *unread])
+        return _condition("False", reason, [*first, *unsynced, *notes, *unread])
+    if by_status["False"]:
+        return _condition("False", "NotApplied", [*unsynced, *notes, *unread])
+    if by_status["Unknown"]:
+        return _condition("Unknown", "Pending", [*unsynced, *notes, *unread])
+    if not answers:
+        return _condition("False", "NoClusters", ["its Gateways are placed on no cluster", *notes])
+    synced = f"synced to {listed(answers, most=_SHOWN)}"
+    return _condition("True", "Synced", [synced, *cut, *notes, *unread])
 
 
-def _standing(copy: Copy, one: Placed | None) -> Answer | None:
+def _copy_answer(copy: Copy, one: Placed | None) -> Answer | None:
     """Return what to report of one copy, None if it is there without problems."""
     if one is None or one.digest != copy.digest or one.feedback is None:
         return Answer("Unknown", "", "it waits to be applied")
     if one.feedback.applied is False:
-        return Answer("False", "", _unheard(copy, one))
-    if one.feedback.applied is None and _unheard(copy, one):
+        return Answer("False", "", _missing_report(copy, one))
+    if one.feedback.applied is None and _missing_report(copy, one):
         return Answer("Unknown", "", "it waits to be applied")
-    if one.feedback.trouble:
-        return Answer("True", "not all of its status can be read", one.feedback.trouble)
+    if one.feedback.problem:
+        return Answer("True", "not all of its status can be read", one.feedback.problem)
     return None
 
 
-def _said(status: str, reason: str, notes: Iterable[str]) -> Condition:
+def _condition(status: str, reason: str, notes: Iterable[str]) -> Condition:
     return Condition(SYNCED, status, reason, message(notes))

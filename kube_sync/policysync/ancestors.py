@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from kube_sync.policysync.copies import FeedbackField, Report
-from kube_sync.policysync.fields import CONDITIONS, NAMES, PARTS, named
+from kube_sync.policysync.feedback_fields import CONDITIONS, NAMES, PARTS, field_name
 from kube_sync.policysync.naming import is_subdomain
 from kube_sync.topology.raw_json import UNREADABLE, items, mapping, text
 
@@ -30,8 +30,8 @@ _FALSE: Final = ("type", *PARTS[1:])  # of the first condition that is False
 _BY: Final = ("name", "namespace", "sectionName")  # fields of an ancestorRef
 _MOST: Final = 16  # entries of a PolicyStatus, and so Gateways that can have one
 _NAMES: Final = frozenset(
-    [named(condition, part) for condition in CONDITIONS for part in PARTS]
-    + [named("False", part) for part in _FALSE]
+    [field_name(condition, part) for condition in CONDITIONS for part in PARTS]
+    + [field_name("False", part) for part in _FALSE]
 )
 Columns = Mapping[str, Sequence[object]]
 _RESERVED: Final = re.compile(rf"(?:a|otherA|(?:{'|'.join(_BY)})[0-9]+A)ncestor([A-Z].*)")
@@ -45,14 +45,14 @@ class _Filter(NamedTuple):
     messages: bool
     gateway: str = ""
 
-    def named(self, condition: str, part: str) -> str:
-        name = named(condition, part)
+    def field_name(self, condition: str, part: str) -> str:
+        name = field_name(condition, part)
         return f"{self.prefix}{name[0].upper()}{name[1:]}"
 
     def fields(self, condition: str, parts: Iterable[str], path: str) -> Iterator[FeedbackField]:
         for part in parts:
             if part != _MESSAGE or self.messages:
-                yield FeedbackField(self.named(condition, part), f"{path}.{part}")
+                yield FeedbackField(self.field_name(condition, part), f"{path}.{part}")
 
     @property
     def entries(self) -> str:
@@ -115,9 +115,9 @@ def reported(copy: Mapping[str, Any], columns: Columns) -> tuple[Report, ...]:
 
 def _reports(by: _Filter, columns: Columns) -> Iterator[Report]:
     for condition in CONDITIONS:
-        for row in _rows([by.named(condition, part) for part in PARTS], columns):
+        for row in _rows([by.field_name(condition, part) for part in PARTS], columns):
             yield _report(by.gateway, condition, *row)
-    for kind, *rest in _rows([by.named("False", part) for part in _FALSE], columns):
+    for kind, *rest in _rows([by.field_name("False", part) for part in _FALSE], columns):
         if kind in CONDITIONS:
             yield _report(by.gateway, str(kind), "False", *rest)
 
@@ -165,7 +165,7 @@ def _is_mapping(one: object) -> bool:
 
 
 def _report(gateway: str, condition: str, *parts: object) -> Report:
-    *said, observed = parts
-    status, reason, message = (one if isinstance(one, str) else "" for one in said)
-    seen = observed if type(observed) is int else None
-    return Report(gateway, condition, status, reason, message, seen)
+    *texts, observed = parts
+    status, reason, message = (one if isinstance(one, str) else "" for one in texts)
+    generation = observed if type(observed) is int else None
+    return Report(gateway, condition, status, reason, message, generation)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from kube_sync.policysync.copies import Placed, Report
-from kube_sync.policysync.fields import GENERATION, OBSERVED, PARTS, named
+from kube_sync.policysync.feedback_fields import GENERATION, OBSERVED, PARTS, field_name
 
 STATUSES: Final = ("True", "False", "Unknown")
 _WORST_FIRST: Final = ("False", "Unknown", "True")
@@ -27,15 +27,15 @@ class Answer(NamedTuple):
 
     status: str
     reason: str
-    said: str
+    message: str
 
 
-def is_told(condition: str, one: Placed) -> bool:
+def has_reported(condition: str, one: Placed) -> bool:
     """Return whether a cluster has reported a condition, for any copy."""
     if one.feedback is None:
         return False
     reports = one.feedback.reports
-    return named(condition, PARTS[0]) in one.feedback.values or any(
+    return field_name(condition, PARTS[0]) in one.feedback.values or any(
         report.condition == condition for report in reports
     )
 
@@ -48,49 +48,53 @@ def answer(condition: str, one: Placed) -> Answer:
     if not worst:
         return Answer("Unknown", _PENDING, f"it says nothing of {condition}")
     those = [report for report in found if report.status == worst]
-    return _together(worst, those, several=len(names) > 1)
+    return _merge_reports(worst, those, several=len(names) > 1)
 
 
 def _reports(condition: str, one: Placed, names: Collection[str]) -> Iterator[Report]:
-    if (own := _own(condition, one)) is not None:
+    if (own := _own_report(condition, one)) is not None:
         yield own
     if one.feedback is None:
         return
     entries = [report for report in one.feedback.reports if report.gateway in ("", *names)]
-    of_it = [report for report in entries if report.condition == condition]
-    yield from of_it
+    matching = [report for report in entries if report.condition == condition]
+    yield from matching
     if own is None and any(report.gateway for report in entries) and len(names) <= _ENTRIES:
-        for name in sorted({*names} - {report.gateway for report in of_it}):
-            silence = f"nobody says anything of {condition} there"
-            yield Report(name, condition, "Unknown", _PENDING, silence, None)
+        for name in sorted({*names} - {report.gateway for report in matching}):
+            text = f"nobody says anything of {condition} there"
+            yield Report(name, condition, "Unknown", _PENDING, text, None)
 
 
-def _own(condition: str, one: Placed) -> Report | None:
+def _own_report(condition: str, one: Placed) -> Report | None:
     """Return the condition of the copy itself."""
     values = {} if one.feedback is None else one.feedback.values
-    if (status := values.get(named(condition, "status"))) is None:
+    if (status := values.get(field_name(condition, "status"))) is None:
         return None
-    reason, said = (str(values.get(named(condition, part)) or "") for part in ("reason", "message"))
-    seen = values.get(named(condition, OBSERVED))
-    observed = seen if type(seen) is int else None
-    return Report("", condition, status if isinstance(status, str) else "", reason, said, observed)
+    reason, message = (
+        str(values.get(field_name(condition, part)) or "") for part in ("reason", "message")
+    )
+    generation = values.get(field_name(condition, OBSERVED))
+    observed = generation if type(generation) is int else None
+    return Report(
+        "", condition, status if isinstance(status, str) else "", reason, message, observed
+    )
 
 
 def _current(report: Report, one: Placed) -> Report:
     """Return the effective report: one of an earlier generation, or of no status, is Unknown."""
     values = {} if one.feedback is None else one.feedback.values
-    now = values.get(GENERATION)
-    seen = values.get(OBSERVED) if report.observed is None else report.observed
+    generation = values.get(GENERATION)
+    observed = values.get(OBSERVED) if report.observed is None else report.observed
     if report.status not in STATUSES:
-        said = f"it says nothing of {report.condition}"
-        return report._replace(status="Unknown", reason=_PENDING, message=said)
-    if isinstance(seen, int) and isinstance(now, int) and seen < now:
-        said = "what it says is of an earlier generation"
-        return report._replace(status="Unknown", reason=_PENDING, message=said)
+        message = f"it says nothing of {report.condition}"
+        return report._replace(status="Unknown", reason=_PENDING, message=message)
+    if isinstance(observed, int) and isinstance(generation, int) and observed < generation:
+        message = "what it says is of an earlier generation"
+        return report._replace(status="Unknown", reason=_PENDING, message=message)
     return report
 
 
-def _together(status: str, reports: list[Report], *, several: bool) -> Answer:
+def _merge_reports(status: str, reports: list[Report], *, several: bool) -> Answer:
     """Merge reports of one status; `several`: there are Gateways to distinguish."""
     reasons = {report.reason for report in reports}
     reason = reasons.pop() if len(reasons) == 1 else "Various"
@@ -100,15 +104,15 @@ def _together(status: str, reports: list[Report], *, several: bool) -> Answer:
     for one in reports:
         if one.gateway or one.message or one.reason not in of_gateways:
             known = one.reason if one.reason != reason else ""  # the answer has it already
-            said = ": ".join(filter(None, (known, one.message)))
-            alike.setdefault(said, {})[one.gateway if several else ""] = None
+            text = ": ".join(filter(None, (known, one.message)))
+            alike.setdefault(text, {})[one.gateway if several else ""] = None
     return Answer(status, reason, ", ".join(filter(None, _parts(alike))))
 
 
 def _parts(alike: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    most = _TEXT // len(alike)  # so that the message of one Gateway hides no other
-    for said, gateways in alike.items():
+    limit = _TEXT // len(alike)  # so that the message of one Gateway hides no other
+    for text, gateways in alike.items():
         names = [name for name in gateways if name]
-        of = f"Gateway{'s' * (len(names) > 1)} {', '.join(names)}" if names else ""
-        fits = len(alike) == 1 or len(said) <= most
-        yield ": ".join(filter(None, (of, said if fits else f"{said[:most]}…")))
+        prefix = f"Gateway{'s' * (len(names) > 1)} {', '.join(names)}" if names else ""
+        fits = len(alike) == 1 or len(text) <= limit
+        yield ": ".join(filter(None, (prefix, text if fits else f"{text[:limit]}…")))

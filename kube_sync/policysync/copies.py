@@ -14,7 +14,7 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 
 MANAGER: Final = "kube-sync-policy-sync"  # field manager, on the hub and, directly, on spokes
 
-# Of a spoke's object, beside what the topology there reads (`topology/synced.py`).
+# Of a spoke's object, beside what the topology there reads (`topology/synced_policies.py`).
 MANAGED: Final = "kube-sync.io/policy-synced"  # label: "true"; selects the copies
 GATEWAYS: Final = "kube-sync.io/gateways"  # annotation: the hub's Gateways that it is there for
 DIGEST: Final = "kube-sync.io/digest"  # annotation: the digest of the copy
@@ -80,7 +80,7 @@ class Feedback:
 
     applied: bool | None  # None: unknown for the current copy
     values: Mapping[str, str | int | bool]  # by the name of the field
-    trouble: str = ""  # why it could not be applied or read
+    problem: str = ""  # why it could not be applied or read
     reports: tuple[Report, ...] = ()  # of the entries of its ancestors
 
 
@@ -91,12 +91,12 @@ class Placed:
     key: CopyKey
     digest: str
     feedback: Feedback | None  # None: no feedback yet
-    leaving: float | None  # Unix time from which it may be removed; None: it stays
+    remove_after: float | None  # Unix time from which it may be removed; None: it stays
     gateways: frozenset[ObjectKey] = frozenset()  # those it is there for; empty: unknown
 
 
 # Callback for a change of a policy's copies: their places, or the feedback of a cluster.
-News = Callable[[PolicyId], None]
+OnChange = Callable[[PolicyId], None]
 
 
 class Placer(Protocol):
@@ -123,7 +123,7 @@ class Placer(Protocol):
         """
         ...
 
-    async def leave(self, key: CopyKey, at: float) -> None:
+    async def mark_for_removal(self, key: CopyKey, at: float) -> None:
         """Mark a copy: it may be removed from `at` on, in Unix seconds. Raises SyncError."""
         ...
 

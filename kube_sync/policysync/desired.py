@@ -89,25 +89,25 @@ def desired(
 ) -> Desired:
     """Return the desired copies of a policy; `placed` are its current ones, by cluster."""
     if found.problem:
-        return _kept(found.problem, placed)
+        return _unchanged(found.problem, placed)
     known = {one: _placement(one, placements) for one in found.targets}
     try:
         copies = _copies(source, known, placed, downstream)
     except (*UNREADABLE, RecursionError) as error:
-        return _kept(f"the policy cannot be read: {reason(error)}", placed)
+        return _unchanged(f"the policy cannot be read: {reason(error)}", placed)
     # A copy without Gateways on it may belong to one of the unknown Gateways.
     nameless = any(one.problem for one in known.values())
     return Desired(
         copies,
         frozenset(c for c, one in placed.items() if nameless and not one.gateways) - copies.keys(),
-        frozenset(c for c, one in placed.items() if _abandoned(one, found)),
+        frozenset(c for c, one in placed.items() if _is_abandoned(one, found)),
         tuple(dict.fromkeys(_problems(known))),
         tuple(one.refused for one in found.targets if one.refused),
         concerned=bool(found.targets),
     )
 
 
-def _kept(problem: str, placed: Mapping[str, Placed]) -> Desired:
+def _unchanged(problem: str, placed: Mapping[str, Placed]) -> Desired:
     return Desired(uncertain=frozenset(placed), problems=(problem,), concerned=bool(placed))
 
 
@@ -148,10 +148,10 @@ def _clusters(target: Target, where: Placement, placed: Mapping[str, Placed]) ->
     if not (where.problem or target.refused):
         return where.clusters
     # Copies with a removal mark were unwanted already.
-    stays = {c: one for c, one in placed.items() if one.leaving is None}
-    there = frozenset(c for c, one in stays.items() if target.gateway in one.gateways)
-    return there if where.problem else there & where.clusters
+    kept = {c: one for c, one in placed.items() if one.remove_after is None}
+    existing = frozenset(c for c, one in kept.items() if target.gateway in one.gateways)
+    return existing if where.problem else existing & where.clusters
 
 
-def _abandoned(one: Placed, found: Targets) -> bool:
+def _is_abandoned(one: Placed, found: Targets) -> bool:
     return bool(one.gateways) and not one.gateways & found.named

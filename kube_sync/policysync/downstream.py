@@ -26,9 +26,9 @@ from kube_sync.policysync.copies import (
     FeedbackField,
     PolicyId,
 )
-from kube_sync.policysync.naming import cut, spelt
+from kube_sync.policysync.naming import format_policy, shorten
 from kube_sync.topology.raw_json import Malformed, is_deeper, items, mapping, text
-from kube_sync.topology.synced import ORIGIN, POLICY, SYNCED
+from kube_sync.topology.synced_policies import ORIGIN, POLICY, SYNCED
 
 _NAMESPACE: Final = 63  # characters (RFC 1123, a label)
 _CHARACTERS: Final = 16  # of a digest
@@ -66,7 +66,7 @@ class Downstream:
 
     def namespace(self, hub: str) -> str:
         """Return the spoke's namespace for one of the hub, "" for cluster-scoped objects."""
-        return cut(f"{self.prefix}{hub}", _NAMESPACE) if hub else ""
+        return shorten(f"{self.prefix}{hub}", _NAMESPACE) if hub else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,18 +112,20 @@ def digest(body: Mapping[str, Any], feedback: Iterable[FeedbackField]) -> str:
         msg = f"nested more than {DEEPEST} levels deep"
         raise Malformed(msg)
     metadata = body.get("metadata")
-    if isinstance(metadata, Mapping) and isinstance(notes := metadata.get("annotations"), Mapping):
-        rest = {key: value for key, value in notes.items() if key != DIGEST}
+    if isinstance(metadata, Mapping) and isinstance(
+        annotations := metadata.get("annotations"), Mapping
+    ):
+        rest = {key: value for key, value in annotations.items() if key != DIGEST}
         body = {**body, "metadata": {**metadata, "annotations": rest}}
-    value = [_plain(body), sorted(feedback)]
+    value = [_normalized(body), sorted(feedback)]
     return hashlib.sha256(_sorted.encode(value)).hexdigest()[:_CHARACTERS]
 
 
-def _plain(value: object) -> object:
+def _normalized(value: object) -> object:
     if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items() if one is not None}
+        return {key: _normalized(one) for key, one in value.items() if one is not None}
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_normalized(one) for one in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -133,18 +135,18 @@ def _body(
     metadata: dict[str, Any] = {"name": source.id.name}
     if source.id.namespace:
         metadata["namespace"] = downstream.namespace(source.id.namespace)
-    metadata["labels"] = {**_kept(source.body, "labels"), MANAGED: "true"}
+    metadata["labels"] = {**_copied_metadata(source.body, "labels"), MANAGED: "true"}
     metadata["annotations"] = {
-        **_kept(source.body, "annotations"),
+        **_copied_metadata(source.body, "annotations"),
         SYNCED: "true",
-        POLICY: spelt(source.id),
+        POLICY: format_policy(source.id),
         GATEWAYS: ",".join(sorted(map(str, gateways))),
     }
     if created := text(source.body, "metadata", "creationTimestamp"):
         metadata["annotations"][ORIGIN] = created
-    said = {k: v for k, v in source.body.items() if k not in ("metadata", "status")}
+    fields = {k: v for k, v in source.body.items() if k not in ("metadata", "status")}
     return {
-        **said,
+        **fields,
         "apiVersion": source.id.gvr.api_version,
         "kind": source.kind,
         "metadata": metadata,
@@ -152,7 +154,7 @@ def _body(
     }
 
 
-def _kept(body: Mapping[str, Any], field: str) -> dict[str, str]:
+def _copied_metadata(body: Mapping[str, Any], field: str) -> dict[str, str]:
     return {
         key: value
         for key, value in mapping(body, "metadata", field).items()

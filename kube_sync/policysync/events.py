@@ -26,41 +26,41 @@ _RELEASED: Final = "no removal of its copies is held any more"
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Published:
     """The message of a policy's last Event on holds, and its published approvals."""
 
     held: str = ""
     approved: frozenset[str] = frozenset()
 
 
-class News:
+class PolicySyncEvents:
     """Publishes Events; never waits, never raises."""
 
     def __init__(
         self,
-        occurred: Callable[[Occurrence, str], None],
+        record: Callable[[Occurrence, str], None],
         kind_of: Callable[[GroupVersionResource], str],
     ) -> None:
-        """`occurred` publishes an Event in a namespace; `kind_of` returns "" if unknown."""
-        self._occurred = occurred
+        """`record` publishes an Event in a namespace; `kind_of` returns "" if unknown."""
+        self._record = record
         self._kind_of = kind_of
-        self._published: dict[Subject, _Told] = {}
+        self._published: dict[Subject, _Published] = {}
         self._refused: dict[str, str] = {}
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Forget what was published: another process may have published more since."""
         self._published.clear()
         self._refused.clear()
 
-    def removals(
+    def publish_removals(
         self, found: PolicyState, held: Mapping[str, Withheld], approved: Mapping[str, str]
     ) -> None:
         """Publish the held and the approved removals of a policy, both by cluster."""
         if any(map(is_momentary, held.values())):
             return
         subject, listed = subject_of(found.policy), _message(found.body, HELD)
-        before = self._published.get(subject, _Told(listed))
-        now = _Told(next((one.message for one in removals_held(held)), ""), _names(approved))
+        before = self._published.get(subject, _Published(listed))
+        now = _Published(next((one.message for one in removals_held(held)), ""), _names(approved))
         if before.held and now.approved - before.approved:
             self._publish(found, "RemovalsApproved", "Approve", _approval(approved), warns=False)
         elif before.held and not now.held:
@@ -68,22 +68,22 @@ class News:
         if now.held not in ("", before.held):
             self._publish(found, "RemovalsHeld", "Hold", now.held)
         self._published[subject] = now
-        if now == _Told(listed):
+        if now == _Published(listed):
             del self._published[subject]  # no longer needed: the policy's own condition has it
 
-    def refused(self, gateway_class: Body, said: Iterable[Condition]) -> None:
+    def publish_refused(self, gateway_class: Body, conditions: Iterable[Condition]) -> None:
         """Publish the refused kinds in a class's parameters."""
         name, uid = (text_if_any(gateway_class, "metadata", one) for one in ("name", "uid"))
         if not name:
             return
         before = self._refused.get(name, _message(gateway_class, TYPE, "False"))
-        wrong = [one for one in said if (one.type, one.status) == (TYPE, "False")]
-        self._refused[name] = next((one.message for one in wrong), "")
-        for one in wrong:
+        refusals = [one for one in conditions if (one.type, one.status) == (TYPE, "False")]
+        self._refused[name] = next((one.message for one in refusals), "")
+        for one in refusals:
             if one.message != before:
                 about = Reference("gateway.networking.k8s.io/v1", "GatewayClass", "", name, uid)
-                what = Occurrence(about, None, one.reason, "Refuse", cut(one.message))
-                self._occurred(what, "")
+                occurrence = Occurrence(about, None, one.reason, "Refuse", cut(one.message))
+                self._record(occurrence, "")
 
     def _publish(
         self, found: PolicyState, reason: str, action: str, note: str, *, warns: bool = True
@@ -93,8 +93,8 @@ class News:
             version = gvr.api_version
             uid = text_if_any(found.body, "metadata", "uid")
             about = Reference(version, kind, namespace, name, uid)
-            what = Occurrence(about, None, reason, action, cut(note), warns=warns)
-            self._occurred(what, namespace)
+            occurrence = Occurrence(about, None, reason, action, cut(note), warns=warns)
+            self._record(occurrence, namespace)
 
 
 def _names(approved: Mapping[str, str]) -> frozenset[str]:

@@ -26,7 +26,7 @@ _VALUES: Final[Mapping[str, tuple[str, type]]] = {
 
 
 def feedback_of(work: Mapping[str, Any]) -> Feedback | None:
-    """Return the feedback, None if there is none; unreadable parts are trouble."""
+    """Return the feedback, None if there is none; unreadable parts are a problem."""
     try:
         status = mapping(work, "status")
         if not status:
@@ -35,8 +35,8 @@ def feedback_of(work: Mapping[str, Any]) -> Feedback | None:
         columns = {name: found for name, found in _columns(manifest) if is_reserved(name)}
         values = {name: one for name, one in _values(manifest) if name not in columns}
         applied = _applied(work, status)
-        trouble = "; ".join(_troubles(status, manifest, applied=applied))
-        return Feedback(applied, values, trouble, reported(_copy(work), columns))
+        problem = "; ".join(_problems(status, manifest, applied=applied))
+        return Feedback(applied, values, problem, reported(_copy(work), columns))
     except UNREADABLE as error:
         return Feedback(None, {}, f"the status of the work cannot be read: {error}")
 
@@ -82,14 +82,14 @@ def _values(manifest: Mapping[str, Any]) -> Iterator[tuple[str, str | int | bool
             yield name, value
 
 
-def _troubles(
+def _problems(
     status: Mapping[str, Any], manifest: Mapping[str, Any], *, applied: bool | None
 ) -> Iterator[str]:
     """Yield why it is not applied, in the words of the spoke's API server, or cannot be read."""
-    said = {text(one, "type"): one for one in items(manifest, "conditions")}
+    conditions = {text(one, "type"): one for one in items(manifest, "conditions")}
     for one in items(status, "conditions"):
-        said.setdefault(text(one, "type"), one)
+        conditions.setdefault(text(one, "type"), one)
     kinds = ["Applied"] if applied is False else []
     for kind in [*kinds, "StatusFeedbackSynced"]:
-        if text(found := said.get(kind, {}), "status") == "False":
+        if text(found := conditions.get(kind, {}), "status") == "False":
             yield text(found, "message") or text(found, "reason") or f"{kind} is False"

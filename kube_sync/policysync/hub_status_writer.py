@@ -33,7 +33,7 @@ from kube_sync.policysync.copies import MANAGER
 from kube_sync.policysync.object_cache import Body
 from kube_sync.topology.gateway import GATEWAY
 from kube_sync.topology.raw_json import UNREADABLE, items, mapping, number, reason, text
-from kube_sync.topology.statuslists import ANCESTORS, About, Entry, merge
+from kube_sync.topology.statuslists import ANCESTORS, Entry, StatusContext, merge_entries
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -57,16 +57,16 @@ def conditions(body: Body, wanted: Iterable[Condition], now: str) -> list[Json] 
 
 def owned(body: Body) -> frozenset[str]:
     """Return the types of our own conditions on an object. Raises Malformed."""
-    there = {text(one, "type") for one in items(body, "status", "conditions")}
+    types = {text(one, "type") for one in items(body, "status", "conditions")}
     # Types that no other controller uses, whatever manager owns them.
-    return frozenset(there & {SYNCED, HELD, TYPE, *_managed(body)})
+    return frozenset(types & {SYNCED, HELD, TYPE, *_managed(body)})
 
 
 def is_ours(gateway_class: Body) -> bool:
     """Return whether a class is our controller's, or its status shows that we have followed it."""
     try:
-        listed = {text(one, "type") for one in items(gateway_class, "status", "conditions")}
-        return TYPE in listed or text(gateway_class, "spec", "controllerName") == CONTROLLER
+        types = {text(one, "type") for one in items(gateway_class, "status", "conditions")}
+        return TYPE in types or text(gateway_class, "spec", "controllerName") == CONTROLLER
     except UNREADABLE:
         return False
 
@@ -77,9 +77,9 @@ def entries(
     """Return the new value of `status.ancestors`, None if it is in place. Raises Malformed."""
     raw = mapping(body, "status").get("ancestors")
     found = raw if isinstance(raw, list) else []
-    about = About(generation(body), now, CONTROLLER)
+    about = StatusContext(generation(body), now, CONTROLLER)
     named = [Entry(_reference(key), tuple(wanted)) for key in gateways] if wanted else []
-    result = merge(ANCESTORS, found, named, about, lambda _type: True).entries
+    result = merge_entries(ANCESTORS, found, named, about, lambda _type: True).entries
     return None if result == found else result
 
 
@@ -91,8 +91,8 @@ def removals_held(held: Mapping[str, Withheld]) -> tuple[Condition, ...]:
             alike.setdefault(f"{one.reason} (released by: {one.release})", []).append(cluster)
     if not alike:
         return ()
-    told = message(f"{', '.join(clusters)}: {why}" for why, clusters in alike.items())
-    return (Condition(HELD, "True", "Held", told),)
+    text = message(f"{', '.join(clusters)}: {why}" for why, clusters in alike.items())
+    return (Condition(HELD, "True", "Held", text),)
 
 
 def is_momentary(held: Withheld) -> bool:
@@ -144,7 +144,7 @@ class HubStatusWriter:
             changed = {name: value for name, value in wanted.items() if found.get(name) != value}
             key, uid = _key(body), text(body, "metadata", "uid")
         except UNREADABLE as error:
-            return _left(gvr, body, error)
+            return _log_unreadable(gvr, body, error)
         if not changed:
             return body
         request = partial(mark_object, self._client, gvr, key, uid, changed, MANAGER)
@@ -154,22 +154,22 @@ class HubStatusWriter:
         self,
         gvr: GroupVersionResource,
         body: Body,
-        said: Iterable[Condition],
+        desired: Iterable[Condition],
         operation: Operation = "status",
         kind: str = "",
     ) -> Body:
         """Apply these as our conditions of its status, and no others. Raises SyncError."""
         try:
-            wanted = conditions(body, said, self._time)
+            wanted = conditions(body, desired, self._time)
             key, uid = _key(body), text(body, "metadata", "uid")
         except UNREADABLE as error:
-            return _left(gvr, body, error)
+            return _log_unreadable(gvr, body, error)
         if wanted is None:
             return body
         status: Body = {"conditions": wanted} if wanted else {}
         kind = kind or str(body.get("kind", ""))
-        of = ObjectReference(gvr, kind, key, uid)
-        request = partial(apply_shared, self._client, of, status, MANAGER)
+        target = ObjectReference(gvr, kind, key, uid)
+        request = partial(apply_shared, self._client, target, status, MANAGER)
         return await self._fenced.send(operation, request)
 
     async def ancestors(
@@ -177,14 +177,14 @@ class HubStatusWriter:
         gvr: GroupVersionResource,
         body: Body,
         gateways: Iterable[ObjectKey],
-        said: Sequence[Condition],
+        desired: Sequence[Condition],
     ) -> Body:
         """Set these conditions for each Gateway in `status.ancestors`. Raises SyncError."""
         try:
-            wanted = entries(body, gateways, said, self._time)
+            wanted = entries(body, gateways, desired, self._time)
             key, version = _key(body), text(body, "metadata", "resourceVersion")
         except UNREADABLE as error:
-            return _left(gvr, body, error)
+            return _log_unreadable(gvr, body, error)
         if wanted is None:
             return body
         status = {"ancestors": wanted}
@@ -196,7 +196,7 @@ class HubStatusWriter:
         return time_text(self._now())
 
 
-def _left(gvr: GroupVersionResource, body: Body, error: Exception) -> Body:
+def _log_unreadable(gvr: GroupVersionResource, body: Body, error: Exception) -> Body:
     log.warning("hub_object_not_told", gvr=str(gvr), reason=reason(error))
     return body
 

@@ -6,8 +6,8 @@ synced. It makes no request.
 
 Invariant: a change enqueues exactly the policies and the classes that it can affect; our own
 writes (statuses, `policies-synced`) enqueue nothing. Unknown is never answered as "no": see
-`wanted` and `ready`. A class that was once followed (its status shows it, also after a restart) is
-not taken for another controller's by an error in its parameters: only parameters that can be
+`is_wanted` and `ready`. A class that was once followed (its status shows it, also after a restart)
+is not taken for another controller's by an error in its parameters: only parameters that can be
 read, and name nothing, end that.
 """
 
@@ -22,23 +22,23 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.copies import PLACED, STATUS, FeedbackField, PolicyId
 from kube_sync.policysync.desired import Placement, placement, placement_of
 from kube_sync.policysync.downstream import Source
-from kube_sync.policysync.fields import fields_of
+from kube_sync.policysync.feedback_fields import fields_of
 from kube_sync.policysync.hub_status_writer import is_ours
 from kube_sync.policysync.listenersets import ListenerSets
-from kube_sync.policysync.object_cache import Bodies, Body
+from kube_sync.policysync.object_cache import Body, ObjectCache
 from kube_sync.policysync.parameters import (
     Invalid,
+    MergedParameters,
     Parameters,
-    Together,
-    parameters,
+    merge_parameters,
+    parse_parameters,
     reference,
-    together,
 )
 from kube_sync.policysync.references import References
-from kube_sync.policysync.targets import Hub, Targets, targets
-from kube_sync.policysync.validation import Valid, Verdict, targeting, validated
+from kube_sync.policysync.targets import HubObjects, Targets, resolve_targets
+from kube_sync.policysync.validation import Valid, Verdict, syncable_kind, validate
 from kube_sync.runtime.freshness import SETTLE_SECONDS, Freshness
-from kube_sync.topology.raw_json import UNREADABLE, mapping, same, text_if_any
+from kube_sync.topology.raw_json import UNREADABLE, is_same, mapping, text_if_any
 
 _GATEWAY: Final = "gateway.networking.k8s.io"
 GATEWAY_CLASSES: Final = GroupVersionResource(_GATEWAY, "v1", "gatewayclasses")
@@ -52,10 +52,10 @@ MANAGED_CLUSTERS: Final = GroupVersionResource(
     "cluster.open-cluster-management.io", "v1", "managedclusters"
 )
 # Parts of metadata that neither a status nor bookkeeping changes.
-_MEANT: Final = ("uid", "labels", "creationTimestamp", "deletionTimestamp")
+_RELEVANT_METADATA: Final = ("uid", "labels", "creationTimestamp", "deletionTimestamp")
 
 
-class Listeners(NamedTuple):
+class ChangeHandlers(NamedTuple):
     """Callbacks for changes."""
 
     policy: Callable[[PolicyId], None]  # it has to be reconciled
@@ -66,27 +66,33 @@ class Listeners(NamedTuple):
 class HubState:
     """All caches of the hub."""
 
-    def __init__(self, tell: Listeners, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._tell = tell
+    def __init__(
+        self, handlers: ChangeHandlers, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._handlers = handlers
         self._clock = clock
         # Any LIST may be the last that was waited for.
-        bodies = partial(Bodies, settled=tell.kinds, clock=clock)
-        self.classes = Bodies(self._class_changed, self._look, clock=clock)
-        self.configmaps = Bodies(self._configmap_changed, self._look, clock=clock)
+        bodies = partial(ObjectCache, on_list_end=handlers.kinds, clock=clock)
+        self.classes = ObjectCache(self._class_changed, self._read_all_parameters, clock=clock)
+        self.configmaps = ObjectCache(
+            self._configmap_changed, self._read_all_parameters, clock=clock
+        )
         self.gateways = bodies(self._gateway_changed)
         self.decisions = bodies(self._decision_changed)
         self.listener_sets = bodies(self._listener_set_changed)
         self.namespaces = bodies(self._namespace_changed)
         self.grants = bodies(self._all_changed)
-        self.definitions = Bodies(self._definition_changed, self._kinds_changed, clock=clock)
+        self.definitions = ObjectCache(self._definition_changed, self._kinds_changed, clock=clock)
         self.clusters = bodies(self._cluster_changed)
         self.clusters_freshness = Freshness[None](clock, settle_seconds=SETTLE_SECONDS)
-        self._policies: dict[GroupVersionResource, Bodies] = {}
+        self._policies: dict[GroupVersionResource, ObjectCache] = {}
         self._allowed: dict[GroupVersionResource, frozenset[str]] = {}
         self._references = References()
         self.parameters: dict[str, Parameters | Invalid] = {}  # by class
         self._followed: dict[str, bool] = {}  # whether a class named anything when last readable
-        self.together = Together({})  # of all classes: to be followed if they are Valid
+        self.merged_parameters = MergedParameters(
+            {}
+        )  # of all classes: to be followed if they are Valid
 
     @property
     def ready(self) -> bool:
@@ -100,44 +106,44 @@ class HubState:
         """Return whether a kind can be synced, as far as that is known."""
         name = ObjectKey("", f"{gvr.resource}.{gvr.group}")
         definition, allowed = self.definitions.get(name), self._allowed.get(gvr)
-        return validated(gvr, definition, allowed, listed=self.definitions.listed)
+        return validate(gvr, definition, allowed, listed=self.definitions.listed)
 
     def kind(self, gvr: GroupVersionResource) -> str:
         """Return the kind of a resource's objects, "" if it is not defined."""
         name = ObjectKey("", f"{gvr.resource}.{gvr.group}")
         return text_if_any(self.definitions.get(name), "spec", "names", "kind")
 
-    def allow(self, gvr: GroupVersionResource, verbs: Collection[str]) -> None:
+    def set_allowed_verbs(self, gvr: GroupVersionResource, verbs: Collection[str]) -> None:
         """Set the verbs of a kind that the API server allows us."""
         if self._allowed.get(gvr) != (found := frozenset(verbs)):
             self._allowed[gvr] = found
             self._kind_changed(gvr)
 
     @property
-    def valid(self) -> frozenset[GroupVersionResource]:
+    def valid_kinds(self) -> frozenset[GroupVersionResource]:
         """The kinds to be followed."""
-        kinds = self.together.kinds
+        kinds = self.merged_parameters.kinds
         return frozenset(gvr for gvr in kinds if isinstance(self.verdict(gvr), Valid))
 
     @property
-    def targeting(self) -> Iterable[GroupVersionResource]:
+    def syncable_kinds(self) -> Iterable[GroupVersionResource]:
         """The kinds that could be synced, wanted or not, each in one version."""
-        found = (targeting(body) for body in self.definitions.objects.values())
+        found = (syncable_kind(body) for body in self.definitions.objects.values())
         return [gvr for gvr in found if gvr is not None]
 
     @property
-    def held(self) -> frozenset[GroupVersionResource]:
+    def cached_kinds(self) -> frozenset[GroupVersionResource]:
         """The kinds with a cache of policies, wanted or not."""
         return frozenset(self._policies)
 
-    def policies(self, gvr: GroupVersionResource) -> Bodies:
+    def policies(self, gvr: GroupVersionResource) -> ObjectCache:
         """Return the cache for a kind of policies, always the same until it is forgotten."""
         if gvr not in self._policies:
 
             def changed(key: ObjectKey, before: Body | None, after: Body | None) -> None:
                 self._policy_changed(PolicyId(gvr, key.namespace, key.name), before, after)
 
-            self._policies[gvr] = Bodies(changed, self._tell.kinds, clock=self._clock)
+            self._policies[gvr] = ObjectCache(changed, self._handlers.kinds, clock=self._clock)
         return self._policies[gvr]
 
     def forget(self, gvr: GroupVersionResource) -> None:
@@ -146,11 +152,11 @@ class HubState:
             for key in found.objects:
                 policy = PolicyId(gvr, key.namespace, key.name)
                 self._references.put(policy, Targets())
-                self._tell.policy(policy)
+                self._handlers.policy(policy)
 
-    def wanted(self, gvr: GroupVersionResource) -> bool | None:
+    def is_wanted(self, gvr: GroupVersionResource) -> bool | None:
         """Return whether a kind is synced and listed; None: unknown, so its copies stay."""
-        if gvr in self.together.kinds:
+        if gvr in self.merged_parameters.kinds:
             valid = isinstance(self.verdict(gvr), Valid)
             found = self._policies.get(gvr)
             return True if valid and found is not None and found.listed else None
@@ -176,53 +182,55 @@ class HubState:
         """Return the feedback fields of a kind for any of its policies."""
         verdict = self.verdict(gvr)
         known = verdict if isinstance(verdict, Valid) else Valid("", ancestors=True)
-        return self._fields(gvr, known, frozenset(self.together.kinds.get(gvr, ())))
+        return self._fields(gvr, known, frozenset(self.merged_parameters.kinds.get(gvr, ())))
 
     def _fields(
         self, gvr: GroupVersionResource, kind: Valid, classes: frozenset[str]
     ) -> tuple[FeedbackField, ...]:
         own = fields_of(conditions=kind.conditions, ancestors=kind.ancestors)
-        return (*own, *self.together.fields(gvr, classes))
+        return (*own, *self.merged_parameters.fields(gvr, classes))
 
     def targets(self, policy: PolicyId, kind: str, body: Body) -> Targets:
         """Return the Gateways that a policy is synced with."""
-        return targets(policy, kind, body, self._hub(policy.gvr))
+        return resolve_targets(policy, kind, body, self._hub_objects(policy.gvr))
 
     def placements(self, found: Targets) -> Mapping[ObjectKey, Placement]:
         """Return the placements of the Gateways of a policy."""
         return {one.gateway: self._placement(one.gateway) for one in found.targets}
 
-    def gone(self, clusters: Iterable[str]) -> frozenset[str]:
+    def gone_clusters(self, clusters: Iterable[str]) -> frozenset[str]:
         """Return which of these clusters the hub no longer has, if its list is current.
 
         While its ManagedClusters are stale, `clusters_freshness`, it returns none.
         """
         if not self.clusters.listed or self.clusters_freshness.stale():
             return frozenset()
-        there = self.clusters.objects
-        return frozenset(name for name in clusters if ObjectKey("", name) not in there)
+        managed = self.clusters.objects
+        return frozenset(name for name in clusters if ObjectKey("", name) not in managed)
 
-    def managed(self, clusters: Iterable[str]) -> frozenset[str]:
+    def managed_clusters(self, clusters: Iterable[str]) -> frozenset[str]:
         """Return which of these clusters the hub has."""
-        there = self.clusters.objects
-        return frozenset(name for name in clusters if ObjectKey("", name) in there)
+        managed = self.clusters.objects
+        return frozenset(name for name in clusters if ObjectKey("", name) in managed)
 
     def _body(self, policy: PolicyId) -> Body | None:
         found = self._policies.get(policy.gvr)
         return found.get(ObjectKey(policy.namespace, policy.name)) if found else None
 
-    def _hub(self, gvr: GroupVersionResource) -> Hub:
-        wanting = self.together.kinds.get(gvr, {})
+    def _hub_objects(self, gvr: GroupVersionResource) -> HubObjects:
+        by_class = self.merged_parameters.kinds.get(gvr, {})
         syncs: dict[str, bool | None] = {
-            name: None if isinstance(found, Invalid) and not found.foreign else name in wanting
+            name: None if isinstance(found, Invalid) and not found.foreign else name in by_class
             for name, found in self.parameters.items()
         }
         listener_sets = ListenerSets(
-            self.listener_sets.objects, self.namespaces.objects, self._unknown_of_listener_sets()
+            self.listener_sets.objects, self.namespaces.objects, self._listener_sets_problem()
         )
-        return Hub(self.gateways.objects, syncs, list(self.grants.objects.values()), listener_sets)
+        return HubObjects(
+            self.gateways.objects, syncs, list(self.grants.objects.values()), listener_sets
+        )
 
-    def _unknown_of_listener_sets(self) -> str:
+    def _listener_sets_problem(self) -> str:
         needed = {"ListenerSets": self.listener_sets, "Namespaces": self.namespaces}
         unlisted = [name for name, one in needed.items() if not one.complete]
         return f"the hub's {unlisted[0]} are not listed" if unlisted else ""
@@ -239,43 +247,43 @@ class HubState:
     # Effects of changes
 
     def _policy_changed(self, policy: PolicyId, before: Body | None, after: Body | None) -> None:
-        self._refer(policy, after)
-        if not same(meant(before), meant(after)):
-            self._tell.policy(policy)
+        self._update_references(policy, after)
+        if not is_same(relevant_parts(before), relevant_parts(after)):
+            self._handlers.policy(policy)
 
-    def _refer(self, policy: PolicyId, body: Body | None) -> None:
+    def _update_references(self, policy: PolicyId, body: Body | None) -> None:
         verdict = self.verdict(policy.gvr)
         kind = verdict.kind if isinstance(verdict, Valid) else ""
         found = Targets() if body is None else self.targets(policy, kind, body)
         self._references.put(policy, found)
 
-    def _concern(self, policies: Iterable[PolicyId]) -> None:
+    def _enqueue(self, policies: Iterable[PolicyId]) -> None:
         for policy in policies:
-            self._tell.policy(policy)
+            self._handlers.policy(policy)
 
-    def _refer_anew(self, policies: Iterable[PolicyId]) -> None:
+    def _refresh_references(self, policies: Iterable[PolicyId]) -> None:
         """Look up again which Gateways policies name through ListenerSets."""
         for policy in policies:
-            self._refer(policy, self._body(policy))
-            self._tell.policy(policy)
+            self._update_references(policy, self._body(policy))
+            self._handlers.policy(policy)
 
     def _gateway_changed(self, key: ObjectKey, before: Body | None, after: Body | None) -> None:
-        if _of_gateway(before) != _of_gateway(after):
-            self._concern(self._references.gateways.of([key]))
+        if _relevant_of_gateway(before) != _relevant_of_gateway(after):
+            self._enqueue(self._references.gateways.of([key]))
 
     def _listener_set_changed(
         self, key: ObjectKey, before: Body | None, after: Body | None
     ) -> None:
-        if _inside(before, "spec", "parentRef") != _inside(after, "spec", "parentRef"):
-            self._refer_anew(self._references.listener_sets.of([key]))
+        if _mapping_at(before, "spec", "parentRef") != _mapping_at(after, "spec", "parentRef"):
+            self._refresh_references(self._references.listener_sets.of([key]))
 
     def _namespace_changed(self, key: ObjectKey, before: Body | None, after: Body | None) -> None:
-        if _inside(before, "metadata", "labels") != _inside(after, "metadata", "labels"):
-            self._refer_anew(self._references.listener_sets.within(key.name))
+        if _mapping_at(before, "metadata", "labels") != _mapping_at(after, "metadata", "labels"):
+            self._refresh_references(self._references.listener_sets.within(key.name))
 
     def _decision_changed(self, key: ObjectKey, before: Body | None, after: Body | None) -> None:
         names = {placement_of(one) for one in (before, after)} - {""}
-        self._concern(
+        self._enqueue(
             self._references.gateways.of(
                 gateway
                 for gateway, body in self.gateways.objects.items()
@@ -284,11 +292,11 @@ class HubState:
         )
 
     def _all_changed(self, _key: ObjectKey, _before: Body | None, _after: Body | None) -> None:
-        self._concern(self._references.all())
+        self._enqueue(self._references.all())
 
     def _cluster_changed(self, _key: ObjectKey, before: Body | None, after: Body | None) -> None:
         if before is None or after is None:
-            self._concern(self._references.all())
+            self._enqueue(self._references.all())
 
     def _class_changed(self, key: ObjectKey, _before: Body | None, _after: Body | None) -> None:
         self._read_parameters([key.name])
@@ -297,10 +305,10 @@ class HubState:
         named = [name for name, body in self.classes.objects.items() if reference(body) == key]
         self._read_parameters(name.name for name in named)
 
-    def _look(self) -> None:
+    def _read_all_parameters(self) -> None:
         """Parse all parameters: a class may have come before its ConfigMap was listed."""
         self._read_parameters(key.name for key in self.classes.objects)
-        self._tell.kinds()
+        self._handlers.kinds()
 
     def _read_parameters(self, names: Iterable[str]) -> None:
         if not (self.classes.listed and self.configmaps.listed):
@@ -313,17 +321,17 @@ class HubState:
                 self._followed.pop(name, None)
                 continue
             self.parameters[name] = self._read(name, body)
-            self._tell.gateway_class(name)
+            self._handlers.gateway_class(name)
         if self.parameters != before:
-            # The list of one class may affect another class: see `together`.
-            self.together = together(self.parameters)
+            # The list of one class may affect another class: see `merged_parameters`.
+            self.merged_parameters = merge_parameters(self.parameters)
             for name in self.parameters:
-                self._tell.gateway_class(name)
-            self._tell.kinds()
-            self._concern(self._references.all())
+                self._handlers.gateway_class(name)
+            self._handlers.kinds()
+            self._enqueue(self._references.all())
 
     def _read(self, name: str, body: Body) -> Parameters | Invalid:
-        found = parameters(body, self.configmaps.get)
+        found = parse_parameters(body, self.configmaps.get)
         if isinstance(found, Parameters):
             self._followed[name] = bool(found.kinds or found.problems)
         elif found.foreign and self._followed.get(name, is_ours(body)):
@@ -333,43 +341,49 @@ class HubState:
     def _definition_changed(
         self, key: ObjectKey, _before: Body | None, _after: Body | None
     ) -> None:
-        for gvr in [*self.together.kinds]:
+        for gvr in [*self.merged_parameters.kinds]:
             if f"{gvr.resource}.{gvr.group}" == key.name:
                 self._kind_changed(gvr)
 
     def _kinds_changed(self) -> None:
-        for gvr in [*self.together.kinds]:
+        for gvr in [*self.merged_parameters.kinds]:
             self._kind_changed(gvr)
-        self._tell.kinds()  # also if none is wanted: there may be copies from before
+        self._handlers.kinds()  # also if none is wanted: there may be copies from before
 
     def _kind_changed(self, gvr: GroupVersionResource) -> None:
-        for name in sorted(self.together.kinds.get(gvr, {})):
-            self._tell.gateway_class(name)
-        self._tell.kinds()
+        for name in sorted(self.merged_parameters.kinds.get(gvr, {})):
+            self._handlers.gateway_class(name)
+        self._handlers.kinds()
 
 
-def meant(policy: Body | None) -> Mapping[str, Any] | None:
+def relevant_parts(policy: Body | None) -> Mapping[str, Any] | None:
     """Return the parts of a policy that its copies depend on: no status, nothing that we write."""
     if policy is None:
         return None
     metadata = policy.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
-    notes = metadata.get("annotations")
-    notes = dict(notes) if isinstance(notes, Mapping) else {}
+    annotations = metadata.get("annotations")
+    annotations = dict(annotations) if isinstance(annotations, Mapping) else {}
     for ours in (PLACED, STATUS):
-        notes.pop(ours, None)
+        annotations.pop(ours, None)
     rest = {name: value for name, value in policy.items() if name not in ("metadata", "status")}
-    return {**rest, "metadata": {**{n: metadata.get(n) for n in _MEANT}, "annotations": notes}}
+    return {
+        **rest,
+        "metadata": {
+            **{n: metadata.get(n) for n in _RELEVANT_METADATA},
+            "annotations": annotations,
+        },
+    }
 
 
-def _of_gateway(body: Body | None) -> tuple[str, str, Mapping[str, Any]] | None:
+def _relevant_of_gateway(body: Body | None) -> tuple[str, str, Mapping[str, Any]] | None:
     if body is None:
         return None
     name = text_if_any(body, "spec", "gatewayClassName")
-    return name, placement_of(body), _inside(body, "spec", "allowedListeners")
+    return name, placement_of(body), _mapping_at(body, "spec", "allowedListeners")
 
 
-def _inside(body: Body | None, *path: str) -> Mapping[str, Any]:
+def _mapping_at(body: Body | None, *path: str) -> Mapping[str, Any]:
     try:
         return {} if body is None else mapping(body, *path)
     except UNREADABLE:

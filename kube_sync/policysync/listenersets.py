@@ -15,18 +15,18 @@ from kube_sync.objects import ObjectKey
 from kube_sync.topology import NAMESPACE, Kind, Locator, View
 from kube_sync.topology.gateway import GATEWAY, LISTENER_SET
 from kube_sync.topology.gateway.listenersets import parents_named
-from kube_sync.topology.gateway.validity import takes
+from kube_sync.topology.gateway.validity import accepts
 from kube_sync.topology.nodes import Body, Node, node_of
 
 _KINDS: Final = {kind: Kind(kind) for kind in (GATEWAY, LISTENER_SET)}
-_SPACE: Final = Kind(NAMESPACE, namespaced=False)
+_NAMESPACE_KIND: Final = Kind(NAMESPACE, namespaced=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerSets:
     """The ListenerSets of the hub, and their namespaces."""
 
-    there: Mapping[ObjectKey, Body] = field(default_factory=dict)
+    objects: Mapping[ObjectKey, Body] = field(default_factory=dict)
     namespaces: Mapping[ObjectKey, Body] = field(default_factory=dict)
     unknown: str = ""  # which of both is unknown
 
@@ -42,12 +42,12 @@ def named_gateway(one: Body) -> ObjectKey | None:
 def is_attached(one: Body, gateway: Body, known: ListenerSets) -> bool:
     """Return whether a Gateway accepts a ListenerSet that names it. Raises Malformed."""
     node = node_of(_KINDS[LISTENER_SET], one)
-    spaces = _space(known.namespaces.get(ObjectKey("", node.namespace)))
-    return takes(node_of(_KINDS[GATEWAY], gateway), node, View(spaces, {}, {}))
+    namespaces = _namespace_nodes(known.namespaces.get(ObjectKey("", node.namespace)))
+    return accepts(node_of(_KINDS[GATEWAY], gateway), node, View(namespaces, {}, {}))
 
 
-def _space(namespace: Body | None) -> dict[Locator, Node]:
+def _namespace_nodes(namespace: Body | None) -> dict[Locator, Node]:
     if namespace is None:
         return {}
-    node = node_of(_SPACE, namespace)
+    node = node_of(_NAMESPACE_KIND, namespace)
     return {node.locator: node}

@@ -28,46 +28,46 @@ def is_subdomain(name: str) -> bool:
     return _SUBDOMAIN.fullmatch(name) is not None
 
 
-def cut(name: str, most: int, *, always: str = "") -> str:
-    """Return a name of at most `most` characters.
+def shorten(name: str, limit: int, *, always: str = "") -> str:
+    """Return a name of at most `limit` characters.
 
     It ends with a digest if it would be longer, or could be taken for a cut one; with a digest of
     `always`, if that is given.
     """
-    if len(name) <= most and not always and _CUT.fullmatch(name) is None:
+    if len(name) <= limit and not always and _CUT.fullmatch(name) is None:
         return name
     tail = hashlib.sha256((always or name).encode()).hexdigest()[:_DIGITS]
-    return f"{name[: most - _DIGITS - 1].rstrip('-.')}-{tail}"
+    return f"{name[: limit - _DIGITS - 1].rstrip('-.')}-{tail}"
 
 
-def spelt(policy: PolicyId) -> str:
+def format_policy(policy: PolicyId) -> str:
     """Format a policy as text: `kuadrant.io/v1/authpolicies:namespace/name`."""
     gvr = policy.gvr
     return f"{gvr.group}/{gvr.version}/{gvr.resource}:{policy.namespace}/{policy.name}"
 
 
-def policy_of(spelling: str) -> PolicyId | None:
+def parse_policy(text: str) -> PolicyId | None:
     """Parse the text of a policy, None if it is not one."""
-    kind, _, where = spelling.partition(":")
+    kind, _, where = text.partition(":")
     match (*kind.split("/"), *where.split("/")):
         case (group, version, resource, namespace, name):
             found = PolicyId(GroupVersionResource(group, version, resource), namespace, name)
         case _:
             return None
-    return found if _can_be(found) else None
+    return found if _is_url_safe(found) else None
 
 
-def keys_of(spelling: str) -> frozenset[ObjectKey]:
+def parse_keys(text: str) -> frozenset[ObjectKey]:
     """Parse a list such as `namespace/name,namespace/name`, to nothing if one entry is no key."""
     found = frozenset(
         ObjectKey(namespace, name)
-        for namespace, _, name in (one.partition("/") for one in spelling.split(","))
+        for namespace, _, name in (one.partition("/") for one in text.split(","))
     )
-    right = all(is_label(key.namespace) and is_subdomain(key.name) for key in found)
-    return found if right else frozenset()
+    are_valid = all(is_label(key.namespace) and is_subdomain(key.name) for key in found)
+    return found if are_valid else frozenset()
 
 
-def _can_be(policy: PolicyId) -> bool:
+def _is_url_safe(policy: PolicyId) -> bool:
     """Return whether its parts are safe in a URL."""
     gvr = policy.gvr
     return (

@@ -21,7 +21,7 @@ from kube_sync.kube.collection import Item
 from kube_sync.kube.meta import State, state_of
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import MANAGER
-from kube_sync.topology.raw_json import is_deeper, same
+from kube_sync.topology.raw_json import is_deeper, is_same
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -36,20 +36,22 @@ _DEEPEST: Final = 200
 TOO_DEEP: Final = "nested too deeply"
 
 
-class Bodies(Cache[Body]):
+class ObjectCache(Cache[Body]):
     """The objects of one collection, without the managedFields of others."""
 
     def __init__(
         self,
         changed: Changed,
-        settled: Callable[[], None] = lambda: None,
+        on_list_end: Callable[[], None] = lambda: None,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Call `changed` with every object that differs, and `settled` when a LIST has ended."""
-        super().__init__(decoded, self._news, self._ended, merge=_newer, differs=_differs)
+        """Call `changed` with each object that differs, and `on_list_end` when a LIST has ended."""
+        super().__init__(
+            decoded, self._report_changes, self._list_ended, merge=_newer, differs=_differs
+        )
         self._changed = changed
-        self._settled = settled
+        self._on_list_end = on_list_end
         self._clock = clock
         self._unknown_since: float | None = None
 
@@ -60,31 +62,31 @@ class Bodies(Cache[Body]):
         absent = since is not None and self._clock() - since >= _ABSENT_SECONDS
         return self.listed or absent
 
-    def wrote(self, key: ObjectKey, answer: Body) -> None:
+    def record_write(self, key: ObjectKey, response: Body) -> None:
         """Cache the response to our own write; this runs no callback."""
-        before, found = self.get(key), _bare(answer)
+        before, found = self.get(key), _without_managed_fields(response)
         if before is not None and found is not None and _state(found).is_later(_state(before)):
             self.put(key, found, notify=False)
 
-    def _news(self, changes: Changes[Body]) -> None:
+    def _report_changes(self, changes: Changes[Body]) -> None:
         for key, (before, after) in changes.items():
             self._changed(key, before, after)
 
-    def _ended(self) -> None:
+    def _list_ended(self) -> None:
         if self.served:
             self._unknown_since = None
         elif self._unknown_since is None:
             self._unknown_since = self._clock()
-        self._settled()
+        self._on_list_end()
 
 
-def _newer(held: Body | None, found: Body) -> Body:
+def _newer(cached: Body | None, found: Body) -> Body:
     """Return the object found, unless the cached response to a write is newer."""
-    return held if held is not None and _state(held).is_later(_state(found)) else found
+    return cached if cached is not None and _state(cached).is_later(_state(found)) else found
 
 
 def _differs(one: Body | None, other: Body | None) -> bool:
-    return not same(one, other)
+    return not is_same(one, other)
 
 
 def _state(body: Body) -> State:
@@ -95,7 +97,11 @@ def _state(body: Body) -> State:
 def decoded(item: Item) -> Body | None:
     """Parse an object without the managedFields of others, None if that fails."""
     try:
-        body = _bare(msgspec.json.decode(item.body)) if item.whole else _unreadable(item)
+        body = (
+            _without_managed_fields(msgspec.json.decode(item.body))
+            if item.whole
+            else _unreadable(item)
+        )
     except (msgspec.DecodeError, UnicodeError):
         body = None
     except RecursionError:
@@ -105,7 +111,7 @@ def decoded(item: Item) -> Body | None:
     return body
 
 
-def _bare(body: Any) -> Body | None:  # noqa: ANN401 - whatever JSON there is
+def _without_managed_fields(body: Any) -> Body | None:  # noqa: ANN401 - whatever JSON there is
     """Keep only our own managedFields: they show which conditions are ours."""
     try:
         metadata = dict(body["metadata"])

@@ -19,7 +19,7 @@ from kube_sync.errors import NO_JSON
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.ancestors import is_taken
 from kube_sync.policysync.copies import FeedbackField
-from kube_sync.policysync.fields import steps
+from kube_sync.policysync.feedback_fields import steps
 from kube_sync.policysync.naming import is_label, is_subdomain
 from kube_sync.topology.raw_json import UNREADABLE, Malformed, items, mapping, reason, text
 
@@ -59,7 +59,7 @@ class Invalid:
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class MergedParameters:
     """The lists of all classes: a kind is synced in one version."""
 
     kinds: Mapping[GroupVersionResource, Mapping[str, tuple[FeedbackField, ...]]]  # then by class
@@ -95,7 +95,7 @@ def reference(gateway_class: Mapping[str, Any]) -> ObjectKey | Invalid | None:
     return ObjectKey(namespace, name)
 
 
-def parameters(
+def parse_parameters(
     gateway_class: Mapping[str, Any],
     configmap: Callable[[ObjectKey], Mapping[str, Any] | None],
 ) -> Parameters | Invalid:
@@ -108,49 +108,49 @@ def parameters(
     if (body := configmap(found)) is None:
         return Invalid(f"ConfigMap {found} was not found")
     try:
-        said = mapping(body, "data").get(KEY)
-        if said is None:
+        value = mapping(body, "data").get(KEY)
+        if value is None:
             return Invalid(f"ConfigMap {found} has no key {KEY}", foreign=True)
-        return _wanted(found, _document(text({KEY: said}, KEY)))
+        return _parse(found, _decode(text({KEY: value}, KEY)))
     except UNREADABLE as error:
         return Invalid(f"ConfigMap {found}, key {KEY}: {reason(error)}")
 
 
-def together(classes: Mapping[str, Parameters | Invalid]) -> Together:
+def merge_parameters(classes: Mapping[str, Parameters | Invalid]) -> MergedParameters:
     """Merge the lists of all classes, in order of names; the first determines the version."""
     kinds: dict[GroupVersionResource, dict[str, tuple[FeedbackField, ...]]] = {}
     refused: dict[str, dict[GroupVersionResource, str]] = {}
     versions: dict[tuple[str, str], tuple[str, str]] = {}
     for name, found in sorted(classes.items()):
         for one in found.kinds if isinstance(found, Parameters) else ():
-            where = (one.gvr.group, one.gvr.resource)
-            version, first = versions.setdefault(where, (one.gvr.version, name))
+            resource = (one.gvr.group, one.gvr.resource)
+            version, first = versions.setdefault(resource, (one.gvr.version, name))
             if version == one.gvr.version:
                 kinds.setdefault(one.gvr, {})[name] = one.fields
             else:
                 why = f"GatewayClass {first} has it synced in version {version}"
                 refused.setdefault(name, {})[one.gvr] = why
-    return Together(kinds, refused)
+    return MergedParameters(kinds, refused)
 
 
-def _wanted(where: ObjectKey, document: Mapping[str, Any]) -> Parameters | Invalid:
+def _parse(where: ObjectKey, document: Mapping[str, Any]) -> Parameters | Invalid:
     """Parse a document; a document of another controller has neither list."""
     if document and document.keys().isdisjoint(_LISTS):
-        problem = f"it has no {_LISTS[0]}; its keys are {_shown(document)}"
+        problem = f"it has no {_LISTS[0]}; its keys are {_list_keys(document)}"
         return Invalid(f"ConfigMap {where}, key {KEY}: {problem}", foreign=True)
     return _read(document)
 
 
-def _shown(document: Mapping[str, Any]) -> str:
+def _list_keys(document: Mapping[str, Any]) -> str:
     """Return the keys of a document, as far as they are few and short."""
     keys = sorted(f'"{name}"' if len(name) <= _NAME else f'"{name[:_NAME]}…"' for name in document)
     more = [f"{len(keys) - _KEYS} more"] if len(keys) > _KEYS else []
     return ", ".join([*keys[:_KEYS], *more])
 
 
-def _document(said: str) -> Mapping[str, Any]:
+def _decode(value: str) -> Mapping[str, Any]:
     try:
-        document = msgspec.json.decode(said)
+        document = msgspec.json.decode(value)
     except NO_JSON as error:
         msg = f"no JSON: {error}"
         raise Malformed(msg) from error
@@ -166,10 +166,10 @@ def _read(document: Mapping[str, Any]) -> Parameters:
     if not isinstance(listed, list):
         msg = f"{name}: expected a list"
         raise Malformed(msg)
-    return _together(name, listed)
+    return _parse_list(name, listed)
 
 
-def _together(name: str, listed: list[Any]) -> Parameters:
+def _parse_list(name: str, listed: list[Any]) -> Parameters:
     kinds: dict[tuple[str, str], SyncedKind] = {}
     problems = []
     for index, entry in enumerate(listed):

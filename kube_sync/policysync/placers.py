@@ -19,12 +19,14 @@ from typing import Final, NamedTuple
 from kube_sync.errors import Retriable, SyncError
 from kube_sync.kube.fencedwriter import Fenced, FencedWriter
 from kube_sync.policysync.copies import Placed, Placer, PolicyId
-from kube_sync.policysync.plan import Apply, Leave, Step
+from kube_sync.policysync.plan import Apply, MarkForRemoval, Step
 
-AT_ONCE: Final = 16  # concurrent steps of one placer
-AT_ONE: Final = 4  # concurrent steps to one cluster, if clusters are reached one by one
+CONCURRENT_STEPS: Final = 16  # concurrent steps of one placer
+CONCURRENT_STEPS_PER_CLUSTER: Final = (
+    4  # concurrent steps to one cluster, if clusters are reached one by one
+)
 _SLOW: Final = 5.0  # seconds; a step that failed after so long counts as a hanging spoke
-_REST: Final = 30.0  # seconds for which such a spoke is not tried
+_RETRY_SECONDS: Final = 30.0  # seconds for which such a spoke is not tried
 
 
 class Subject(NamedTuple):
@@ -47,7 +49,7 @@ class PlacerRoute:
 
     placer: Placer
     reaches: Callable[[str], bool | None] = lambda _cluster: None
-    apart: bool = False  # clusters are reached one by one: a hanging one blocks no other
+    per_cluster: bool = False  # clusters are reached one by one: a hanging one blocks no other
 
 
 class Placers:
@@ -56,23 +58,23 @@ class Placers:
     def __init__(self, fenced: FencedWriter, clock: Callable[[], float] = time.monotonic) -> None:
         self._fenced = fenced
         self._clock = clock
-        self._ways: list[tuple[PlacerRoute, asyncio.Semaphore]] = []
-        self._turns: dict[str, asyncio.Semaphore] = {}  # by cluster
+        self._routes: list[tuple[PlacerRoute, asyncio.Semaphore]] = []
+        self._slots: dict[str, asyncio.Semaphore] = {}  # by cluster
         self._hanging: set[str] = set()  # clusters that did not answer the last step
-        self._asked: set[str] = set()  # of those, the clusters that a step is trying again
+        self._probed: set[str] = set()  # of those, the clusters that a step is trying again
         self._ids: dict[Subject, set[PolicyId]] = {}
-        self._resting: dict[str, float] = {}  # until when, by cluster
+        self._retry_at: dict[str, float] = {}  # until when, by cluster
 
-    def add(self, way: PlacerRoute) -> None:
+    def add(self, route: PlacerRoute) -> None:
         """Add a placer with the lowest precedence."""
-        self._ways.append((way, asyncio.Semaphore(AT_ONCE)))
+        self._routes.append((route, asyncio.Semaphore(CONCURRENT_STEPS)))
 
     @property
     def ready(self) -> bool:
         """Whether all placers know their copies."""
-        return all(way.placer.ready for way, _ in self._ways)
+        return all(route.placer.ready for route, _ in self._routes)
 
-    def heard(self, policy: PolicyId) -> Subject:
+    def record_version(self, policy: PolicyId) -> Subject:
         """Record the version of a policy with copies; to be called for each change of them."""
         subject = subject_of(policy)
         self._ids.setdefault(subject, set()).add(policy)
@@ -85,7 +87,7 @@ class Placers:
     def ids(self, subject: Subject) -> frozenset[PolicyId]:
         """Return the versions in which a policy has copies."""
         known = self._ids.get(subject, set())
-        gone = {one for one in known if not any(w.placer.placed(one) for w, _ in self._ways)}
+        gone = {one for one in known if not any(w.placer.placed(one) for w, _ in self._routes)}
         known -= gone
         if not known:
             self._ids.pop(subject, None)
@@ -95,45 +97,45 @@ class Placers:
         """Return the copies of a policy by cluster; of several, that of the first placer."""
         found: dict[str, Placed] = {}
         for policy in sorted(self.ids(subject), reverse=True):
-            for way, _ in reversed(self._ways):
-                found |= way.placer.placed(policy)
+            for route, _ in reversed(self._routes):
+                found |= route.placer.placed(policy)
         return dict(sorted(found.items()))
 
-    async def do(self, step: Step, still: Callable[[], bool] = lambda: True) -> None:
-        """Run one step, if it is `still` wanted when its turn has come.
+    async def run(self, step: Step, is_wanted: Callable[[], bool] = lambda: True) -> None:
+        """Run one step, if `is_wanted` when a slot is free.
 
         Raises SyncError; Fenced if this process is not the leader.
         """
         cluster = step.key.cluster
-        self._ask(cluster)
-        way, turns = self._way(step)
-        async with self._turn_at(cluster) if way.apart else turns:
-            self._ask(cluster)  # it may hang by now
-            if still():
-                await self._timed(way.placer, step, cluster)
+        self._check_available(cluster)
+        route, slots = self._route(step)
+        async with self._slot(cluster) if route.per_cluster else slots:
+            self._check_available(cluster)  # it may hang by now
+            if is_wanted():
+                await self._timed(route.placer, step, cluster)
 
     @asynccontextmanager
-    async def _turn_at(self, cluster: str) -> AsyncGenerator[None]:
+    async def _slot(self, cluster: str) -> AsyncGenerator[None]:
         """Acquire one of a cluster's slots. Raises Retriable if it is slow."""
-        turns = self._turns.setdefault(cluster, asyncio.Semaphore(AT_ONE))
+        slots = self._slots.setdefault(cluster, asyncio.Semaphore(CONCURRENT_STEPS_PER_CLUSTER))
         try:
             async with asyncio.timeout(_SLOW):
-                await turns.acquire()
+                await slots.acquire()
         except TimeoutError as error:
             msg = f"cluster {cluster}: what was asked of it before takes more than {_SLOW:.0f} s"
             raise Retriable(msg) from error
         try:
             yield
         finally:
-            turns.release()
+            slots.release()
 
-    def _ask(self, cluster: str) -> None:
+    def _check_available(self, cluster: str) -> None:
         """Raise Retriable if a cluster did not answer, and is not to be tried now.
 
         After its rest one step tries it; other steps do not wait for the result.
         """
-        resting = self._clock() < self._resting.get(cluster, 0.0)
-        if resting or cluster in self._asked:
+        is_resting = self._clock() < self._retry_at.get(cluster, 0.0)
+        if is_resting or cluster in self._probed:
             msg = f"cluster {cluster} did not answer, and is left alone for a moment"
             raise Retriable(msg)
 
@@ -141,47 +143,47 @@ class Placers:
         """Run a step, and measure how long its cluster took."""
         started = self._clock()
         if cluster in self._hanging:
-            self._asked.add(cluster)
+            self._probed.add(cluster)
         try:
             await self._send(placer, step)
         except Fenced:
             raise  # an error of the hub, or lost leadership: no slow spoke
         except Retriable:
             if self._clock() - started >= _SLOW:
-                self._resting[cluster] = self._clock() + _REST
+                self._retry_at[cluster] = self._clock() + _RETRY_SECONDS
                 self._hanging.add(cluster)
             raise
         except SyncError:
             self._hanging.discard(cluster)  # whatever the error, it answered
             raise
         else:
-            self._resting.pop(cluster, None)
+            self._retry_at.pop(cluster, None)
             self._hanging.discard(cluster)
         finally:
-            self._asked.discard(cluster)
+            self._probed.discard(cluster)
 
     async def _send(self, placer: Placer, step: Step) -> None:
         if isinstance(step, Apply):
-            self.heard(step.copy.key.policy)
+            self.record_version(step.copy.key.policy)
             await self._fenced.send("apply", partial(placer.apply, step.copy))
-        elif isinstance(step, Leave):
-            await self._fenced.send("leave", partial(placer.leave, step.key, step.at))
+        elif isinstance(step, MarkForRemoval):
+            await self._fenced.send("leave", partial(placer.mark_for_removal, step.key, step.at))
         else:
             await self._fenced.send("remove", partial(placer.remove, step.key))
 
-    def _way(self, step: Step) -> tuple[PlacerRoute, asyncio.Semaphore]:
+    def _route(self, step: Step) -> tuple[PlacerRoute, asyncio.Semaphore]:
         """Return the placer with the copy, or else the first that reaches the cluster."""
-        if len(self._ways) == 1:
-            return self._ways[0]
+        if len(self._routes) == 1:
+            return self._routes[0]
         cluster = step.key.cluster
         ids = self._ids.get(subject_of(step.key.policy), ())
-        for way in self._ways:
-            if any(cluster in way[0].placer.placed(one) for one in ids):
-                return way
-        known = [(way, way[0].reaches(cluster)) for way in self._ways]
+        for route in self._routes:
+            if any(cluster in route[0].placer.placed(one) for one in ids):
+                return route
+        known = [(route, route[0].reaches(cluster)) for route in self._routes]
         for answer in (True, None):
-            for way, reaches in known:
+            for route, reaches in known:
                 if reaches is answer:
-                    return way
+                    return route
         msg = f"cluster {cluster}: no placer reaches it"
         raise Retriable(msg)

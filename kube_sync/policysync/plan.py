@@ -34,7 +34,7 @@ class Apply:
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class MarkForRemoval:
     """Mark a copy: from `at` (Unix seconds) on it may be removed."""
 
     key: CopyKey
@@ -48,7 +48,7 @@ class Remove:
     key: CopyKey
 
 
-Step = Apply | Leave | Remove
+Step = Apply | MarkForRemoval | Remove
 
 # Seconds of clock skew between two replicas.
 _SKEW: Final = 60.0
@@ -59,7 +59,7 @@ class Plan:
     """The steps to do now, by cluster, and when to plan again (Unix seconds)."""
 
     steps: tuple[Step, ...] = ()
-    again: float | None = None
+    plan_again_at: float | None = None
 
 
 def plan(
@@ -76,14 +76,17 @@ def plan(
     """
     copies = {} if wanted is None else wanted.copies
     applied = {cluster: copy for cluster, copy in copies.items() if cluster not in gone}
-    stays = set() if wanted is None else (wanted.uncertain | applied.keys()) - gone
+    kept = set() if wanted is None else (wanted.uncertain | applied.keys()) - gone
     at_once = placed.keys() if wanted is None or grace <= 0 else wanted.abandoned | gone
     leaving = [
-        _left(one, now, grace, at_once=cluster in at_once)
+        _removal_step(one, now, grace, at_once=cluster in at_once)
         for cluster, one in sorted(placed.items())
-        if cluster not in stays
+        if cluster not in kept
     ]
-    steps = (*_applied(applied, placed), *(one for one in leaving if not isinstance(one, _Wait)))
+    steps = (
+        *_apply_steps(applied, placed),
+        *(one for one in leaving if not isinstance(one, _Wait)),
+    )
     again = min((one.at for one in leaving if not isinstance(one, Remove)), default=None)
     return Plan(steps, again)
 
@@ -95,20 +98,22 @@ class _Wait:
     at: float
 
 
-def _applied(copies: Mapping[str, Copy], placed: Mapping[str, Placed]) -> Iterator[Step]:
+def _apply_steps(copies: Mapping[str, Copy], placed: Mapping[str, Placed]) -> Iterator[Step]:
     for cluster, copy in sorted(copies.items()):
         found = placed.get(cluster)
-        if found is None or found.digest != copy.digest or found.leaving is not None:
+        if found is None or found.digest != copy.digest or found.remove_after is not None:
             yield Apply(copy)
 
 
-def _left(one: Placed, now: float, grace: float, *, at_once: bool) -> Leave | Remove | _Wait:
-    if at_once or (one.leaving is not None and one.leaving <= now):
+def _removal_step(
+    one: Placed, now: float, grace: float, *, at_once: bool
+) -> MarkForRemoval | Remove | _Wait:
+    if at_once or (one.remove_after is not None and one.remove_after <= now):
         return Remove(one.key)
     # A mark beyond the grace is from a longer grace, or from a wrong clock.
-    if one.leaving is None or one.leaving > now + grace + _SKEW:
-        return Leave(one.key, now + grace)
-    return _Wait(one.leaving)
+    if one.remove_after is None or one.remove_after > now + grace + _SKEW:
+        return MarkForRemoval(one.key, now + grace)
+    return _Wait(one.remove_after)
 
 
 # The source of a cluster's existence: if many vanish at once, the source may be wrong.
@@ -116,10 +121,10 @@ _CLUSTERS: Final = frozenset(["ManagedClusters"])
 _NAMELESS: Final = frozenset(["copies that name no Gateway"])
 
 
-class Takes(Protocol):
+class Permits(Protocol):
     """Permits removals of copies."""
 
-    def take(self, key: CopyKey, now: float) -> Withheld | float:
+    def permit(self, key: CopyKey, now: float) -> Withheld | float:
         """Return from when on a copy may be removed (Unix seconds), or why it is held."""
         ...
 
@@ -137,7 +142,7 @@ class Braked:
     approved: Mapping[str, str]  # likewise, the name of a removal's approval
 
 
-def standings(
+def copy_states(
     wanted: Desired | None,
     placed: Mapping[str, Placed],
     *,
@@ -150,46 +155,48 @@ def standings(
     `managed`: clusters that the hub lists, including those that are gone.
     `vanished`: the kind, if the policy went with its kind; empty: it was deleted.
     """
-    found = {}
+    states = {}
     for cluster, one in placed.items():
-        kept = wanted is not None and cluster in (wanted.copies.keys() | wanted.uncertain) - gone
-        abandoned = wanted is not None and cluster in wanted.abandoned
+        is_wanted = (
+            wanted is not None and cluster in (wanted.copies.keys() | wanted.uncertain) - gone
+        )
+        is_abandoned = wanted is not None and cluster in wanted.abandoned
         sources = frozenset(f"Gateway {gateway}" for gateway in one.gateways) or _NAMELESS
-        if cluster in managed and (kept or cluster in gone):
+        if cluster in managed and (is_wanted or cluster in gone):
             sources |= _CLUSTERS
-        if not kept and (wanted is None or abandoned):
+        if not is_wanted and (wanted is None or is_abandoned):
             sources = frozenset([vanished]) if vanished else frozenset()
-        deleted = wanted is None and not vanished
-        at_once = not kept and (deleted or abandoned or cluster in gone)
-        found[cluster] = CopyState(sources, kept, at_once, one.leaving)
-    return found
+        is_deleted = wanted is None and not vanished
+        at_once = not is_wanted and (is_deleted or is_abandoned or cluster in gone)
+        states[cluster] = CopyState(sources, is_wanted, at_once, one.remove_after)
+    return states
 
 
-def braked(found: Plan, placed: Mapping[str, Placed], brakes: Takes, now: float) -> Braked:
+def braked(found: Plan, placed: Mapping[str, Placed], brakes: Permits, now: float) -> Braked:
     """Return the steps of a plan that may be done now (Unix seconds); `placed` as for `plan`."""
     steps: list[Step] = []
-    times = [] if found.again is None else [found.again]
+    times = [] if found.plan_again_at is None else [found.plan_again_at]
     held: dict[str, Withheld] = {}
     approved: dict[str, str] = {}
     for step in found.steps:
         if isinstance(step, Apply):
             steps.append(step)
             continue
-        said, name = brakes.take(step.key, now), brakes.approval(step.key)
+        decision, name = brakes.permit(step.key, now), brakes.approval(step.key)
         if name:
             approved[step.key.cluster] = name
-        if isinstance(said, Withheld):
-            held[step.key.cluster] = said
-        elif said <= now:
+        if isinstance(decision, Withheld):
+            held[step.key.cluster] = decision
+        elif decision <= now:
             steps.append(Remove(step.key))
         else:
-            times.append(said)
-            steps += _marked(placed[step.key.cluster], said)
+            times.append(decision)
+            steps += _mark_steps(placed[step.key.cluster], decision)
     times += [one.until for one in held.values() if one.until is not None]
     return Braked(Plan(tuple(steps), min(times, default=None)), held, approved)
 
 
-def _marked(one: Placed, at: float) -> Iterator[Leave]:
+def _mark_steps(one: Placed, at: float) -> Iterator[MarkForRemoval]:
     """Yield the step that marks a copy, unless it has this mark: marks are whole seconds."""
-    if one.leaving is None or one.leaving > ceil(at):
-        yield Leave(one.key, at)
+    if one.remove_after is None or one.remove_after > ceil(at):
+        yield MarkForRemoval(one.key, at)

@@ -50,7 +50,7 @@ class PolicyState:
         return frozenset(one.gateway for one in self.targets.targets)
 
 
-def look(
+def observe(
     subject: Subject,
     state: HubState,
     placers: Placers,
@@ -60,9 +60,9 @@ def look(
     """Return the state of a policy; `gone` returns which of the given clusters no longer exist."""
     placed = placers.placed(subject)
     policy = PolicyId(_version(subject, state, placers), subject.namespace, subject.name)
-    wanted = state.wanted(policy.gvr)
+    wanted = state.is_wanted(policy.gvr)
     if wanted is None:
-        return PolicyState(policy, unknown(placed), placed)
+        return PolicyState(policy, keep_all(placed), placed)
     if not wanted:
         return PolicyState(policy, None, placed, vanished=f"{policy.gvr} in no GatewayClass")
     verdict, source = state.verdict(policy.gvr), state.source(policy)
@@ -73,31 +73,31 @@ def look(
     found = state.targets(policy, source.kind, source.body)
     copies = desired(source, found, state.placements(found), placed, downstream)
     clusters = gone(copies.copies.keys() | placed.keys())
-    left = _without(copies, clusters)
-    managed = clusters | state.managed(placed)
+    remaining = _without(copies, clusters)
+    managed = clusters | state.managed_clusters(placed)
     return PolicyState(
-        policy, left, placed, clusters, managed, body=source.body, kind=verdict, targets=found
+        policy, remaining, placed, clusters, managed, body=source.body, kind=verdict, targets=found
     )
 
 
 def _without(wanted: Desired, gone: frozenset[str]) -> Desired:
     """Remove the copies for clusters that are gone, and report that."""
-    lacking = [cluster for cluster in wanted.copies if cluster in gone]
-    if not lacking:
+    missing = [cluster for cluster in wanted.copies if cluster in gone]
+    if not missing:
         return wanted
     copies = {cluster: copy for cluster, copy in wanted.copies.items() if cluster not in gone}
-    problems = (f"the hub has no ManagedCluster {cluster}" for cluster in lacking)
+    problems = (f"the hub has no ManagedCluster {cluster}" for cluster in missing)
     return replace(wanted, copies=copies, problems=(*wanted.problems, *problems))
 
 
-def unknown(placed: Mapping[str, Placed]) -> Desired:
+def keep_all(placed: Mapping[str, Placed]) -> Desired:
     """Return the desired state if it is unknown: placed copies stay."""
     return Desired(uncertain=frozenset(placed))
 
 
 def _version(subject: Subject, state: HubState, placers: Placers) -> GroupVersionResource:
     """Return the version in which a policy is synced, or was."""
-    for gvr in state.together.kinds:
+    for gvr in state.merged_parameters.kinds:
         if (gvr.group, gvr.resource) == (subject.group, subject.resource):
             return gvr
     known = {policy.gvr for policy in placers.ids(subject)}
@@ -110,6 +110,6 @@ def approved_in(state: HubState, now: float) -> frozenset[str]:
     for body in state.classes.objects.values():
         key = reference(body)
         configmap = state.configmaps.get(key) if isinstance(key, ObjectKey) else None
-        said = text_if_any(configmap, "metadata", "annotations", APPROVED)
-        found |= approved(said, now).keys()
+        annotation = text_if_any(configmap, "metadata", "annotations", APPROVED)
+        found |= approved(annotation, now).keys()
     return frozenset(found)

@@ -25,7 +25,7 @@ WINDOW: Final = "kube-sync.io/let-go"
 _MOST: Final = 128 * 1024  # bytes; all annotations of an object may have 256 KiB
 
 # When each copy was last removed (Unix seconds), and the sources it had.
-LetGo = Mapping[CopyKey, tuple[float, frozenset[str]]]
+RecentRemovals = Mapping[CopyKey, tuple[float, frozenset[str]]]
 
 
 class _Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -38,10 +38,10 @@ class _Entry(msgspec.Struct, frozen=True, array_like=True):
 _entries = msgspec.json.Decoder(tuple[_Entry, ...])
 
 
-def written(let: LetGo) -> str:
+def encode(removals: RecentRemovals) -> str:
     """Encode the removals, the latest as far as there is room; "" for none."""
     kept: list[str] = []
-    size, entries = 2, sorted(_grouped(let), key=lambda one: (-one.at, *_order(one)))
+    size, entries = 2, sorted(_grouped(removals), key=lambda one: (-one.at, *_sort_key(one)))
     for entry in entries:
         text = msgspec.json.encode(entry).decode()
         size += len(text.encode()) + 1
@@ -52,7 +52,7 @@ def written(let: LetGo) -> str:
     return f"[{','.join(kept)}]" if kept else ""
 
 
-def read(text: str, now: float) -> dict[CopyKey, tuple[float, frozenset[str]]]:
+def decode(text: str, now: float) -> dict[CopyKey, tuple[float, frozenset[str]]]:
     """Decode the removals of a text; `now` is Unix seconds."""
     try:
         entries = _entries.decode(text or "[]")
@@ -63,14 +63,14 @@ def read(text: str, now: float) -> dict[CopyKey, tuple[float, frozenset[str]]]:
     for one in entries:
         group, version, resource, namespace, name = one.policy
         policy = PolicyId(GroupVersionResource(group, version, resource), namespace, name)
-        said = min(float(one.at), now), frozenset(one.sources)
-        found |= {CopyKey(policy, cluster): said for cluster in one.clusters}
+        removal = min(float(one.at), now), frozenset(one.sources)
+        found |= {CopyKey(policy, cluster): removal for cluster in one.clusters}
     return found
 
 
-def _grouped(let: LetGo) -> list[_Entry]:
+def _grouped(removals: RecentRemovals) -> list[_Entry]:
     alike: dict[tuple[PolicyId, frozenset[str]], dict[str, float]] = {}
-    for key, (at, sources) in let.items():
+    for key, (at, sources) in removals.items():
         alike.setdefault((key.policy, sources), {})[key.cluster] = at
     return [
         _Entry(
@@ -84,5 +84,5 @@ def _grouped(let: LetGo) -> list[_Entry]:
     ]
 
 
-def _order(entry: _Entry) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _sort_key(entry: _Entry) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return entry.policy, entry.sources

@@ -4,17 +4,17 @@ Pure: no I/O and no clock; `now` is Unix seconds that never go back within a pro
 deal with creates and updates of copies, which remove nothing.
 
 How a reconciler of one policy at a time uses it:
-1. `want` with all copies of a policy, whenever the state of any of them changes.
+1. `set_copies` with all copies of a policy, whenever the state of any of them changes.
 2. `weigh` about once a second; before the first time, all policies must have been reported. It
    sees all of them at once, so that copies that vanish in many small steps count as one removal.
-3. `take` for each unwanted copy. A time: remove it from then on, until then mark it so.
+3. `permit` for each unwanted copy. A time: remove it from then on, until then mark it so.
    Held: leave it as it is, and ask again after the next `weigh` with another result.
 
 A removal is held until there are fewer, or until it is approved and the grace has passed:
 time alone does not release it. The time in a copy's mark is since when it is unwanted
-plus the grace, so that after a restart an approval still names the same removals. `let_go` returns
-the removals within the window, and `recall` gives them to the brakes of the next process: they are
-one removal, whichever process does them.
+plus the grace, so that after a restart an approval still names the same removals.
+`recent_removals` returns the removals within the window, and `add_recent` gives them to the brakes
+of the next process: they are one removal, whichever process does them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from kube_sync.guard import Limits, PendingChange, Withheld
 from kube_sync.guard.approvals import Approvals, Step
 from kube_sync.guard.assessment import allowed
 from kube_sync.policysync.copies import CopyKey, PolicyId
-from kube_sync.policysync.recent_removals import LetGo
+from kube_sync.policysync.recent_removals import RecentRemovals
 from kube_sync.runtime.freshness import Stale
 
-_LOOKS_SECONDS = 1.0
-_KEPT_SECONDS = 5.0  # an older result of `weigh` may be outdated
+_WEIGH_SECONDS = 1.0
+_MAX_AGE_SECONDS = 5.0  # an older result of `weigh` may be outdated
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class CopyState:
     sources: frozenset[str] = frozenset()
     wanted: bool = True
     at_once: bool = False  # nobody can want it back: no grace
-    leaving: float | None = None  # its removal mark: Unix seconds
+    remove_after: float | None = None  # its removal mark: Unix seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,9 @@ class _Tally:
         """Return the lost part of it, empty if it is small."""
         lost = {key.cluster for key in self.gone} - self.kept
         # One cluster at a time is no shrinking, however few there are.
-        many = len(lost) > max(1, share * len(self.clusters))
+        is_large = len(lost) > max(1, share * len(self.clusters))
         emptied = not self.kept and len(self.gone) > 1
-        if share >= 1 or not (many or emptied):
+        if share >= 1 or not (is_large or emptied):
             return ""
         return f"{len(self.clusters) - len(lost)} of {len(self.clusters)} clusters are left"
 
@@ -91,7 +91,7 @@ class Brakes:
         self._in_force: dict[PolicyId, Mapping[str, CopyState]] = {}
         self._since: dict[CopyKey, int] = {}  # since when each is unwanted (Unix seconds)
         # Removals without an approval, with their last time, and the sources they had.
-        self._let: dict[CopyKey, tuple[float, frozenset[str]]] = {}
+        self._recent: dict[CopyKey, tuple[float, frozenset[str]]] = {}
         self._approvals: Approvals[CopyKey] = Approvals()
         self._weighed: Mapping[CopyKey, Step] = {}
         self._at = -inf
@@ -105,7 +105,7 @@ class Brakes:
         """The held removals, each since when it was first held."""
         return self._held
 
-    def want(self, policy: PolicyId, copies: Mapping[str, CopyState], now: float) -> None:
+    def set_copies(self, policy: PolicyId, copies: Mapping[str, CopyState], now: float) -> None:
         """Set all placed copies of a policy, by cluster; none: forget it."""
         before = self._in_force.pop(policy, {})
         if copies:
@@ -116,19 +116,19 @@ class Brakes:
                 self._since.pop(key, None)
                 self._held.pop(key, None)
             elif key not in self._since:
-                begun = now if one.leaving is None else one.leaving - self._grace
-                self._since[key] = int(min(begun, now))
+                since = now if one.remove_after is None else one.remove_after - self._grace
+                self._since[key] = int(min(since, now))
 
     @property
-    def let_go(self) -> LetGo:
+    def recent_removals(self) -> RecentRemovals:
         """The removals within the window without an approval, their times, and their sources."""
-        return self._let
+        return self._recent
 
-    def recall(self, let: LetGo) -> None:
+    def add_recent(self, removals: RecentRemovals) -> None:
         """Add the removals of other processes, which count as those of this one."""
-        for key, one in let.items():
-            if key not in self._let or self._let[key][0] < one[0]:
-                self._let[key] = one
+        for key, one in removals.items():
+            if key not in self._recent or self._recent[key][0] < one[0]:
+                self._recent[key] = one
 
     def weigh(self, stale: Iterable[Stale], approved: Collection[str], now: float) -> HoldReport:
         """Weigh all unwanted copies together.
@@ -136,14 +136,14 @@ class Brakes:
         `stale`: each source that is not current, with an age of infinity if it never was;
         `approved`: the names that operators approved.
         """
-        self._let = {k: one for k, one in self._let.items() if now - one[0] < self._window}
+        self._recent = {k: one for k, one in self._recent.items() if now - one[0] < self._window}
         self._at, self._weighed = now, {key: self._step(key) for key in self._since}
         waiting = self._approvals.weigh(self._weighed, approved, 0)
         copies = sum(map(len, self._in_force.values()))
-        copies += sum(self._found(key) is None for key in self._let)
+        copies += sum(self._copy_state(key) is None for key in self._recent)
         few = allowed(copies, self._limits)
-        lost = self._lost(waiting) if waiting else {}
-        mass = _mass({*waiting, *self._let}, copies, few) if waiting else ""
+        lost = self._lossy_sources(waiting) if waiting else {}
+        mass = _mass({*waiting, *self._recent}, copies, few) if waiting else ""
         offer = self._approvals.offer(waiting, self._weighed, few) if lost or mass else ""
         release = f"{{}}, or approve {offer}"
         self._stale = _not_current(stale, self._limits)
@@ -153,22 +153,22 @@ class Brakes:
         self._mass = Withheld("mass", mass, fewer, approve=offer) if mass else None
         return HoldReport(tuple(self._holds()), len(self._weighed), copies)
 
-    def take(self, key: CopyKey, now: float) -> Withheld | float:
+    def permit(self, key: CopyKey, now: float) -> Withheld | float:
         """Return from when on a copy may be removed (Unix seconds), or why it is held."""
-        begun, step = self._since.get(key), self._weighed.get(key)
-        if begun is None or step != self._step(key) or now - self._at > _KEPT_SECONDS:
-            until, reason = now + _LOOKS_SECONDS, "not yet weighed together with all others"
+        since, step = self._since.get(key), self._weighed.get(key)
+        if since is None or step != self._step(key) or now - self._at > _MAX_AGE_SECONDS:
+            until, reason = now + _WEIGH_SECONDS, "not yet weighed together with all others"
             return self._hold(key, Withheld("unseen", reason, "the next look at all", until), now)
         approved = self._approvals.of(key, step) is not None
-        standing = self._in_force[key.policy][key.cluster]
-        held = self._stale or (None if approved else self._too_many(standing.sources))
+        state = self._in_force[key.policy][key.cluster]
+        held = self._stale or (None if approved else self._too_many(state.sources))
         if held is not None:
             return self._hold(key, held, now)
         self._held.pop(key, None)
         if not approved:
-            self._let[key] = now, standing.sources
+            self._recent[key] = now, state.sources
         # The mark of an earlier, shorter grace still applies.
-        at = begun if standing.at_once else min(begun + self._grace, standing.leaving or inf)
+        at = since if state.at_once else min(since + self._grace, state.remove_after or inf)
         return float(at)
 
     def approval(self, key: CopyKey) -> str:
@@ -196,10 +196,10 @@ class Brakes:
         if self._mass is not None:
             yield self._mass
 
-    def _found(self, key: CopyKey) -> CopyState | None:
+    def _copy_state(self, key: CopyKey) -> CopyState | None:
         return self._in_force.get(key.policy, {}).get(key.cluster)
 
-    def _lost(self, waiting: Collection[CopyKey]) -> dict[str, str]:
+    def _lossy_sources(self, waiting: Collection[CopyKey]) -> dict[str, str]:
         """Return the sources that lose many copies, and how many."""
         tallies: dict[str, _Tally] = defaultdict(_Tally)
         for copies in self._in_force.values():
@@ -210,14 +210,16 @@ class Brakes:
                     if one.wanted:
                         tally.kept.add(cluster)
         requested = {key: self._in_force[key.policy][key.cluster].sources for key in waiting}
-        gone = {key: sources for key, (_, sources) in self._let.items()} | requested
+        gone = {key: sources for key, (_, sources) in self._recent.items()} | requested
         for key, sources in gone.items():
-            found = self._found(key)
+            found = self._copy_state(key)
             for source in sources if found is None or not found.wanted else ():
                 tallies[source].clusters.add(key.cluster)
                 tallies[source].gone.add(key)
-        said = {source: tally.lost(self._limits.shrink) for source, tally in tallies.items()}
-        return {source: f"{source}: {said[source]}" for source in sorted(said) if said[source]}
+        losses = {source: tally.lost(self._limits.shrink) for source, tally in tallies.items()}
+        return {
+            source: f"{source}: {losses[source]}" for source in sorted(losses) if losses[source]
+        }
 
 
 def brakes_of(settings: PolicySync) -> Brakes:

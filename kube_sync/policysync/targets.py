@@ -22,10 +22,10 @@ from kube_sync.policysync.listenersets import ListenerSets, is_attached, named_g
 from kube_sync.policysync.object_cache import TOO_DEEP
 from kube_sync.topology import GroupKind, View
 from kube_sync.topology.gateway import GATEWAY, LISTENER_SET
-from kube_sync.topology.links import REFERENCE_GRANT, granted
+from kube_sync.topology.links import REFERENCE_GRANT, is_granted
 from kube_sync.topology.nodes import Body, Node, node_of
 from kube_sync.topology.raw_json import UNREADABLE, Malformed, items, mapping, reason, text
-from kube_sync.topology.synced import SYNCED, is_synced
+from kube_sync.topology.synced_policies import SYNCED, is_synced
 
 _NOWHERE: Final = ObjectKey("", "")
 
@@ -52,7 +52,7 @@ class Targets:
 
 
 @dataclass(frozen=True, slots=True)
-class Hub:
+class HubObjects:
     """The caches in which references are looked up."""
 
     gateways: Mapping[ObjectKey, Body]
@@ -62,27 +62,27 @@ class Hub:
     listener_sets: ListenerSets = field(default_factory=ListenerSets)
 
 
-def targets(policy: PolicyId, kind: str, body: Body, hub: Hub) -> Targets:
+def resolve_targets(policy: PolicyId, kind: str, body: Body, hub: HubObjects) -> Targets:
     """Resolve the references of a policy; one that cannot be read is a problem."""
     own = GroupKind(policy.gvr.group, kind)
     if body.get("spec") == TOO_DEEP:
         return Targets(problem=f"the policy cannot be read: spec: {TOO_DEEP}")
     try:
         is_copy = is_synced(body)
-        found = [_looked_up(place, ref, policy, own, hub) for place, ref in _refs(body)]
+        found = [_resolve(place, ref, policy, own, hub) for place, ref in _refs(body)]
     except UNREADABLE as error:
         return Targets(problem=f"the policy cannot be read: {reason(error)}")
-    made = Targets(
+    resolved = Targets(
         named=frozenset(one.gateway for one in found if one.gateway.name),
         listener_sets=frozenset(one.listener_set for one in found if one.listener_set),
     )
     if is_copy:
         others = (f"it is a copy itself, as its annotation {SYNCED} says",)
-        return replace(made, others=others)
-    if made.listener_sets and (unknown := hub.listener_sets.unknown):
-        return replace(made, problem=f"it names a ListenerSet, and {unknown}")
+        return replace(resolved, others=others)
+    if resolved.listener_sets and (unknown := hub.listener_sets.unknown):
+        return replace(resolved, problem=f"it names a ListenerSet, and {unknown}")
     return replace(
-        made,
+        resolved,
         targets=tuple(one.target(index) for index, one in enumerate(found) if one.counts),
         others=tuple(one.problem for one in found if not one.counts),
     )
@@ -112,28 +112,30 @@ def _refs(body: Body) -> Iterator[tuple[str, Body]]:
         yield "spec.targetRef", mapping(body, "spec", "targetRef")
 
 
-def _looked_up(place: str, ref: Body, policy: PolicyId, own: GroupKind, hub: Hub) -> _Found:
+def _resolve(place: str, ref: Body, policy: PolicyId, own: GroupKind, hub: HubObjects) -> _Found:
     kind, name = GroupKind(text(ref, "group"), text(ref, "kind")), text(ref, "name")
     if kind not in (GATEWAY, LISTENER_SET):
         why = f"{place}: {kind} {name} is no Gateway and no ListenerSet"
         return _Found(_NOWHERE, why, counts=False)
     key = ObjectKey(text(ref, "namespace", default=policy.namespace), name)
     text(ref, "sectionName")  # it is copied with the reference, and must be a string
-    through = key if kind == LISTENER_SET else None
-    if not _permitted(key, kind, policy, own, hub):
+    listener_set = key if kind == LISTENER_SET else None
+    if not _is_permitted(key, kind, policy, own, hub):
         # First: without a grant nobody learns whether the object exists.
         why = f"{place}: {kind.kind} {key} is in a namespace that grants no reference to it"
-        return _Found(key if through is None else _NOWHERE, why, counts=False, listener_set=through)
-    judged = _judged if through is None else _through
-    found = replace(judged(place, key, own, hub), listener_set=through)
+        return _Found(
+            key if listener_set is None else _NOWHERE, why, counts=False, listener_set=listener_set
+        )
+    resolve = _resolve_gateway if listener_set is None else _resolve_listener_set
+    found = replace(resolve(place, key, own, hub), listener_set=listener_set)
     if not found.counts or found.problem:
         return found
-    return replace(found, refused=_refused(place, kind, key, policy))
+    return replace(found, refused=_refusal(place, kind, key, policy))
 
 
-def _through(place: str, key: ObjectKey, own: GroupKind, hub: Hub) -> _Found:
+def _resolve_listener_set(place: str, key: ObjectKey, own: GroupKind, hub: HubObjects) -> _Found:
     """Resolve a ListenerSet to the Gateway that accepts it."""
-    one = hub.listener_sets.there.get(key)
+    one = hub.listener_sets.objects.get(key)
     if one is None:
         return _Found(_NOWHERE, f"{place}: ListenerSet {key} was not found", counts=False)
     named = named_gateway(one) or _NOWHERE
@@ -141,10 +143,10 @@ def _through(place: str, key: ObjectKey, own: GroupKind, hub: Hub) -> _Found:
     if gateway is None or not is_attached(one, gateway, hub.listener_sets):
         why = f"{place}: ListenerSet {key} is attached to no Gateway"
         return _Found(named, why, counts=False)
-    return _judged(place, named, own, hub)
+    return _resolve_gateway(place, named, own, hub)
 
 
-def _judged(place: str, key: ObjectKey, own: GroupKind, hub: Hub) -> _Found:
+def _resolve_gateway(place: str, key: ObjectKey, own: GroupKind, hub: HubObjects) -> _Found:
     gateway = hub.gateways.get(key)
     if gateway is None:
         return _Found(key, f"{place}: Gateway {key} was not found", counts=False)
@@ -159,7 +161,7 @@ def _judged(place: str, key: ObjectKey, own: GroupKind, hub: Hub) -> _Found:
     return _Found(key, "", counts=True)
 
 
-def _refused(place: str, kind: GroupKind, key: ObjectKey, policy: PolicyId) -> str:
+def _refusal(place: str, kind: GroupKind, key: ObjectKey, policy: PolicyId) -> str:
     """Return why copies of a policy could not refer to an object, "" if they can."""
     if policy.namespace in ("", key.namespace):
         return ""
@@ -170,16 +172,18 @@ def _refused(place: str, kind: GroupKind, key: ObjectKey, policy: PolicyId) -> s
     )
 
 
-def _permitted(key: ObjectKey, kind: GroupKind, policy: PolicyId, own: GroupKind, hub: Hub) -> bool:
+def _is_permitted(
+    key: ObjectKey, kind: GroupKind, policy: PolicyId, own: GroupKind, hub: HubObjects
+) -> bool:
     if policy.namespace in ("", key.namespace):
         return True
     nodes = {node.locator: node for node in _grants(hub) if node.namespace == key.namespace}
     view = View({}, {}, {REFERENCE_GRANT.id: {key.namespace: nodes}})
     by, of = (own, policy.namespace), (kind, key.namespace, key.name)
-    return granted(view, by, of)
+    return is_granted(view, by, of)
 
 
-def _grants(hub: Hub) -> Iterator[Node]:
+def _grants(hub: HubObjects) -> Iterator[Node]:
     for one in hub.grants:
         with suppress(Terminal):  # a grant without a name grants nothing
             yield node_of(REFERENCE_GRANT, one)

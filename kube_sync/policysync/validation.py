@@ -49,7 +49,7 @@ class Undetermined:
 Verdict = Valid | Faulty | Undetermined
 
 
-def validated(
+def validate(
     gvr: GroupVersionResource,
     crd: Mapping[str, Any] | None,
     allowed: Collection[str] | None,
@@ -63,7 +63,7 @@ def validated(
     if crd is None and not listed:
         return Undetermined("CustomResourceDefinitions could not be listed yet")
     try:
-        found = _defined(gvr, crd or {})
+        found = _validate_definition(gvr, crd or {})
     except UNREADABLE as error:
         return Faulty(f"its definition cannot be read: {reason(error)}")
     if isinstance(found, Faulty):
@@ -71,7 +71,7 @@ def validated(
     if allowed is None:
         return Undetermined("it is not known yet whether it may be read")
     missing = [verb for verb in VERBS if verb not in allowed and _is_needed(verb, found)]
-    return Faulty(f"no permission to {_spelt(missing)}") if missing else found
+    return Faulty(f"no permission to {_format_verbs(missing)}") if missing else found
 
 
 def _is_needed(verb: str, kind: Valid) -> bool:
@@ -79,34 +79,34 @@ def _is_needed(verb: str, kind: Valid) -> bool:
     return verb != _PATCH_STATUS or kind.conditions or kind.ancestors
 
 
-def _spelt(verbs: Sequence[str]) -> str:
+def _format_verbs(verbs: Sequence[str]) -> str:
     plain = ", ".join(verb for verb in verbs if verb != _PATCH_STATUS)
     status = ["patch its status"] if _PATCH_STATUS in verbs else []
     return " and to ".join([f"{plain} it", *status] if plain else status)
 
 
-def targeting(crd: Mapping[str, Any]) -> GroupVersionResource | None:
+def syncable_kind(crd: Mapping[str, Any]) -> GroupVersionResource | None:
     """Return a kind that could be synced, whether it is or not, in one version; None: it cannot."""
     try:
         group, resource = text(crd, "spec", "group"), text(crd, "spec", "names", "plural")
         versions = sorted(items(crd, "spec", "versions"), key=lambda one: not one.get("storage"))
         for version in versions:
             gvr = GroupVersionResource(group, text(version, "name"), resource)
-            if isinstance(_defined(gvr, crd), Valid):
+            if isinstance(_validate_definition(gvr, crd), Valid):
                 return gvr
     except UNREADABLE:
         return None
     return None
 
 
-def _defined(gvr: GroupVersionResource, crd: Mapping[str, Any]) -> Valid | Faulty:
+def _validate_definition(gvr: GroupVersionResource, crd: Mapping[str, Any]) -> Valid | Faulty:
     names = mapping(crd, "spec", "names")
     if (text(crd, "spec", "group"), text(names, "plural")) != (gvr.group, gvr.resource):
         return Faulty("no such resource")
     served = {text(one, "name"): one for one in items(crd, "spec", "versions") if one.get("served")}
     if (version := served.get(gvr.version)) is None:
         return Faulty(f"version {gvr.version} is not served, but {', '.join(sorted(served))}")
-    if not _established(crd):
+    if not _is_established(crd):
         return Faulty("its definition is not established")
     if text(crd, "metadata", "deletionTimestamp"):
         # The API server now deletes its objects, which are no individual deletions.
@@ -122,10 +122,12 @@ def _defined(gvr: GroupVersionResource, crd: Mapping[str, Any]) -> Valid | Fault
     )
 
 
-def _established(crd: Mapping[str, Any]) -> bool:
+def _is_established(crd: Mapping[str, Any]) -> bool:
     """Return whether the API server serves it; a definition without a status counts as served."""
-    said = {text(one, "type"): text(one, "status") for one in items(crd, "status", "conditions")}
-    return said.get("Established", "True") == "True"
+    statuses = {
+        text(one, "type"): text(one, "status") for one in items(crd, "status", "conditions")
+    }
+    return statuses.get("Established", "True") == "True"
 
 
 def _has_targets(spec: Mapping[str, Any]) -> bool:

@@ -19,7 +19,7 @@ from kube_sync.admission.route import PLACEMENT, nobody, placement_check
 from kube_sync.admission.server import webhook_app
 from kube_sync.admission.target import target_of
 from kube_sync.config import Admission, parse_listen
-from kube_sync.decisions.reading import DecisionReader
+from kube_sync.decisions.decision_reader import DecisionReader
 from kube_sync.decisions.sealing import Seals
 from kube_sync.errors import Misconfigured
 from kube_sync.guard import Placements

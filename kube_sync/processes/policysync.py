@@ -21,13 +21,12 @@ from kube_sync.kube.reflector import Reflector, Store
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
 from kube_sync.policysync import recent_removals
-from kube_sync.policysync.classes import Classes
 from kube_sync.policysync.copies import PolicyId
 from kube_sync.policysync.desired import PLACEMENT_DECISIONS
-from kube_sync.policysync.direct import DirectPlacer, spoke_kinds
+from kube_sync.policysync.direct_placer import DirectPlacer, spoke_kinds
 from kube_sync.policysync.downstream import Downstream
-from kube_sync.policysync.events import News
-from kube_sync.policysync.followedpolicies import FollowedPolicies, Permissions
+from kube_sync.policysync.events import PolicySyncEvents
+from kube_sync.policysync.gateway_class_status import GatewayClassReconciler
 from kube_sync.policysync.hub import WORKERS, Facts, Hub
 from kube_sync.policysync.hub_status_writer import CONTROLLER, HubStatusWriter
 from kube_sync.policysync.hubstate import (
@@ -39,19 +38,20 @@ from kube_sync.policysync.hubstate import (
     LISTENER_SETS,
     MANAGED_CLUSTERS,
     NAMESPACES,
+    ChangeHandlers,
     HubState,
-    Listeners,
 )
-from kube_sync.policysync.object_cache import Bodies
-from kube_sync.policysync.ocm import OcmPlacer
+from kube_sync.policysync.manifestworks import SELECTOR, WORKS
+from kube_sync.policysync.object_cache import ObjectCache
+from kube_sync.policysync.ocm_placer import OcmPlacer
 from kube_sync.policysync.placers import PlacerRoute, Placers, Subject
-from kube_sync.policysync.policy_state import PolicyState, approved_in, look
-from kube_sync.policysync.policystatus import PolicyStatus
+from kube_sync.policysync.policy_reflectors import FollowedPolicies, Permissions
+from kube_sync.policysync.policy_state import PolicyState, approved_in, observe
+from kube_sync.policysync.policy_status_writer import PolicyStatus
 from kube_sync.policysync.recent_removals import WINDOW
 from kube_sync.policysync.removal_guard import brakes_of
-from kube_sync.policysync.spokesecrets import SECRETS
-from kube_sync.policysync.spokesteps import Fields
-from kube_sync.policysync.works import SELECTOR, WORKS
+from kube_sync.policysync.spoke_collection import Fields
+from kube_sync.policysync.spoke_secrets import SECRETS
 from kube_sync.processes.context import Context
 from kube_sync.runtime.clock import unix_clock
 from kube_sync.runtime.freshness import SETTLE_SECONDS, Freshness
@@ -66,7 +66,12 @@ def policy_sync(context: Context) -> list[Service]:
     parts = _Parts(context)
     services = parts.followed_of_hub()
     services += [parts.followed.run, parts.permissions.run, parts.classes.run]
-    services += [parts.recorder.run, parts.lease.run, parts.hub.look, *[parts.hub.work] * WORKERS]
+    services += [
+        parts.recorder.run,
+        parts.lease.run,
+        parts.hub.run_surveys,
+        *[parts.hub.work] * WORKERS,
+    ]
     if parts.direct is not None:
         services += parts.followed_of_spokes(parts.direct)
     context.readiness.met("start")
@@ -89,7 +94,7 @@ class _Parts:
         )
         self._brakes = brakes_of(settings)
         fenced = FencedWriter(lambda: self.lease.remaining, metrics.policy_sync_writes)
-        self.state = HubState(Listeners(self._policy, self._class, self._kinds))
+        self.state = HubState(ChangeHandlers(self._policy, self._class, self._kinds))
         self.placers = Placers(fenced)
         self._read: dict[GroupVersionResource, Fields] = {}  # on spokes, by their kinds
         self.ocm: OcmPlacer | None = None
@@ -99,19 +104,21 @@ class _Parts:
         status_writer = HubStatusWriter(kube, fenced)
         reporter = Reporter(CONTROLLER, socket.gethostname())
         self.recorder = EventRecorder(kube, reporter, metrics.policy_sync_events)
-        news = News(self.recorder.occurred, self.state.kind)
-        self.classes = Classes(self.state, status_writer, lambda: self.lease.held, news)
+        events = PolicySyncEvents(self.recorder.occurred, self.state.kind)
+        self.classes = GatewayClassReconciler(
+            self.state, status_writer, lambda: self.lease.held, events
+        )
         self.permissions = Permissions(kube, self.state)
         self.followed = FollowedPolicies(
             self.state,
             partial(KubeCollection, kube, deep=True),
             self._note_kind,
-            self.permissions.heard,
+            self.permissions.enqueue_refused,
         )
         status = PolicyStatus(kube, self.state, status_writer, self._downstream)
-        self.hub = self._hub(status, news)
+        self.hub = self._hub(status, events)
 
-    def _hub(self, status: PolicyStatus, news: News) -> Hub:
+    def _hub(self, status: PolicyStatus, events: PolicySyncEvents) -> Hub:
         return Hub(
             self.state,
             self.placers,
@@ -119,8 +126,8 @@ class _Parts:
             status,
             self.lease,
             Facts(self._policy_state, self._freshness.stale, self._approved),
-            note=self._context.readiness.noted,
-            news=news,
+            report=self._context.readiness.noted,
+            events=events,
             grace=self._context.settings.policy_sync.grace_seconds,
             clock=self._clock,
         )
@@ -160,7 +167,7 @@ class _Parts:
         readiness, lease, late = self._context.readiness, self.lease, False
         while True:
             if late and not self.state.clusters_freshness.stale():
-                self.hub.add_all()  # removed clusters are known now
+                self.hub.enqueue_all()  # removed clusters are known now
             late = bool(self.state.clusters_freshness.stale())
             if lease.lacking is not None:
                 readiness.waiting("lease", f"there can be no Lease {LEASE}: {lease.lacking}")
@@ -169,7 +176,7 @@ class _Parts:
             else:
                 readiness.noted("lease", f"{lease.holder or 'nobody'} writes")
             if self.direct is not None:
-                errors = [f"{name}: {why}" for name, why in self.direct.troubles.items()]
+                errors = [f"{name}: {why}" for name, why in self.direct.errors.items()]
                 readiness.noted("spokes", "; ".join(errors) or "ok")
             await asyncio.sleep(_CHECK_SECONDS)
 
@@ -183,7 +190,7 @@ class _Parts:
             self.placers.add(PlacerRoute(self.ocm, self._is_managed))
         else:
             self.direct = DirectPlacer(self._copy_changed, self._spoke_added)
-            self.placers.add(PlacerRoute(self.direct, self._has_secret, apart=True))
+            self.placers.add(PlacerRoute(self.direct, self._has_secret, per_cluster=True))
 
     def _reflected(
         self,
@@ -213,7 +220,7 @@ class _Parts:
             namespace=namespace,
             label_selector=selector,
             # Unreadable objects are cached as such, so that they do not count as deleted.
-            deep=isinstance(store, Bodies),
+            deep=isinstance(store, ObjectCache),
         )
         return Reflector(name, source, store, report, behind=current).run
 
@@ -222,7 +229,7 @@ class _Parts:
     def _is_managed(self, cluster: str) -> bool | None:
         if self.direct is None or not self.state.clusters.listed:
             return None
-        return not self.state.gone([cluster])
+        return not self.state.gone_clusters([cluster])
 
     def _has_secret(self, cluster: str) -> bool:
         return self.direct is not None and cluster in self.direct.clusters
@@ -231,12 +238,12 @@ class _Parts:
         """Return which clusters OCM no longer has, and nobody reaches directly."""
         if self.ocm is None:
             return frozenset()
-        return frozenset(c for c in self.state.gone(clusters) if not self._has_secret(c))
+        return frozenset(c for c in self.state.gone_clusters(clusters) if not self._has_secret(c))
 
     # Callbacks; methods, since the hub is created with what calls them.
 
     def _policy_state(self, subject: Subject) -> PolicyState:
-        return look(subject, self.state, self.placers, self._gone, self._downstream)
+        return observe(subject, self.state, self.placers, self._gone, self._downstream)
 
     def _approved(self) -> frozenset[str]:
         return approved_in(self.state, self._clock())
@@ -244,36 +251,36 @@ class _Parts:
     def _lead(self) -> None:
         # Before any removal is weighed, and before the Lease is written again.
         recorded = self.lease.annotations.get(WINDOW, "")
-        self._brakes.recall(recent_removals.read(recorded, self._clock()))
-        self.hub.wake()
-        self.classes.look_at_all()
+        self._brakes.add_recent(recent_removals.decode(recorded, self._clock()))
+        self.hub.on_started_leading()
+        self.classes.enqueue_all()
 
     def _notes(self) -> dict[str, str]:
-        return {WINDOW: recent_removals.written(self._brakes.let_go)}
+        return {WINDOW: recent_removals.encode(self._brakes.recent_removals)}
 
     def _policy(self, policy: PolicyId) -> None:
-        self.hub.add(policy)
+        self.hub.enqueue(policy)
 
     def _copy_changed(self, policy: PolicyId) -> None:
-        self.hub.heard(policy)
+        self.hub.enqueue_changed_copies(policy)
 
     def _spoke_added(self, _cluster: str) -> None:
-        self.hub.add_all()
+        self.hub.enqueue_all()
 
     def _class(self, name: str) -> None:
-        self.classes.look_at(name)
+        self.classes.enqueue(name)
 
     def _kinds(self) -> None:
         self.permissions.update()
         self.followed.update()
         if self.direct is not None:
             self._follow_on_spokes(self.direct)
-        self.hub.add_all()
+        self.hub.enqueue_all()
 
     def _follow_on_spokes(self, direct: DirectPlacer) -> None:
         """Read the copies of all kinds that are synced, and of those that may have been."""
-        synced = {gvr: self.state.fields(gvr) for gvr in self.state.valid}
-        possible = self.state.targeting
+        synced = {gvr: self.state.fields(gvr) for gvr in self.state.valid_kinds}
+        possible = self.state.syncable_kinds
         self._read = spoke_kinds(synced, self._read, direct.policies(), possible)
         direct.follow(self._read)
 

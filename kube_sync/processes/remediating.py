@@ -158,7 +158,7 @@ class _Parts:
         store: Store = self.reconciler.targets(gvr)
         if self.sink is not None:
             store = Both(store, self.sink.subjects(gvr))
-        return Proven(store, partial(self._seals.proven, gvr))
+        return Proven(store, partial(self._seals.without_unsealed_note, gvr))
 
     def _standby(self) -> str:
         if self.lease.lacking is not None:
@@ -185,7 +185,7 @@ class _Parts:
         wanted = self.reconciler.decisions.get(key)
         decision = None if wanted is None else wanted.decision
         keys = set[str]() if decision is None else set(decision.annotations)
-        if self._seals.sealing and REQUESTED in current.annotations:  # the seal would be lost
+        if self._seals.is_required and REQUESTED in current.annotations:  # the seal would be lost
             keys |= {PLACEMENT, *requests(current.annotations)}
         return {key: text for key, text in current.annotations.items() if key in keys}
 

@@ -31,7 +31,7 @@ from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.servertls import ServerTls, TlsFiles
 from kube_sync.runtime.services import Service
 from kube_sync.runtime.tokenfile import TokenFile
-from kube_sync.topology.controller.feed import gateway_api_feed
+from kube_sync.topology.controller.topology_feed import gateway_api_feed
 
 # Streams never finish by themselves, so there is nothing to wait for (0 would wait for ever).
 _STREAM_GRACE = 0.1

@@ -17,14 +17,14 @@ from kube_sync.objects import GroupVersionResource
 from kube_sync.processes.context import Context, report_lease
 from kube_sync.runtime.services import Service
 from kube_sync.topology import GroupKind
-from kube_sync.topology.configured import shaped
 from kube_sync.topology.controller.controller import Controller
-from kube_sync.topology.controller.following import FollowedKinds
+from kube_sync.topology.controller.followed_kinds import FollowedKinds
 from kube_sync.topology.controller.kind_selection import Chooser
-from kube_sync.topology.controller.live import LiveTopology
+from kube_sync.topology.controller.live_topology import LiveTopology
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import gateway_api
-from kube_sync.topology.status.machinery import Machinery
+from kube_sync.topology.shape import topology_shape
+from kube_sync.topology.status.reconciler import StatusReconciler
 from kube_sync.topology.status.resync import ResyncLoop
 from kube_sync.topology.status.writer import Address, Addresses
 
@@ -34,7 +34,7 @@ LEASE: Final = "kube-sync-topology"
 def topology(context: Context) -> list[Service]:
     """Return the services that maintain the topology and, while leader, write its statuses."""
     readiness, changed = context.readiness, asyncio.Event()
-    world, shape = World(changed.set), shaped(gateway_api(), context.settings.topology)
+    world, shape = World(changed.set), topology_shape(gateway_api(), context.settings.topology)
     chooser = Chooser(shape.kinds)
     followed = FollowedKinds(context.kube, world, readiness, changed.set, chooser)
     readiness.noted("statuses", "not looked at yet")
@@ -42,14 +42,14 @@ def topology(context: Context) -> list[Service]:
     # By a lambda: the controller is created with the Lease that wakes it.
     lease = context.lease(LEASE, lambda: controller.wake())  # noqa: PLW0108
     resync = ResyncLoop()
-    machinery = _machinery(context, world, followed, lease, resync)
+    reconciler = _status_reconciler(context, world, followed, lease, resync)
     controller = Controller(
         LiveTopology(world, followed, shape.kinds, shape.links, roots=shape.roots),
         changed,
-        machinery.workflow,
+        reconciler.workflow,
         lease,
         readiness.reporter("topology"),
-        heeds=machinery.heeds,
+        heeds=reconciler.needs_reconcile,
         withheld=lambda: withheld(followed.unseen, chooser.kinds),
     )
     readiness.waiting("topology", "nothing is listed yet")
@@ -63,20 +63,20 @@ def topology(context: Context) -> list[Service]:
     ]
 
 
-def _machinery(
+def _status_reconciler(
     context: Context, world: World, followed: FollowedKinds, lease: Lease, resync: ResyncLoop
-) -> Machinery:
+) -> StatusReconciler:
     """Return the writer of statuses and of the topology picture."""
     settings = context.settings.topology
-    return Machinery(
+    return StatusReconciler(
         context.kube,
         world.get,
         _addresses(followed, frozenset(settings.statuses)),
         lambda: lease.remaining,
         context.settings.coordination.namespace,
         partial(context.readiness.noted, "statuses"),
-        unseen=lambda: tuple(followed.unseen),
-        looks=resync,
+        unknown_kinds=lambda: tuple(followed.unseen),
+        resync=resync,
         ours=settings.statuses,
         paths=settings.paths,
     )

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from kube_sync.decisions.decision import REQUESTED, Decision
-from kube_sync.decisions.requested import noted, put_back, requests
-from kube_sync.decisions.sealing import Place, Seals, beside
+from kube_sync.decisions.requested import requests, requests_to_note, restore
+from kube_sync.decisions.sealing import Place, Seals, covered_values
 from kube_sync.guard import HISTORY
 
 Check = Callable[[Mapping[str, str]], object | None]
@@ -159,17 +159,21 @@ def _step(decision: Decision, current: Current, place: Place, seals: Seals) -> S
     has, decided = current.annotations, decision.annotations
     requested = requests(has)
     alone = current.ours - decided.keys() - requested.keys() - OWN
-    restored = {key: value for key, value in put_back(has, requested).items() if key not in alone}
+    restored = {key: value for key, value in restore(has, requested).items() if key not in alone}
     target = {**restored, **decided}
     # If only the remediator owns a value, the record alone shows that it was requested.
     kept = {k: v for k, v in requested.items() if k in current.ours and has.get(k) == v}
-    to_note = noted(restored, decided, {}) | kept
+    to_note = requests_to_note(restored, decided, {}) | kept
     # The webhook makes a seal without a record; it is renewed here with the placement.
-    sealed = seals.sealing and REQUESTED in has
-    if sealed and to_note == requested and beside(to_note, target) == beside(to_note, has):
+    sealed = seals.is_required and REQUESTED in has
+    if (
+        sealed
+        and to_note == requested
+        and covered_values(to_note, target) == covered_values(to_note, has)
+    ):
         target[REQUESTED] = has[REQUESTED]
     elif to_note or sealed:
-        target[REQUESTED] = seals.note(to_note, target, place)
+        target[REQUESTED] = seals.sealed_note(to_note, target, place)
     annotations = _difference(has, target)
     labels: dict[str, str | None] = dict.fromkeys(current.our_labels - decision.labels.keys())
     labels |= {k: v for k, v in decision.labels.items() if current.labels.get(k) != v}

@@ -94,7 +94,7 @@ class Audit:
 
     def _of(self, collection: Mirror, share: int) -> list[_Sample]:
         """Take the next keys of one collection, and start over after the last."""
-        if not collection.held:
+        if not collection.object_count:
             return [_Sample(collection, _COLLECTION, "")]
         keys = list(islice(self._rest.get(collection.name, iter(())), share))
         if not keys:

@@ -23,8 +23,8 @@ from typing import Any, Final, NoReturn
 import msgspec
 import structlog
 
-from kube_sync.decisions.classes import Classify, shares
-from kube_sync.decisions.requested import classified
+from kube_sync.decisions.classes import Classify, may_share
+from kube_sync.decisions.requested import requested_classifier
 from kube_sync.errors import SyncError
 from kube_sync.opa.analysis.paths import EACH, Key, Path, project
 from kube_sync.opa.analysis.reads import Reads
@@ -53,7 +53,7 @@ def classifier(paths: Iterable[Path]) -> Classify | None:
     if () in kept:
         return None  # each object would be a class of its own, at the highest cost
 
-    return classified(_classifier(kept), kept)
+    return requested_classifier(_classifier(kept), kept)
 
 
 def _classifier(kept: tuple[Path, ...]) -> Classify:
@@ -138,7 +138,7 @@ class ClassBackfill:
         if reads is not None:
             for widen in self._widened.values():
                 reads = widen(reads)
-        paths = reads.input.paths if reads is not None and shares(reads) else None
+        paths = reads.input.paths if reads is not None and may_share(reads) else None
         if paths != self._paths:
             self._paths = paths
             self._classify = None if paths is None else classifier(paths)

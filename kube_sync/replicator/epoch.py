@@ -14,10 +14,10 @@ from functools import partial
 from typing import Any, NoReturn
 
 from kube_sync.config import Settings
-from kube_sync.decisions.budget_watcher import Limiting
+from kube_sync.decisions.budget_watcher import BudgetWatcher
+from kube_sync.decisions.decision_reader import DecisionReader
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.reading import DecisionReader
 from kube_sync.decisions.sealing import Seals
 from kube_sync.decisions.tracker import Tracker
 from kube_sync.guard import Inventory, Placements, parse_tightening
@@ -99,7 +99,7 @@ class Load:
             seals=lasting.seals,
             topology=lasting.topology,
         )
-        self._witness = input_reader(lasting.settings, self.resources.mirrors)
+        self._input_reader = input_reader(lasting.settings, self.resources.mirrors)
         self._documents = DataMaps(
             self._opa,
             self._data,
@@ -111,7 +111,7 @@ class Load:
         )
         self._read = DecisionReader(self._placements.unreadable, lambda: self._policies.in_force)
         self._evaluator = Evaluator(
-            self._opa, self._instance, witness=self._witness, read=self._read
+            self._opa, self._instance, input_reader=self._input_reader, read=self._read
         )
         self._tracker = self._decide_by(settings)
         self._check, self._placed = self._compare_whole(), self._compare_fleet()
@@ -140,15 +140,15 @@ class Load:
     # Construction of the parts
 
     def _decide_by(self, settings: Settings) -> Tracker:
-        beside = [self._documents.unsettled]
+        other_data = [self._documents.unsettled]
         return Tracker(
             self._evaluator,
             self._hub,
             self._lasting.targets(),
             self.resources.mirrors,
             static=settings.policies.static,
-            limiting=Limiting(
-                self._opa, self._instance, self._hub, parse_tightening, beside=beside
+            budget_watcher=BudgetWatcher(
+                self._opa, self._instance, self._hub, parse_tightening, other_data=other_data
             ),
         )
 
@@ -188,7 +188,7 @@ class Load:
             self._inventory,
             lambda: self._policies.in_force,
             self._policies.warn,
-            self._read.blamed,
+            self._read.failing_rows,
         )
 
     def _write(self, root: str) -> Writer:
@@ -203,7 +203,7 @@ class Load:
             documents=self._documents,
             audit=Audit(self._opa, root).check,
             away=self._away,
-            input_reader=self._witness,
+            input_reader=self._input_reader,
         )
 
     def _epoch(self, applied: asyncio.Event) -> Epoch:

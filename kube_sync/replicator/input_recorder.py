@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from kube_sync.config import Resource, Settings
-from kube_sync.decisions.input_reader import InputReader, Kept
+from kube_sync.decisions.input_reader import Fields, InputReader
 from kube_sync.objects import GroupVersionResource
 from kube_sync.opa.analysis.reads import Reads
 from kube_sync.replicator.mirror import Mirror
@@ -33,7 +33,7 @@ def input_reader(settings: Callable[[], Settings], mirrors: Sequence[Mirror]) ->
         found = resources().items()
         return {name for name, one in found if one.holds_secrets}
 
-    def kept(name: str, reads: Reads) -> Kept:
+    def kept(name: str, reads: Reads) -> Fields:
         found = resources().get(name)
         if found is None:
             return None  # the topology, whose records are stored as they are
@@ -45,10 +45,16 @@ def input_reader(settings: Callable[[], Settings], mirrors: Sequence[Mirror]) ->
         return reads.target_paths(name) if name in targets() else reads.resources[name].paths
 
     def count(name: str) -> int:
-        return next((one.held for one in mirrors if one.name == name), 0)
+        return next((one.object_count for one in mirrors if one.name == name), 0)
 
     lacks = {"policies": "OPA has some from elsewhere"} if begun.policies.static else {}
     replicate, path = begun.replicate, begun.placement.path
     return InputReader(
-        replicate.root, path, targets=targets, kept=kept, held=count, secrets=secrets, lacks=lacks
+        replicate.root,
+        path,
+        targets=targets,
+        fields_of=kept,
+        count_of=count,
+        secrets=secrets,
+        lacks=lacks,
     )

@@ -183,7 +183,7 @@ class Mirror:
     @property
     def unknown(self) -> int:
         """The number of objects in OPA without a class, though classes are wanted."""
-        return len(self._held) - self.members.known if self.members.wanted else 0
+        return len(self._held) - self.members.known if self.members.is_classifying else 0
 
     def read_classes(self, items: Iterable[Item]) -> None:
         """Take the classes of objects that OPA holds from a page of a LIST, and nothing else."""
@@ -192,11 +192,11 @@ class Mirror:
             if (found := self._projector.read(item)) is not None:
                 self.members.note(item.key, self.members.read(found.body, item.uid))
 
-    def turned(self) -> set[ObjectKey]:
+    def take_readability_changes(self) -> set[ObjectKey]:
         """Return the objects that became readable or unreadable since the last call."""
-        return self._projector.turned()
+        return self._projector.take_readability_changes()
 
-    def moves(self, key: ObjectKey) -> bool:
+    def is_pending(self, key: ObjectKey) -> bool:
         """Return whether OPA may have another state of an object already, or soon."""
         return key in self._pending
 
@@ -224,7 +224,7 @@ class Mirror:
         return self._clock() - min(arrived) if arrived else 0.0
 
     @property
-    def held(self) -> int:
+    def object_count(self) -> int:
         """The number of objects in OPA."""
         return len(self._held)
 

@@ -21,8 +21,8 @@ from typing import Final, NoReturn
 from kube_sync.config import CLUSTERS
 from kube_sync.decisions.changelog import EncodedVerdict
 from kube_sync.decisions.decision import PLACEMENT, Decision
+from kube_sync.decisions.decision_reader import Modules, Row, rows_of_annotation, rows_with_literal
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.reading import Modules, Row, mentions, rows
 from kube_sync.guard import Inventory, Placements
 from kube_sync.guard.placements import Clusters
 from kube_sync.replicator.mirror import Mirror
@@ -45,7 +45,7 @@ class PlacementCheck:
         inventory: Callable[[], Inventory | None],
         modules: Callable[[], Modules],
         warn: Callable[[Warnings], None],
-        blamed: Callable[[str], Collection[Row]],
+        failing_rows: Callable[[str], Collection[Row]],
         *,
         rest: float = _REST_SECONDS,
         clock: Callable[[], float] = time.monotonic,
@@ -53,15 +53,15 @@ class PlacementCheck:
     ) -> None:
         """`inventory` returns the known clusters, `modules` the policies in force.
 
-        Each check calls `warn` with the warnings by module; `blamed` returns the rows that cause a
-        failure of decisions.
+        Each check calls `warn` with the warnings by module; `failing_rows` returns the rows that
+        cause a failure of decisions.
         """
         self._hub = hub
         self._placements = placements
         self._inventory = inventory
         self._modules = modules
         self._warn = warn
-        self._blamed = blamed
+        self._failing_rows = failing_rows
         self._rest = rest
         self._clock = clock
         self._sleep = sleep
@@ -102,8 +102,8 @@ class PlacementCheck:
         for number, entry in enumerate([*self._hub.log.current.values()], 1):
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
-            if (told := entry.told) is not None:
-                found[id(told)] = told, found.get(id(told), (told, 0))[1] + 1
+            if (encoded := entry.encoded) is not None:
+                found[id(encoded)] = encoded, found.get(id(encoded), (encoded, 0))[1] + 1
         return Counter(dict(found.values()))
 
     def _compared(
@@ -136,13 +136,15 @@ class PlacementCheck:
         """Yield a warning for each unknown name, on the policies that contain it or else all."""
         modules = self._modules() if unknown else {}
         for name in sorted(unknown)[:_NAMES]:
-            for module, row in mentions(modules, name) or rows(modules, PLACEMENT):
+            for module, row in rows_with_literal(modules, name) or rows_of_annotation(
+                modules, PLACEMENT
+            ):
                 text = f"{_key(module)} row {row}: {inventory.description(frozenset([name]))}"
                 yield module, f"{text}; workloads that get no other cluster are not moved there"
 
     def _of_failures(self, failures: Iterable[str]) -> Iterable[tuple[str, str]]:
         for failure in sorted(failures):
-            for module, _ in self._blamed(failure):
+            for module, _ in self._failing_rows(failure):
                 yield module, f"decisions cannot be used: {failure}"
 
 

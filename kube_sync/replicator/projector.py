@@ -58,7 +58,9 @@ class Projector:
             self.shaped.set()
         # uid and reason of each object that cannot be read: OPA's state of it is outdated.
         self.unreadable: dict[ObjectKey, tuple[str, str]] = {}
-        self._turned: set[ObjectKey] = set()  # those that became unreadable or readable
+        self._readability_changes: set[ObjectKey] = (
+            set()
+        )  # those that became unreadable or readable
 
     def narrow(self, form: Form) -> None:
         """Keep only these fields of each object; call it before the first object."""
@@ -91,11 +93,11 @@ class Projector:
         """Record that these can be read again, or are gone."""
         for key in keys:
             if self.unreadable.pop(key, None) is not None:
-                self._turned.add(key)
+                self._readability_changes.add(key)
 
-    def turned(self) -> set[ObjectKey]:
+    def take_readability_changes(self) -> set[ObjectKey]:
         """Return the objects that became readable or unreadable since the last call."""
-        found, self._turned = self._turned, set()
+        found, self._readability_changes = self._readability_changes, set()
         return found
 
     def states_version(self, key: ObjectKey) -> bool:
@@ -108,4 +110,4 @@ class Projector:
 
     def _unread(self, item: Item, why: str) -> None:
         self.unreadable[item.key] = item.uid, why
-        self._turned.add(item.key)
+        self._readability_changes.add(item.key)

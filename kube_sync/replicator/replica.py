@@ -117,7 +117,7 @@ class ReplicaMaker:
             name,
             None if replicate.is_auto(resource) else configured(resource),
             values=resource.secrets,
-            proven=partial(self._seals.proven, resource.gvr),
+            proven=partial(self._seals.without_unsealed_note, resource.gvr),
         )
         return Mirror(
             name,

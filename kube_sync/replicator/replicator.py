@@ -25,7 +25,7 @@ from typing import NoReturn, ParamSpec
 import structlog
 
 from kube_sync.config import TOPOLOGY, Resource, Settings, with_builtin
-from kube_sync.decisions.evaluator import BATCH_MODULE, batch_module
+from kube_sync.decisions.batch_module import BATCH_MODULE, batch_module
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.sealing import Seals
 from kube_sync.errors import EpochLost, NotFound, first_of

@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from kube_sync.decisions.canary import Canary
-from kube_sync.decisions.requested import as_asked
+from kube_sync.decisions.requested import as_requested
 from kube_sync.errors import NO_JSON, SyncError, Undecided
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
@@ -139,7 +139,7 @@ class SelfCheck:
 
     async def _decide(self, decision: str, body: bytes) -> Any:  # noqa: ANN401 - whatever a policy says
         try:
-            answer = await self._opa.query(decision, b'{"input":' + as_asked(body) + b"}")
+            answer = await self._opa.query(decision, b'{"input":' + as_requested(body) + b"}")
         except Undecided:
             return "failed"
         return None if answer is None else [msgspec.json.decode(answer)]

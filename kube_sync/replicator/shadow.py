@@ -19,7 +19,7 @@ from typing import NamedTuple, NoReturn
 import structlog
 from prometheus_client import Gauge
 
-from kube_sync.decisions.classes import shares_classes
+from kube_sync.decisions.classes import may_share_classes
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.policysets import PolicySetEvaluator
@@ -200,7 +200,7 @@ class Shadow:
         rest = [*missing.items()]
         tries = _TRIES
         while rest and lane is self._lane:
-            part, writes = rest[: self._evaluator.room], lane.writes
+            part, writes = rest[: self._evaluator.batch_size], lane.writes
             found = await self._decided(mirror.name, [key for _, key in part])
             # Both decisions on an object must be on one state of the data. For all objects together
             # that is not required, or there would be no count while something changes every few
@@ -209,7 +209,7 @@ class Shadow:
                 continue
             rest, tries = rest[len(part) :], _TRIES
             for kind, key in part:
-                same = self._kind(lane, mirror, key) == kind and not mirror.moves(key)
+                same = self._kind(lane, mirror, key) == kind and not mirror.is_pending(key)
                 if key in found and same and (mirror.name, key) not in self._written:
                     lane.known[mirror.name, kind] = found[key]
         return lane is self._lane
@@ -223,8 +223,8 @@ class Shadow:
 
     def _kind(self, lane: _Lane, mirror: Mirror, key: ObjectKey) -> bytes | ObjectKey:
         """Return an object's class if known, else its key."""
-        member = mirror.members.of(key) if shares_classes(lane.reads) else None
-        return key if member is None or mirror.moves(key) else member.kind
+        member = mirror.members.of(key) if may_share_classes(lane.reads) else None
+        return key if member is None or mirror.is_pending(key) else member.kind
 
     async def _count(
         self, lane: _Lane, places: Iterable[tuple[Mirror, GroupVersionResource]]
@@ -259,9 +259,9 @@ class Shadow:
     def _in_force(self, gvr: GroupVersionResource, key: ObjectKey) -> Outcome:
         target = Target.of(gvr, key)
         entry = self._hub.log.current.get(target)
-        if entry is None or entry.told is None:
+        if entry is None or entry.encoded is None:
             return Outcome("")
-        verdict = entry.told.verdict
+        verdict = entry.encoded.verdict
         return Outcome(entry.uid, verdict.decision, verdict.failure)
 
     def _publish(self, counted: Counted | None) -> None:

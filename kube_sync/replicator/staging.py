@@ -15,11 +15,11 @@ from functools import partial
 from prometheus_client import Gauge
 
 from kube_sync.decisions.canary import Canary, CanaryDecider
-from kube_sync.decisions.classes import shares_classes
+from kube_sync.decisions.classes import may_share_classes
+from kube_sync.decisions.decision_reader import DecisionReader
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.policysets import PolicySetEvaluator
-from kube_sync.decisions.reading import DecisionReader
 from kube_sync.decisions.tracker import Tracker
 from kube_sync.guard import Inventory, Placements
 from kube_sync.objects import GroupVersionResource
@@ -145,6 +145,6 @@ def _for_counting(staged: Reads | None) -> Widen | None:
 
     If the lane reads whole objects, it is evaluated for each object instead.
     """
-    if staged is None or not shares_classes(staged):
+    if staged is None or not may_share_classes(staged):
         return None
     return lambda reads: replace(reads, input=joined(reads, staged).input)

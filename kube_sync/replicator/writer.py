@@ -239,7 +239,9 @@ class Writer:
                 return
 
     def _whole(self, name: str) -> AbstractContextManager[None]:
-        return nullcontext() if self._input_reader is None else self._input_reader.apart(name)
+        return (
+            nullcontext() if self._input_reader is None else self._input_reader.writing_whole(name)
+        )
 
     async def _stream(self, path: DataPath, first: FirstLoad) -> None:
         # Its own task: if it were cancelled after the last byte, OPA might apply it after a later
@@ -318,7 +320,7 @@ class Writer:
         self._report_written(mirror, batch.keys())
 
     def _report_written(self, mirror: Mirror, keys: Collection[ObjectKey]) -> None:
-        metrics.replicated_objects.labels(mirror.name).set(mirror.held)
+        metrics.replicated_objects.labels(mirror.name).set(mirror.object_count)
         self._written(mirror.name, keys)
 
     def _epoch(self) -> bytes:

@@ -24,7 +24,7 @@ class Effect(NamedTuple):
     policy: Locator
     path: Path
     start: int  # index of the first node that it affects; it affects all after it too
-    spaces: tuple[Locator, ...]  # namespaces on the path that it targets
+    namespaces: tuple[Locator, ...]  # namespaces on the path that it targets
 
 
 def affected(topology: Topology, kinds: Iterable[GroupKind]) -> list[Condition]:
@@ -41,8 +41,8 @@ def effects(topology: Topology, kind: GroupKind) -> Iterator[Effect]:
 
     The topology may not change meanwhile.
     """
-    known: dict[int, list[_Entrance]] = {}  # by id of the combined policy: its sources in force
-    entrances: dict[Locator, _Entrance] = {}
+    known: dict[int, list[_Attachment]] = {}  # by id of the combined policy: its sources in force
+    attachments: dict[Locator, _Attachment] = {}
     nearby: _Nearby = {}
     for one in topology.effective(kind):
         if one.combined is None:
@@ -51,11 +51,11 @@ def effects(topology: Topology, kind: GroupKind) -> Iterator[Effect]:
         if found is None:
             found = known[id(one.combined)] = []
             for policy in _in_force(one.combined):
-                if policy not in entrances:
-                    entrances[policy] = _Entrance(topology, policy, nearby)
-                found.append(entrances[policy])
-        for entrance in found:
-            effect = entrance.on(one.path)
+                if policy not in attachments:
+                    attachments[policy] = _Attachment(topology, policy, nearby)
+                found.append(attachments[policy])
+        for attachment in found:
+            effect = attachment.on(one.path)
             if effect is not None:
                 yield effect
 
@@ -78,8 +78,8 @@ def message(kind: GroupKind, by: Iterable[Locator]) -> str:
 
 def _of_kind(topology: Topology, kind: GroupKind) -> dict[Locator, set[Locator]]:
     found: dict[Locator, set[Locator]] = {}
-    for policy, path, start, spaces in effects(topology, kind):
-        for node in (*spaces, *path[start:]):
+    for policy, path, start, namespaces in effects(topology, kind):
+        for node in (*namespaces, *path[start:]):
             found.setdefault(node, set()).add(policy)
     return found
 
@@ -94,7 +94,7 @@ def _in_force(combined: Combined) -> list[Locator]:
 _Nearby = dict[Locator, tuple[frozenset[Locator | None], Locator]]
 
 
-class _Entrance:
+class _Attachment:
     """Where one policy attaches; results of a node are cached for all paths through it."""
 
     def __init__(self, topology: Topology, policy: Locator, nearby: _Nearby) -> None:
@@ -102,33 +102,35 @@ class _Entrance:
         self._policy = policy
         self._nearby = nearby
         self._targets = topology.in_force_at(policy)
-        self._of_spaces = any(topology[target].kind == NAMESPACE for target in self._targets)
+        self._has_namespace_targets = any(
+            topology[target].kind == NAMESPACE for target in self._targets
+        )
         self._known: dict[Locator, bool] = {}
 
     def on(self, path: Path) -> Effect | None:
         """Return the effect of the policy on a path, None if it does not attach to it."""
         for start, name in enumerate(path):
-            is_in = self._known.get(name)
-            if is_in is None:
-                is_in = self._known[name] = self._comes_in(name)
-            if is_in:
-                return Effect(self._policy, path, start, self._spaces(path, start))
+            is_attached = self._known.get(name)
+            if is_attached is None:
+                is_attached = self._known[name] = self._is_attached(name)
+            if is_attached:
+                return Effect(self._policy, path, start, self._namespaces(path, start))
         return None
 
-    def _comes_in(self, name: Locator) -> bool:
-        around, space = self._near(name)
-        return space in self._targets or not around.isdisjoint(self._targets)
+    def _is_attached(self, name: Locator) -> bool:
+        around, namespace = self._neighbourhood(name)
+        return namespace in self._targets or not around.isdisjoint(self._targets)
 
-    def _spaces(self, path: Path, start: int) -> tuple[Locator, ...]:
-        if not self._of_spaces:
+    def _namespaces(self, path: Path, start: int) -> tuple[Locator, ...]:
+        if not self._has_namespace_targets:
             return ()
-        spaces = dict.fromkeys(self._near(name)[1] for name in path[start:])
-        return tuple(space for space in spaces if space in self._targets)
+        namespaces = dict.fromkeys(self._neighbourhood(name)[1] for name in path[start:])
+        return tuple(namespace for namespace in namespaces if namespace in self._targets)
 
-    def _near(self, name: Locator) -> tuple[frozenset[Locator | None], Locator]:
+    def _neighbourhood(self, name: Locator) -> tuple[frozenset[Locator | None], Locator]:
         found = self._nearby.get(name)
         if found is None:
             node = self._topology[name]
-            space = locator(NAMESPACE, "", node.namespace)
-            found = self._nearby[name] = frozenset((name, node.owner)), space
+            namespace = locator(NAMESPACE, "", node.namespace)
+            found = self._nearby[name] = frozenset((name, node.owner)), namespace
         return found

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 
 from kube_sync.topology.graph import Path, PathIndex
 from kube_sync.topology.identity import GroupKind, Locator
-from kube_sync.topology.merging import Mode, Rules, atomic, patch, settled
+from kube_sync.topology.merging import Mode, Rules, atomic, patch, without_nulls
 from kube_sync.topology.nodes import Node
 from kube_sync.topology.policies import Policy, PolicyKind
 
 _DIGEST_BYTES = 10
-_UPON = frozenset({"JSONMerge", "StrategicMerge"})  # Envoy Gateway, MergeType
-_SPACES = "namespace:"  # the prefix of the locators of namespaces
+_MERGE_TYPES = frozenset({"JSONMerge", "StrategicMerge"})  # Envoy Gateway, MergeType
+_NAMESPACE_PREFIX = "namespace:"  # the prefix of the locators of namespaces
 _Stack = tuple[Policy, ...]  # least specific first
 
 
@@ -38,7 +38,7 @@ class Combined:
     active: frozenset[Locator]  # the policies that any of the rules came from
     removed: Mapping[str, Locator]  # rules that a null removed, and the first policy with it
 
-    def prevails(self, policy: Policy, rule: str) -> Locator:
+    def prevailing(self, policy: Policy, rule: str) -> Locator:
         """Return the policy that prevails in a rule of `policy`: itself, or another.
 
         If no rule of that name is in force the whole policy lost: to what is below it, or else to
@@ -48,9 +48,9 @@ class Combined:
         if self.rules.has_from(rule, own):
             return own
         by = self.rules.sources.get(rule) or self.removed.get(rule)
-        return by or self._instead(policy)
+        return by or self._nearest_in_force(policy)
 
-    def _instead(self, policy: Policy) -> Locator:
+    def _nearest_in_force(self, policy: Policy) -> Locator:
         place = self.policies.index(policy)
         below, above = self.policies[:place:-1], self.policies[:place][::-1]
         active = (one for one in (*below, *above) if one.node.locator in self.active)
@@ -96,52 +96,54 @@ class EffectivePolicy(NamedTuple):
 class EffectivePolicies:
     """The effective policies of one kind, by the node that their paths end at."""
 
-    def __init__(self, kind: PolicyKind, nodes: Mapping[Locator, Node], ways: PathIndex) -> None:
+    def __init__(
+        self, kind: PolicyKind, nodes: Mapping[Locator, Node], path_index: PathIndex
+    ) -> None:
         self.kind = kind
         self._name = str(kind.id)
         self._nodes = nodes
-        self._ways = ways
+        self._path_index = path_index
         self._attached: dict[Locator, _Stack] = {}
-        self._beaten: dict[Locator, _Stack] = {}  # by target: conflicting ones, without merges
-        self._dropped: dict[Locator, _Stack] = {}  # by target: synced ones that local ones replace
+        self._conflicted: dict[Locator, _Stack] = {}  # by target: conflicting ones, without merges
+        self._replaced: dict[Locator, _Stack] = {}  # by target: synced ones that local ones replace
         self._known: dict[Locator, tuple[EffectivePolicy, ...]] = {}
         self._combined: dict[_Stack, Combined] = {}
-        self._spaces: dict[str, Locator] = {}  # namespaces that policies are attached to
+        self._namespaces: dict[str, Locator] = {}  # namespaces that policies are attached to
 
     def attached(self, target: Locator) -> tuple[Policy, ...]:
         """Return the policies in force at a target, in the order of precedence."""
         return self._attached.get(target, ())
 
     def attach(self, target: Locator, policies: Iterable[Policy]) -> None:
-        """Set the policies of a target; the caller invalidates affected nodes by `forget`."""
+        """Set the policies of a target; the caller invalidates affected nodes by `invalidate`."""
         found = tuple(sorted(policies, key=lambda policy: policy.precedence))
         before = self._attached.pop(target, ())
-        self._beaten.pop(target, None)
-        self._dropped.pop(target, None)
+        self._conflicted.pop(target, None)
+        self._replaced.pop(target, None)
         native = tuple(policy for policy in found if not policy.synced)
         if native and native != found:
-            self._dropped[target] = tuple(policy for policy in found if policy.synced)
+            self._replaced[target] = tuple(policy for policy in found if policy.synced)
             found = native
         if not self.kind.merges and found[1:]:
-            self._beaten[target] = found[1:]
-        self._spaces.pop(target.removeprefix(_SPACES), None)
+            self._conflicted[target] = found[1:]
+        self._namespaces.pop(target.removeprefix(_NAMESPACE_PREFIX), None)
         if found:
             self._attached[target] = found if self.kind.merges else found[:1]
-            if target.startswith(_SPACES):
-                self._spaces[target.removeprefix(_SPACES)] = target
+            if target.startswith(_NAMESPACE_PREFIX):
+                self._namespaces[target.removeprefix(_NAMESPACE_PREFIX)] = target
         gone = set(before) - set(self.attached(target))
         if gone:
             self._combined = {s: c for s, c in self._combined.items() if gone.isdisjoint(s)}
 
-    def beaten(self) -> Iterator[tuple[Locator, Policy]]:
+    def conflicted(self) -> Iterator[tuple[Locator, Policy]]:
         """Yield each policy that is not in force at a target, because an earlier one is."""
-        for target, policies in sorted(self._beaten.items()):
+        for target, policies in sorted(self._conflicted.items()):
             for policy in policies:
                 yield target, policy
 
-    def dropped(self) -> Iterator[tuple[Locator, Policy]]:
+    def replaced(self) -> Iterator[tuple[Locator, Policy]]:
         """Yield each synced policy that is not in force at a target, because local ones are."""
-        for target, policies in sorted(self._dropped.items()):
+        for target, policies in sorted(self._replaced.items()):
             for policy in policies:
                 yield target, policy
 
@@ -156,14 +158,14 @@ class EffectivePolicies:
             found = self._known[end] = tuple(self._of(path) for path in self._paths(end))
         return found
 
-    def forget(self, nodes: Iterable[Locator]) -> None:
+    def invalidate(self, nodes: Iterable[Locator]) -> None:
         """Invalidate cached results of nodes, after a change above them or at them."""
         for node in nodes:
             self._known.pop(node, None)
 
     def _paths(self, end: Locator) -> Iterator[Path]:
         origins = self.kind.origins
-        for path in self._ways.to(end):
+        for path in self._path_index.to(end):
             if not origins or self._nodes[path[0]].kind in origins:
                 yield path
 
@@ -177,9 +179,9 @@ class EffectivePolicies:
         entered: set[str] = set()
         for locator in path:
             node = self._nodes[locator]
-            if node.namespace in self._spaces and node.namespace not in entered:
+            if node.namespace in self._namespaces and node.namespace not in entered:
                 entered.add(node.namespace)
-                yield from self._attached.get(self._spaces[node.namespace], ())
+                yield from self._attached.get(self._namespaces[node.namespace], ())
             if node.owner in self._attached and node.owner not in path:
                 yield from self._attached[node.owner]
             if locator in self._attached:
@@ -194,10 +196,10 @@ class EffectivePolicies:
 
 def combine(kind: PolicyKind, policies: tuple[Policy, ...]) -> Combined:
     """Merge policies, least specific first."""
-    rules = _folded(kind, policies) if kind.merges else _nearest(kind, policies)
+    rules = _merged(kind, policies) if kind.merges else _nearest(kind, policies)
     names = [name for name, value in rules.values.items() if kind.shared(value)]
     # With their sources: the same rule may have another value in another policy.
-    owned = {name: _rule_id(kind, name, _came_from(rules, name)) for name in names}
+    owned = {name: _rule_id(kind, name, _sources_of(rules, name)) for name in names}
     whole = len(owned) == len(rules.values)
     own = digest("effective", str(kind.id), *owned.values()) if whole else None
     scopes = {policy.node.locator: policy.scope for policy in policies}
@@ -221,12 +223,12 @@ def _removed(policies: _Stack, rules: Rules) -> dict[str, Locator]:
 def _nearest(kind: PolicyKind, policies: _Stack) -> Rules:
     """Return the rules of the most specific policy, merged with those above if it says so."""
     *above, last = policies
-    if not above or not kind.merge_type or last.strategy not in _UPON:
+    if not above or not kind.merge_type or last.strategy not in _MERGE_TYPES:
         return last.rules
-    return settled(patch(above[-1].rules, last.rules, Mode.DEFAULTS))
+    return without_nulls(patch(above[-1].rules, last.rules, Mode.DEFAULTS))
 
 
-def _folded(kind: PolicyKind, policies: _Stack) -> Rules:
+def _merged(kind: PolicyKind, policies: _Stack) -> Rules:
     *higher, last = policies
     # Overrides that patch remove values below; if nothing is below, they are still a patch.
     alone = last.mode is Mode.OVERRIDES and kind.strategies.get(last.strategy) is patch
@@ -235,7 +237,7 @@ def _folded(kind: PolicyKind, policies: _Stack) -> Rules:
         # An unknown strategy is atomic, as is none.
         strategy = kind.strategies.get(policy.strategy, atomic)
         rules = strategy(policy.rules, rules, policy.mode)
-    return settled(rules)
+    return without_nulls(rules)
 
 
 def digest(*parts: str) -> str:
@@ -249,8 +251,8 @@ def _rule_id(kind: PolicyKind, name: str, within: Iterable[str]) -> str:
 
 def _within(scopes: Mapping[Locator, str], rules: Rules, name: str) -> Iterable[str]:
     """Return what distinguishes rules of one name: scopes, without duplicates."""
-    return dict.fromkeys(scopes[source] for source in _came_from(rules, name))
+    return dict.fromkeys(scopes[source] for source in _sources_of(rules, name))
 
 
-def _came_from(rules: Rules, name: str) -> list[Locator]:
+def _sources_of(rules: Rules, name: str) -> list[Locator]:
     return [rules.sources[name], *sorted(set(rules.parts.get(name, {}).values()))]

@@ -48,8 +48,8 @@ class Graph:
             self.disconnect(parent, node)
         self._children.pop(node, None)
         self._parents.pop(node, None)
-        for kept in self._sorted:
-            kept.pop(node, None)
+        for cached in self._sorted:
+            cached.pop(node, None)
 
     def connect(self, parent: Locator, child: Locator) -> None:
         """Add an edge between two existing nodes."""
@@ -67,11 +67,11 @@ class Graph:
 
     def children(self, node: Locator) -> Path:
         """Return the children of a node."""
-        return _in_order(self._children, self._sorted[0], node)
+        return _sorted_neighbours(self._children, self._sorted[0], node)
 
     def parents(self, node: Locator) -> Path:
         """Return the parents of a node."""
-        return _in_order(self._parents, self._sorted[1], node)
+        return _sorted_neighbours(self._parents, self._sorted[1], node)
 
     def roots(self) -> Path:
         """Return the nodes without parents."""
@@ -89,11 +89,11 @@ class Graph:
 
     def below(self, starts: Iterable[Locator]) -> set[Locator]:
         """Return the nodes that are reachable from the starts, including these."""
-        return _reach(self._children, starts)
+        return _reachable(self._children, starts)
 
     def above(self, starts: Iterable[Locator]) -> set[Locator]:
         """Return the nodes from which a start is reachable, including the starts."""
-        return _reach(self._parents, starts)
+        return _reachable(self._parents, starts)
 
     def paths(self, start: Locator, end: Locator) -> Iterator[Path]:
         """Yield every path without repeated nodes; from a node to itself, that node alone."""
@@ -141,14 +141,14 @@ class Graph:
         return None
 
 
-def _in_order(neighbours: _Neighbours, kept: dict[Locator, Path], node: Locator) -> Path:
-    found = kept.get(node)
+def _sorted_neighbours(neighbours: _Neighbours, cache: dict[Locator, Path], node: Locator) -> Path:
+    found = cache.get(node)
     if found is None:
-        found = kept[node] = tuple(sorted(neighbours.get(node, ())))
+        found = cache[node] = tuple(sorted(neighbours.get(node, ())))
     return found
 
 
-def _reach(neighbours: _Neighbours, starts: Iterable[Locator]) -> set[Locator]:
+def _reachable(neighbours: _Neighbours, starts: Iterable[Locator]) -> set[Locator]:
     found: set[Locator] = {start for start in starts if start in neighbours}
     waiting = list(found)
     while waiting:
@@ -165,16 +165,16 @@ class PathIndex:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._known: dict[Locator, tuple[Path, ...]] = {}
-        self.looping = False  # whether the graph has loops
+        self.has_loops = False  # whether the graph has loops
 
     def to(self, node: Locator) -> tuple[Path, ...]:
         """Return every path from a root to a node, in an order that depends on locators alone."""
         found = self._known.get(node)
         if found is None:
-            found = self._searched(node) if self.looping else self._extended(node)
+            found = self._searched(node) if self.has_loops else self._extended(node)
         return found
 
-    def forget(self, nodes: Iterable[Locator]) -> None:
+    def invalidate(self, nodes: Iterable[Locator]) -> None:
         """Invalidate nodes after a change above them; the caller names all below them too."""
         for node in nodes:
             self._known.pop(node, None)

@@ -61,40 +61,40 @@ def shipped_kinds() -> frozenset[GroupKind]:
     return frozenset(GroupKind(group, kind) for kind, _, group in names)
 
 
-def described(id_: GroupKind, said: Hints, kinds: Iterable[Kind]) -> PolicyKind:
+def policy_kind_of(id_: GroupKind, hints: Hints, kinds: Iterable[Kind]) -> PolicyKind:
     """Build a kind of policies from hints. Raises Malformed.
 
     `kinds` are those that it may take effect at. Without `NAMED` its named rules are `rules`.
     """
-    direct = said.get(LABEL, "").lower() == "direct"
-    every = _one_of(said, IN_EFFECT, _ALL, default=False)
-    kind = PolicyKind(id_, merges=every) if direct else replace(COLOR_POLICY, id=id_)
+    direct = hints.get(LABEL, "").lower() == "direct"
+    all_apply = _one_of(hints, IN_EFFECT, _ALL, default=False)
+    kind = PolicyKind(id_, merges=all_apply) if direct else replace(COLOR_POLICY, id=id_)
     kind = replace(
         kind,
-        rules=_paths(said.get(NAMED, "rules")),
-        no_rules=frozenset(_names(said.get(NO_RULES, ""))),
-        merge_type=said.get(MERGE_TYPE, "") if direct else "",
-        all_apply=direct and every,
-        identity=_one_of(said, IDENTITY, IDENTITIES, default=Identity.POLICY),
-        effect=_one_of(said, EFFECT, _EFFECTS, default=None),
-        cluster_scoped_targets=_one_of(said, WIDE, _BOOLEANS, default=False),
+        rules=_paths(hints.get(NAMED, "rules")),
+        no_rules=frozenset(_names(hints.get(NO_RULES, ""))),
+        merge_type=hints.get(MERGE_TYPE, "") if direct else "",
+        all_apply=direct and all_apply,
+        identity=_one_of(hints, IDENTITY, IDENTITIES, default=Identity.POLICY),
+        effect=_one_of(hints, EFFECT, _EFFECTS, default=None),
+        cluster_scoped_targets=_one_of(hints, WIDE, _BOOLEANS, default=False),
     )
-    return _at_its_level(kind, said.get(LEVEL, ""), kinds)
+    return _with_level(kind, hints.get(LEVEL, ""), kinds)
 
 
-def _at_its_level(kind: PolicyKind, said: str, kinds: Iterable[Kind]) -> PolicyKind:
-    if not said:
+def _with_level(kind: PolicyKind, names: str, kinds: Iterable[Kind]) -> PolicyKind:
+    if not names:
         return kind
-    level = frozenset(_level(said, {id_.kind: id_ for kind in kinds for id_ in _nodes_of(kind)}))
+    level = frozenset(_level(names, {id_.kind: id_ for kind in kinds for id_ in _nodes_of(kind)}))
     # Levels below gateways take effect on the paths through these, others by themselves.
     below = level <= _BELOW_GATEWAYS
     return replace(kind, level=level, origins=COLOR_POLICY.origins if below else frozenset())
 
 
-def _level(said: str, known: Mapping[str, GroupKind]) -> Iterator[GroupKind]:
-    for name in _names(said):
+def _level(names: str, known: Mapping[str, GroupKind]) -> Iterator[GroupKind]:
+    for name in _names(names):
         if name not in known:
-            raise _nonsense(LEVEL, f"{name} is no targetable kind")
+            raise _malformed(LEVEL, f"{name} is no targetable kind")
         yield known[name]
 
 
@@ -104,31 +104,31 @@ def _nodes_of(kind: Kind) -> Iterator[GroupKind]:
         yield kind.sections.kind
 
 
-def _paths(said: str) -> tuple[str, ...]:
-    paths = _names(said)
+def _paths(value: str) -> tuple[str, ...]:
+    paths = _names(value)
     for path in paths:
         if "#" in path or not all(path.split(".")):
-            raise _nonsense(NAMED, f'"{path}" is no path of fields')
+            raise _malformed(NAMED, f'"{path}" is no path of fields')
         if any(other.startswith(f"{path}.") for other in paths):
-            raise _nonsense(NAMED, f"{path} has another of the maps in it")
+            raise _malformed(NAMED, f"{path} has another of the maps in it")
     return paths
 
 
-def _names(said: str) -> tuple[str, ...]:
-    return tuple(sorted({name.strip() for name in said.split(",")} - {""}))
+def _names(value: str) -> tuple[str, ...]:
+    return tuple(sorted({name.strip() for name in value.split(",")} - {""}))
 
 
-def _one_of(said: Hints, name: str, known: Mapping[str, _Value], *, default: _Value) -> _Value:
-    value = said.get(name, "")
+def _one_of(hints: Hints, name: str, known: Mapping[str, _Value], *, default: _Value) -> _Value:
+    value = hints.get(name, "")
     if not value:
         return default
     words = {word.lower(): meaning for word, meaning in known.items()}
     if value.lower() not in words:
-        raise _nonsense(name, f'"{value}" is not {" or ".join(known)}')
+        raise _malformed(name, f'"{value}" is not {" or ".join(known)}')
     return words[value.lower()]
 
 
-def _nonsense(name: str, what: str) -> Malformed:
+def _malformed(name: str, what: str) -> Malformed:
     return Malformed(f"metadata.annotations: {name}: {what}")
 
 

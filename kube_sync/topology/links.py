@@ -18,7 +18,7 @@ from kube_sync.topology.identity import GroupKind, Locator
 from kube_sync.topology.nodes import Body, Kind, Node, Role
 from kube_sync.topology.raw_json import Malformed, items, text
 
-_Made = TypeVar("_Made")
+_Result = TypeVar("_Result")
 
 # A locator; (kind, namespace) for all of these, where None is any namespace; (kind, key) for those
 # under a key of its index; or the key of a shared result.
@@ -43,66 +43,66 @@ class View:
         self._collections = collections
         self._indexed: Indexed = {} if indexed is None else indexed
         self._shared: dict[Hashable, tuple[Any, set[Topic]]] = {}
-        self._asking: Node | None = None
-        self.seen: set[Topic] = set()
-        self.said: list[Condition] = []
+        self._node: Node | None = None
+        self.topics: set[Topic] = set()
+        self.conditions: list[Condition] = []
 
     def begin(self, node: Node) -> None:
         """Start for another node, and clear what the last one read."""
-        self._asking, self.seen, self.said = node, set(), []
+        self._node, self.topics, self.conditions = node, set(), []
 
     def get(self, locator: Locator) -> Node | None:
         """Return a node, if it exists."""
-        self.seen.add(locator)
+        self.topics.add(locator)
         return self._nodes.get(locator)
 
     def sections(self, locator: Locator) -> Sequence[Node]:
         """Return the sections of an object, in its order."""
-        self.seen.add(locator)
+        self.topics.add(locator)
         return self._sections.get(locator, ())
 
     def all(self, kind: GroupKind, namespace: str = "") -> Iterable[Node]:
         """Return the nodes of a kind in a namespace, unsorted."""
-        self.seen.add((kind, namespace))
+        self.topics.add((kind, namespace))
         return self._collections.get(kind, {}).get(namespace, {}).values()
 
-    def every(self, kind: GroupKind) -> Iterable[Node]:
+    def in_all_namespaces(self, kind: GroupKind) -> Iterable[Node]:
         """Return the nodes of a kind in all namespaces, unsorted."""
-        self.seen.add((kind, None))
-        spaces = self._collections.get(kind, {}).values()
-        return (node for nodes in spaces for node in nodes.values())
+        self.topics.add((kind, None))
+        namespaces = self._collections.get(kind, {}).values()
+        return (node for nodes in namespaces for node in nodes.values())
 
     def indexed(self, kind: GroupKind, key: Hashable) -> Iterable[Node]:
         """Return the nodes of a kind under a key of its index, unsorted."""
-        self.seen.add((kind, key))
+        self.topics.add((kind, key))
         return self._indexed.get((kind, key), {}).values()
 
-    def shared(self, key: Hashable, make: Callable[[], _Made]) -> _Made:
+    def shared(self, key: Hashable, make: Callable[[], _Result]) -> _Result:
         """Return the result of `make`, cached for all nodes with the same key.
 
         It is recomputed after a change of anything that `make` read.
         """
-        outer, self.seen = self.seen, set()
+        outer, self.topics = self.topics, set()
         try:
             if key not in self._shared:
-                made = make()
-                self._shared[key] = made, self.seen
+                result = make()
+                self._shared[key] = result, self.topics
         finally:
-            self.seen = outer | self.seen | {key}
-        found: _Made = self._shared[key][0]
+            self.topics = outer | self.topics | {key}
+        found: _Result = self._shared[key][0]
         return found
 
-    def outdated(self, topics: AbstractSet[Topic]) -> set[Topic]:
+    def invalidate(self, changed: AbstractSet[Topic]) -> set[Topic]:
         """Invalidate the shared results that read any of these; return their keys."""
-        keys = {key for key, (_, seen) in self._shared.items() if not seen.isdisjoint(topics)}
+        keys = {key for key, (_, read) in self._shared.items() if not read.isdisjoint(changed)}
         for key in keys:
             del self._shared[key]
         return keys
 
-    def complain(self, kind: str, reason: str, message: str, status: str = "False") -> None:
+    def add_condition(self, kind: str, reason: str, message: str, status: str = "False") -> None:
         """Add a condition to the node whose links run."""
-        assert self._asking is not None  # noqa: S101 - begin() comes first
-        self.said.append(Condition(self._asking.locator, kind, status, reason, message))
+        assert self._node is not None  # noqa: S101 - begin() comes first
+        self.conditions.append(Condition(self._node.locator, kind, status, reason, message))
 
 
 Linked = Callable[[Node, View], Iterable[Locator]]
@@ -125,7 +125,7 @@ class Link:
 REFERENCE_GRANT = Kind(GroupKind("gateway.networking.k8s.io", "ReferenceGrant"), Role.OBJECT)
 
 
-def granted(view: View, by: tuple[GroupKind, str], of: tuple[GroupKind, str, str]) -> bool:
+def is_granted(view: View, by: tuple[GroupKind, str], of: tuple[GroupKind, str, str]) -> bool:
     """Return whether a kind in a namespace may refer to an object: kind, namespace and name."""
     kind, namespace, name = of
     grants = view.all(REFERENCE_GRANT.id, namespace)

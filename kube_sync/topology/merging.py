@@ -63,13 +63,13 @@ def atomic(source: Rules, target: Rules, mode: Mode) -> Rules:
 def merge(source: Rules, target: Rules, mode: Mode) -> Rules:
     """Return the rules of both; a rule that both have is taken whole from the one that prevails."""
     weak, strong = _by_strength(source, target, mode)
-    return _together(weak, strong)
+    return _union(weak, strong)
 
 
 def patch(source: Rules, target: Rules, mode: Mode) -> Rules:
     """Return the weaker set, patched by the one that prevails (RFC 7386).
 
-    The result may be a patch itself in a later merge, so nulls are kept until `settled`.
+    The result may be a patch itself in a later merge, so nulls are kept until `without_nulls`.
     """
     weak, strong = _by_strength(source, target, mode)
     both = [name for name in strong.values if name in weak.values]
@@ -78,7 +78,7 @@ def patch(source: Rules, target: Rules, mode: Mode) -> Rules:
         {name: strong.sources[name] for name in both},
         {name: parts for name in both if (parts := _parts(name, weak, strong))},
     )
-    found = _together(_together(weak, strong), patched)
+    found = _union(_union(weak, strong), patched)
     return replace(found, patches=weak.patches | strong.values.keys())
 
 
@@ -87,7 +87,7 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
 )
 
 
-def settled(rules: Rules) -> Rules:
+def without_nulls(rules: Rules) -> Rules:
     """Return the final rules, without their nulls."""
     if not rules.patches and None not in rules.values.values():
         return rules
@@ -97,14 +97,14 @@ def settled(rules: Rules) -> Rules:
         if value is not None
     }
     parts = {
-        name: _left(rules.parts[name], value)
+        name: _remaining_parts(rules.parts[name], value)
         for name, value in values.items()
         if name in rules.parts
     }
     return Rules(values, {name: rules.sources[name] for name in values}, parts)
 
 
-def _left(parts: Sources, value: object) -> Sources:
+def _remaining_parts(parts: Sources, value: object) -> Sources:
     fields = value if isinstance(value, Mapping) else {}
     return {name: by for name, by in parts.items() if name in fields}
 
@@ -136,7 +136,7 @@ def _by_strength(source: Rules, target: Rules, mode: Mode) -> tuple[Rules, Rules
     return (source, target) if mode is Mode.DEFAULTS else (target, source)
 
 
-def _together(weak: Rules, strong: Rules) -> Rules:
+def _union(weak: Rules, strong: Rules) -> Rules:
     """Return the rules of both; of a rule that both have, the second's."""
     parts = {name: found for name, found in weak.parts.items() if name not in strong.values}
     return Rules(

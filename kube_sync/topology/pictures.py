@@ -18,14 +18,14 @@ from kube_sync.topology.topology import Topology
 _WIDTH, _HEIGHT = 220, 44  # of a node, in pixels
 _ACROSS, _DOWN, _MARGIN = 70, 16, 20
 _LETTERS = 30  # letters that fit into a node
-_LOOKS = {
+_STYLES = {
     Role.TARGETABLE: 'fill="#e8eef7" stroke="#35507a" rx="4"',
     Role.POLICY: 'fill="#fff6dd" stroke="#8a6d1a" stroke-dasharray="5 3"',
     Role.OBJECT: 'fill="#f2f2f2" stroke="#666666" rx="22"',
 }
 _Places = Mapping[Locator, tuple[int, int]]  # the upper left corner
 
-_DOT_LOOKS = {
+_DOT_STYLES = {
     Role.TARGETABLE: 'shape="box",style="filled",fillcolor="#e5e5e5"',
     Role.POLICY: 'shape="note",style="dashed"',
     Role.OBJECT: 'shape="ellipse"',
@@ -49,10 +49,10 @@ def _lines(topology: Topology) -> Iterator[str]:
     for number, node in enumerate(topology.nodes(), 1):
         names[node.locator] = f"n{number}"
         label = f"{_quoted(node.kind.kind)}\\n{_quoted(node.full_name)}"
-        yield f'  n{number} [label="{label}",{_DOT_LOOKS[node.role]}];'
+        yield f'  n{number} [label="{label}",{_DOT_STYLES[node.role]}];'
     for parent, child in topology.all.edges():
-        look = _dot_edge(topology[parent], topology[child])
-        yield f"  {names[parent]} -> {names[child]} [{look}];"
+        style = _dot_edge(topology[parent], topology[child])
+        yield f"  {names[parent]} -> {names[child]} [{style}];"
     yield "}"
 
 
@@ -129,19 +129,19 @@ def _edge(topology: Topology, places: _Places, parent: Locator, child: Locator) 
 
 def _node(node: Node, x: int, y: int) -> str:
     texts = "".join(_text(node, x, y))
-    box = f'<rect x="{x}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}" {_LOOKS[node.role]}/>'
-    return f"<g><title>{_safe(node.locator)}</title>{box}{texts}</g>"
+    box = f'<rect x="{x}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}" {_STYLES[node.role]}/>'
+    return f"<g><title>{_xml_escaped(node.locator)}</title>{box}{texts}</g>"
 
 
 def _text(node: Node, x: int, y: int) -> Iterator[str]:
-    for said, down, look in (
+    for text, down, style in (
         (node.kind.kind, 17, ' fill="#555555"'),
         (node.full_name, 34, ' font-weight="bold"'),
     ):
-        short = said if len(said) <= _LETTERS else said[: _LETTERS - 1] + "…"
-        yield f'<text x="{x + 8}" y="{y + down}"{look}>{_safe(short)}</text>'
+        short = text if len(text) <= _LETTERS else text[: _LETTERS - 1] + "…"
+        yield f'<text x="{x + 8}" y="{y + down}"{style}>{_xml_escaped(short)}</text>'
 
 
-def _safe(text: str) -> str:
+def _xml_escaped(text: str) -> str:
     """Return text escaped for XML, which allows no control characters, escaped or not."""
     return escape("".join(c if c.isprintable() else "\ufffd" for c in text))

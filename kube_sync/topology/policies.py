@@ -17,9 +17,9 @@ from kube_sync.topology.conditions import ENFORCED, PROGRAMMED, Effect
 from kube_sync.topology.identity import GroupKind, Locator, locator
 from kube_sync.topology.merging import STRATEGIES, Mode, Rules, Strategy
 from kube_sync.topology.nodes import Body, Kind, Node, Role
-from kube_sync.topology.raw_json import Malformed, items, mapping, same, text
+from kube_sync.topology.raw_json import Malformed, is_same, items, mapping, text
 from kube_sync.topology.rulemaps import Identity, identity_of, rule_maps, scope
-from kube_sync.topology.synced import Origin, origin_of
+from kube_sync.topology.synced_policies import Origin, origin_of
 
 _NOT_YET = datetime.max.replace(tzinfo=UTC)
 _STRATEGY = "strategy"
@@ -27,7 +27,7 @@ _KUADRANT = "kuadrant.io"
 _NO_RULES = frozenset({"targetRef", "targetRefs", _STRATEGY, *Mode})
 
 
-def says_shared(rule: object) -> bool:
+def is_shared(rule: object) -> bool:
     """Return whether a rule is shared between paths: `identity: PerPath` makes it separate."""
     return not (isinstance(rule, Mapping) and rule.get("identity") == "PerPath")
 
@@ -51,7 +51,7 @@ class PolicyKind:
     no_rules: frozenset[str] = frozenset()  # fields of the spec that are no rules
     merge_type: str = ""  # the field by which a policy without merges is merged with the one above
     all_apply: bool = False  # no policy replaces another: each is a rule by itself
-    shared: Callable[[object], bool] = says_shared
+    shared: Callable[[object], bool] = is_shared
     identity: Identity = Identity.POLICY  # unless a policy sets another
     # Targets in other namespaces: with a ReferenceGrant, never, or always.
     across: Literal["granted", "never", "free"] = "granted"
@@ -82,7 +82,7 @@ class TargetRef:
     name: str
     section: str
 
-    def among(self, kinds: Mapping[GroupKind, Kind], namespace: str) -> Locator:
+    def resolve(self, kinds: Mapping[GroupKind, Kind], namespace: str) -> Locator:
         """Return the locator of the target of a policy in a namespace."""
         known = kinds.get(self.kind)
         inside = "" if known and not known.namespaced else self.namespace or namespace
@@ -99,15 +99,15 @@ class Policy:
     strategy: str
     rules: Rules
     created: datetime
-    leaving: bool  # it is being deleted
+    deleting: bool  # it is being deleted
     problem: str = ""  # why it is invalid
     synced: bool = False  # a copy of a hub's policy: a local one for the same target replaces it
     remark: str = ""  # what is wrong with it, although it is valid
     scope: str = ""  # rules with the same name and scope are the same rule
 
-    def says_the_same(self, other: Policy) -> bool:
+    def equals(self, other: Policy) -> bool:
         """Return whether it equals another version of it in all that counts."""
-        return same(self.rules.values, other.rules.values) and all(
+        return is_same(self.rules.values, other.rules.values) and all(
             getattr(self, name) == getattr(other, name) for name in _COUNTS
         )
 
@@ -122,26 +122,26 @@ _COUNTS = [one.name for one in fields(Policy) if one.name != "node"]
 
 def policy_of(kind: PolicyKind, node: Node, kinds: Mapping[GroupKind, Kind]) -> Policy:
     """Parse a policy; `kinds` are those of what it may target."""
-    created, leaving, origin = _NOT_YET, False, Origin()
+    created, deleting, origin = _NOT_YET, False, Origin()
     make = partial(Policy, node)
     try:
         created = _time(text(node.body, "metadata", "creationTimestamp"))
-        leaving = bool(text(node.body, "metadata", "deletionTimestamp"))
+        deleting = bool(text(node.body, "metadata", "deletionTimestamp"))
         origin = origin_of(node.body)
         created = origin.created or created
         refs = tuple(_refs(mapping(node.body, "spec"), needed=not kind.no_rules))
     except Malformed as error:
-        return make((), Mode.DEFAULTS, "", Rules(), created, leaving, str(error))
+        return make((), Mode.DEFAULTS, "", Rules(), created, deleting, str(error))
     try:
-        mode, path, values = _said(mapping(node.body, "spec"), kind)
+        mode, path, values = _parse_block(mapping(node.body, "spec"), kind)
         rules, strategy = _rules(kind, values, node), _strategy(kind, node.body, path)
-        own, wrong = identity_of(node.body)
+        own, identity_problem = identity_of(node.body)
     except Malformed as error:
-        return make(refs, Mode.DEFAULTS, "", Rules(), created, leaving, str(error), origin.synced)
-    remark = "; ".join(part for part in (origin.remark, wrong) if part)
-    targets = [ref.among(kinds, node.namespace) for ref in refs]
+        return make(refs, Mode.DEFAULTS, "", Rules(), created, deleting, str(error), origin.synced)
+    remark = "; ".join(part for part in (origin.remark, identity_problem) if part)
+    targets = [ref.resolve(kinds, node.namespace) for ref in refs]
     within = scope(own or kind.identity, node, targets)
-    return make(refs, mode, strategy, rules, created, leaving, "", origin.synced, remark, within)
+    return make(refs, mode, strategy, rules, created, deleting, "", origin.synced, remark, within)
 
 
 def _refs(spec: Body, *, needed: bool) -> Iterator[TargetRef]:
@@ -152,7 +152,7 @@ def _refs(spec: Body, *, needed: bool) -> Iterator[TargetRef]:
         msg = "spec.targetRef: not together with spec.targetRefs"
         raise Malformed(msg)
     if spec.get("targetRefs") is not None:
-        found = [(f"spec.targetRefs[{n}]", ref) for n, ref in enumerate(_all(spec))]
+        found = [(f"spec.targetRefs[{n}]", ref) for n, ref in enumerate(_target_refs(spec))]
     else:
         found = [("spec.targetRef", mapping({"spec": spec}, "spec", "targetRef"))]
     if not found:
@@ -162,7 +162,7 @@ def _refs(spec: Body, *, needed: bool) -> Iterator[TargetRef]:
         yield _ref(path, ref)
 
 
-def _all(spec: Body) -> Iterator[Body]:
+def _target_refs(spec: Body) -> Iterator[Body]:
     yield from items({"spec": spec}, "spec", "targetRefs")
 
 
@@ -177,11 +177,11 @@ def _ref(path: str, ref: Body) -> TargetRef:
     return TargetRef(group, namespace, name, text({path: ref}, path, "sectionName"))
 
 
-def _said(spec: Body, kind: PolicyKind) -> tuple[Mode, str, dict[str, Any]]:
+def _parse_block(spec: Body, kind: PolicyKind) -> tuple[Mode, str, dict[str, Any]]:
     """Return the mode of the one block that a policy has, its path, and all rules by name."""
     maps = rule_maps(kind.rules)
     bare = {name: value for name, value in spec.items() if _is_rule(name, value, kind)}
-    block = _one_block(spec, bare.keys() & maps.fields if maps.fields else bare.keys())
+    block = _block_of(spec, bare.keys() & maps.fields if maps.fields else bare.keys())
     if block is None:
         # A bare policy is atomic defaults (GEP-713): it has no strategy of its own.
         return Mode.DEFAULTS, "spec", maps.read(bare, "spec")
@@ -200,12 +200,12 @@ def _is_rule(name: str, value: object, kind: PolicyKind) -> bool:
     return value is not None and not others
 
 
-def _one_block(spec: Body, rivals: Iterable[str]) -> Mode | None:
+def _block_of(spec: Body, rivals: Iterable[str]) -> Mode | None:
     """Return the block that a policy has its rules in, None if they are bare."""
     blocks = [mode for mode in Mode if spec.get(mode) is not None]
-    said = [*blocks, *sorted(rivals)]
-    if blocks and said[1:]:
-        msg = f"spec.{said[0]}: not together with spec.{said[1]}"
+    present = [*blocks, *sorted(rivals)]
+    if blocks and present[1:]:
+        msg = f"spec.{present[0]}: not together with spec.{present[1]}"
         raise Malformed(msg)
     return blocks[0] if blocks else None
 
@@ -224,12 +224,12 @@ def _strategy(kind: PolicyKind, body: Body, path: str) -> str:
     return "" if path == "spec" else text(body, *path.split("."), _STRATEGY)
 
 
-def _time(said: str) -> datetime:
-    if not said:
+def _time(value: str) -> datetime:
+    if not value:
         return _NOT_YET
     try:
-        time = datetime.fromisoformat(said)
+        time = datetime.fromisoformat(value)
     except ValueError as error:
-        msg = f'metadata.creationTimestamp: "{said}" is no time'
+        msg = f'metadata.creationTimestamp: "{value}" is no time'
         raise Malformed(msg) from error
     return time if time.tzinfo else time.replace(tzinfo=UTC)

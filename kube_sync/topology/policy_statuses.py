@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from kube_sync.topology.conditions import ACCEPTED, RESOLVED, Condition, listed
+from kube_sync.topology.copy_advice import advice
 from kube_sync.topology.effective import Combined, EffectivePolicies
-from kube_sync.topology.hubcopies import advice
 from kube_sync.topology.identity import Locator
 from kube_sync.topology.policies import Policy, PolicyKind
-from kube_sync.topology.raw_json import same
-from kube_sync.topology.targets import Aim
+from kube_sync.topology.raw_json import is_same
+from kube_sync.topology.targets import ResolvedTargets
 
 
 class Conflict(NamedTuple):
@@ -29,19 +29,19 @@ class Conflict(NamedTuple):
     rules: tuple[str, ...]  # empty: none of its rules, as the kind does not merge
 
 
-class _Matter(NamedTuple):
+class _Inputs(NamedTuple):
     """All that the conditions of one policy depend on."""
 
     policy: Policy
-    aim: Aim
-    beaten: Mapping[Locator, Locator]  # targets that an earlier policy has, and that policy
-    dropped: Mapping[Locator, frozenset[Locator]]  # targets that local policies have, and these
+    aim: ResolvedTargets
+    conflicted: Mapping[Locator, Locator]  # targets that an earlier policy has, and that policy
+    replaced: Mapping[Locator, frozenset[Locator]]  # targets that local policies have, and these
     combined: tuple[Combined, ...]  # the combinations that contain it, on any path
 
 
-class _Outcome(NamedTuple):
+class _Result(NamedTuple):
     conditions: tuple[Condition, ...]
-    lost: Mapping[str, set[Locator]]  # rules that lost on some path, and to which
+    overridden: Mapping[str, set[Locator]]  # rules that lost on some path, and to which
 
 
 class PolicyStatuses:
@@ -49,115 +49,115 @@ class PolicyStatuses:
 
     def __init__(self, effective: EffectivePolicies) -> None:
         self._effective = effective
-        self._known: dict[Locator, tuple[_Matter, _Outcome]] = {}
+        self._known: dict[Locator, tuple[_Inputs, _Result]] = {}
 
-    def look(
-        self, read: Mapping[Locator, tuple[Policy, Aim]], combined: Iterable[Combined]
+    def update(
+        self, read: Mapping[Locator, tuple[Policy, ResolvedTargets]], combined: Iterable[Combined]
     ) -> None:
         """Update from all policies of the kind, and all their combinations, each once."""
         parts: dict[Locator, list[Combined]] = {name: [] for name in read}
         for one in combined:
             for name in {policy.node.locator for policy in one.policies}:
                 parts[name].append(one)
-        beaten: dict[Locator, dict[Locator, Locator]] = {}
-        for target, policy in self._effective.beaten():
+        conflicted: dict[Locator, dict[Locator, Locator]] = {}
+        for target, policy in self._effective.conflicted():
             first = self._effective.attached(target)[0].node.locator
-            beaten.setdefault(policy.node.locator, {})[target] = first
-        dropped: dict[Locator, dict[Locator, frozenset[Locator]]] = {}
+            conflicted.setdefault(policy.node.locator, {})[target] = first
+        replaced: dict[Locator, dict[Locator, frozenset[Locator]]] = {}
         natives: dict[Locator, frozenset[Locator]] = {}
-        for target, policy in self._effective.dropped():
+        for target, policy in self._effective.replaced():
             native = natives.get(target)
             if native is None:
                 here = self._effective.attached(target)
                 native = natives[target] = frozenset(one.node.locator for one in here)
-            dropped.setdefault(policy.node.locator, {})[target] = native
+            replaced.setdefault(policy.node.locator, {})[target] = native
         before, self._known = self._known, {}
         for name, both in read.items():
-            out = beaten.get(name, {}), dropped.get(name, {})
-            matter = _Matter(*both, *out, tuple(parts[name]))
+            refused = conflicted.get(name, {}), replaced.get(name, {})
+            inputs = _Inputs(*both, *refused, tuple(parts[name]))
             known = before.get(name)
-            same = known is not None and known[0] == matter
-            self._known[name] = known if known and same else (matter, self._outcome(matter))
+            same = known is not None and known[0] == inputs
+            self._known[name] = known if known and same else (inputs, self._compute(inputs))
 
     def conditions(self) -> Iterator[Condition]:
         """Yield the conditions of each policy."""
-        for _, outcome in self._known.values():
-            yield from outcome.conditions
+        for _, result in self._known.values():
+            yield from result.conditions
 
     def of(
         self, name: Locator, targets: Collection[Locator], combined: Iterable[Combined]
     ) -> tuple[Condition, ...]:
         """Return the conditions of a policy as if it had these targets and paths alone."""
-        matter = self._known[name][0]
-        beaten = {target: by for target, by in matter.beaten.items() if target in targets}
-        dropped = {target: by for target, by in matter.dropped.items() if target in targets}
-        aim = replace(matter.aim, targets=tuple(targets))
-        part = _Matter(matter.policy, aim, beaten, dropped, tuple(combined))
-        return self._outcome(part).conditions
+        inputs = self._known[name][0]
+        conflicted = {target: by for target, by in inputs.conflicted.items() if target in targets}
+        replaced = {target: by for target, by in inputs.replaced.items() if target in targets}
+        aim = replace(inputs.aim, targets=tuple(targets))
+        part = _Inputs(inputs.policy, aim, conflicted, replaced, tuple(combined))
+        return self._compute(part).conditions
 
     def conflicts(self) -> Iterator[Conflict]:
         """Yield where policies of one target contradict each other."""
-        for name, (matter, outcome) in self._known.items():
-            for target, other in matter.beaten.items():
+        for name, (inputs, result) in self._known.items():
+            for target, other in inputs.conflicted.items():
                 yield Conflict(name, other, target, ())
             if self._effective.kind.merges:
-                yield from self._contradictions(matter, outcome.lost)
+                yield from self._contradictions(inputs, result.overridden)
 
     def _contradictions(
-        self, matter: _Matter, lost: Mapping[str, set[Locator]]
+        self, inputs: _Inputs, overridden: Mapping[str, set[Locator]]
     ) -> Iterator[Conflict]:
-        for other in {o for others in lost.values() for o in others}:
-            theirs = self._known[other][0]
+        for other in {o for others in overridden.values() for o in others}:
+            other_inputs = self._known[other][0]
             names = tuple(
                 name
-                for name, others in sorted(lost.items())
-                if other in others and _differ(matter.policy, theirs.policy, name)
+                for name, others in sorted(overridden.items())
+                if other in others and _differ(inputs.policy, other_inputs.policy, name)
             )
-            both = _places(matter) & _places(theirs) if names else ()
+            both = _active_targets(inputs) & _active_targets(other_inputs) if names else ()
             for target in both:
-                yield Conflict(matter.policy.node.locator, other, target, names)
+                yield Conflict(inputs.policy.node.locator, other, target, names)
 
-    def _outcome(self, matter: _Matter) -> _Outcome:
+    def _compute(self, inputs: _Inputs) -> _Result:
         kind = self._effective.kind
-        if not (matter.policy.refs or matter.policy.problem):
-            return _Outcome((), {})
-        lost, kept = _counted(matter)
-        accepted = _accepted(kind, matter)
+        if not (inputs.policy.refs or inputs.policy.problem):
+            return _Result((), {})
+        overridden, any_in_force = _overridden_rules(inputs)
+        accepted = _accepted(kind, inputs)
         if accepted.status != "True":
-            return _Outcome((accepted,), lost)
-        in_force = _in_force(kind, matter, lost, kept=kept)
-        return _Outcome((accepted, *_unresolved(kind.id.kind, matter), in_force), lost)
+            return _Result((accepted,), overridden)
+        in_force = _in_force(kind, inputs, overridden, any_in_force=any_in_force)
+        return _Result((accepted, *_resolved_refs(kind.id.kind, inputs), in_force), overridden)
 
 
-def _places(matter: _Matter) -> set[Locator]:
+def _active_targets(inputs: _Inputs) -> set[Locator]:
     """Return the targets where a policy counts: a replaced copy is no conflict."""
-    return set(matter.aim.targets) - matter.dropped.keys()
+    return set(inputs.aim.targets) - inputs.replaced.keys()
 
 
-def _counted(matter: _Matter) -> tuple[dict[str, set[Locator]], bool]:
+def _overridden_rules(inputs: _Inputs) -> tuple[dict[str, set[Locator]], bool]:
     """Return the overridden rules, by which policies, and whether any is in force somewhere."""
-    own, kept = matter.policy.node.locator, False
-    lost: dict[str, set[Locator]] = {}
-    for one in matter.combined:
-        for rule in matter.policy.rules.values:
-            by = one.prevails(matter.policy, rule)
+    own, any_in_force = inputs.policy.node.locator, False
+    overridden: dict[str, set[Locator]] = {}
+    for one in inputs.combined:
+        for rule in inputs.policy.rules.values:
+            by = one.prevailing(inputs.policy, rule)
             if by == own:
-                kept = True
+                any_in_force = True
             else:
-                lost.setdefault(rule, set()).add(by)
-    return lost, kept
+                overridden.setdefault(rule, set()).add(by)
+    return overridden, any_in_force
 
 
-def _accepted(kind: PolicyKind, matter: _Matter) -> Condition:
-    policy, aim, name = matter.policy, matter.aim, kind.id.kind
+def _accepted(kind: PolicyKind, inputs: _Inputs) -> Condition:
+    policy, aim, name = inputs.policy, inputs.aim, kind.id.kind
     own = policy.node.locator
     if policy.problem:
         return Condition(own, ACCEPTED, "False", "Invalid", f"{name}: {policy.problem}")
     if not aim.targets:
-        reason = "RefNotPermitted" if _refused_only(aim) else "TargetNotFound"
-        return Condition(own, ACCEPTED, "False", reason, _unfound(name, aim))
-    if matter.beaten.keys() >= set(aim.targets):
-        message = f"{name} is conflicted by {_names(matter.beaten.values())}"
+        reason = "RefNotPermitted" if _is_only_refused(aim) else "TargetNotFound"
+        return Condition(own, ACCEPTED, "False", reason, _unresolved_message(name, aim))
+    if inputs.conflicted.keys() >= set(aim.targets):
+        message = f"{name} is conflicted by {_names(inputs.conflicted.values())}"
         return Condition(own, ACCEPTED, "False", "Conflicted", message)
     message = f"{name} has been accepted"
     if kind.merges and policy.strategy and policy.strategy not in kind.strategies:
@@ -167,35 +167,35 @@ def _accepted(kind: PolicyKind, matter: _Matter) -> Condition:
     return Condition(own, ACCEPTED, "True", "Accepted", message)
 
 
-def _unresolved(kind: str, matter: _Matter) -> Iterator[Condition]:
-    aim = matter.aim
+def _resolved_refs(kind: str, inputs: _Inputs) -> Iterator[Condition]:
+    aim = inputs.aim
     if aim.missing or aim.refused or aim.above:
         reason = "TargetNotFound" if aim.missing else "RefNotPermitted"
-        own = matter.policy.node.locator
-        yield Condition(own, RESOLVED, "False", reason, _unfound(kind, aim))
+        own = inputs.policy.node.locator
+        yield Condition(own, RESOLVED, "False", reason, _unresolved_message(kind, aim))
 
 
 def _in_force(
-    kind: PolicyKind, matter: _Matter, lost: Mapping[str, set[Locator]], *, kept: bool
+    kind: PolicyKind, inputs: _Inputs, overridden: Mapping[str, set[Locator]], *, any_in_force: bool
 ) -> Condition:
-    own, name, effect = matter.policy.node.locator, kind.id.kind, kind.in_force
-    by = {other for others in lost.values() for other in others}
-    told = advice(matter.policy, by, matter.combined)
-    if not (matter.combined or matter.dropped):
+    own, name, effect = inputs.policy.node.locator, kind.id.kind, kind.in_force
+    by = {other for others in overridden.values() for other in others}
+    text = advice(inputs.policy, by, inputs.combined)
+    if not (inputs.combined or inputs.replaced):
         message = f"{name} is not in the path to anything that it takes effect at"
         return Condition(own, effect.type, "False", "Unknown", message)
-    if not kept and (lost or not matter.combined):
-        by |= {other for others in matter.dropped.values() for other in others}
-        message = f"{name} is overridden by {_names(by)}{told}"
+    if not any_in_force and (overridden or not inputs.combined):
+        by |= {other for others in inputs.replaced.values() for other in others}
+        message = f"{name} is overridden by {_names(by)}{text}"
         return Condition(own, effect.type, "False", "Overridden", message)
     parts = []
-    if lost:
-        rules = listed(f'"{rule}"' for rule in lost)
+    if overridden:
+        rules = listed(f'"{rule}"' for rule in overridden)
         parts.append(f"{rules} overridden by {_names(by)}")
-    for target, others in sorted(matter.dropped.items()):
+    for target, others in sorted(inputs.replaced.items()):
         parts.append(f"all of it overridden by {_names(others)} at {_names([target])}")
     if parts:
-        message = f"{name} has been partially enforced: {', '.join(parts)}{told}"
+        message = f"{name} has been partially enforced: {', '.join(parts)}{text}"
         return Condition(own, effect.type, "True", effect.partly, message)
     message = f"{name} has been successfully enforced"
     return Condition(own, effect.type, "True", effect.whole, message)
@@ -204,14 +204,14 @@ def _in_force(
 def _differ(policy: Policy, other: Policy, rule: str) -> bool:
     """Return whether two policies have different values of a rule, one of them perhaps none."""
     theirs = other.rules.values
-    return rule not in theirs or not same(theirs[rule], policy.rules.values[rule])
+    return rule not in theirs or not is_same(theirs[rule], policy.rules.values[rule])
 
 
-def _refused_only(aim: Aim) -> bool:
+def _is_only_refused(aim: ResolvedTargets) -> bool:
     return bool(aim.refused or aim.above) and not aim.missing
 
 
-def _unfound(kind: str, aim: Aim) -> str:
+def _unresolved_message(kind: str, aim: ResolvedTargets) -> str:
     parts = []
     if aim.missing:
         parts.append(f"{kind} target {listed(aim.missing)} was not found")

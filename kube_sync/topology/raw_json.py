@@ -108,7 +108,7 @@ def _unexpected(path: tuple[str, ...], wanted: str, value: object) -> Malformed:
     return Malformed(f"{'.'.join(path)}: expected {wanted}, found {found}")
 
 
-def same(one: object, other: object) -> bool:
+def is_same(one: object, other: object) -> bool:
     """Return whether two JSON values are equal; mappings have no order.
 
     The cost is that of what differs: identical objects are not compared.
@@ -118,7 +118,7 @@ def same(one: object, other: object) -> bool:
     if type(one) is not type(other):
         return False
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+        return one.keys() == other.keys() and all(is_same(one[name], other[name]) for name in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
+        return len(one) == len(other) and all(map(is_same, one, other))
     return one == other

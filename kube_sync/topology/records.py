@@ -17,9 +17,9 @@ import msgspec
 
 from kube_sync.topology.effective import Combined, EffectivePolicy, digest
 from kube_sync.topology.identity import Locator
-from kube_sync.topology.node_labels import NodeLabels
 from kube_sync.topology.nodes import Role
-from kube_sync.topology.raw_json import same
+from kube_sync.topology.raw_json import is_same
+from kube_sync.topology.route_matches import RouteMatches
 from kube_sync.topology.topology import Topology
 
 NODES, EFFECTIVE, MERGED, TARGETABLES = "nodes", "effective", "merged", "targetables"
@@ -94,7 +94,7 @@ class Changes:
     """The records that were added or changed, and those that were removed."""
 
     records: dict[Key, Record] = field(default_factory=dict)
-    gone: set[Key] = field(default_factory=set)
+    removed: set[Key] = field(default_factory=set)
 
     def in_order(self) -> Iterator[tuple[Key, Record | None]]:
         """Yield each change, None for a removed record.
@@ -103,7 +103,7 @@ class Changes:
         """
         rank = _ORDER.index
         yield from sorted(self.records.items(), key=lambda found: rank(found[0].section))
-        for where in sorted(self.gone, key=lambda key: rank(key.section), reverse=True):
+        for where in sorted(self.removed, key=lambda key: rank(key.section), reverse=True):
             yield where, None
 
 
@@ -114,7 +114,7 @@ class Records:
         self._of: dict[Locator, dict[Key, Record]] = {}  # without the merged ones
         self._merged: dict[str, MergedRecord] = {}
         self._uses: Counter[str] = Counter()  # references to merged ones, by effective ones
-        self._words = NodeLabels()
+        self._matches = RouteMatches()
 
     def all(self) -> Iterator[tuple[Key, Record]]:
         """Yield every record, section by section."""
@@ -129,43 +129,45 @@ class Records:
 
         The iterator must be exhausted before the topology changes again.
         """
-        self._words = NodeLabels()
-        yield from self._take(topology, {n.locator for n in topology.nodes()} | self._of.keys())
+        self._matches = RouteMatches()
+        yield from self._update(topology, {n.locator for n in topology.nodes()} | self._of.keys())
 
-    def follow(self, topology: Topology, touched: Iterable[Locator]) -> Iterator[Changes]:
+    def update(self, topology: Topology, touched: Iterable[Locator]) -> Iterator[Changes]:
         """Apply an update of a topology in slices, as `replace` does.
 
         `touched` are the nodes that the update returned, and the objects that it was given.
         """
-        wide = {part for locator in touched for part in _with_sections(topology, locator)}
-        reworded = self._words.changed(topology, wide)
-        yield from self._take(topology, wide | topology.targetables.below(reworded))
+        with_sections = {part for locator in touched for part in _with_sections(topology, locator)}
+        changed = self._matches.update(topology, with_sections)
+        yield from self._update(topology, with_sections | topology.targetables.below(changed))
 
-    def _take(self, topology: Topology, touched: set[Locator]) -> Iterator[Changes]:
-        step = _Step(topology, self._words)
-        around = {n for locator in touched for n in self._around(topology, locator)} - touched
+    def _update(self, topology: Topology, touched: set[Locator]) -> Iterator[Changes]:
+        builder = _RecordBuilder(topology, self._matches)
+        neighbours = {
+            n for locator in touched for n in self._neighbours(topology, locator)
+        } - touched
         for slice_ in _sliced(sorted(touched)):
             changes = Changes()
             for locator in slice_:
-                self._exchange(locator, step.records(locator), changes)
-            self._add(step, changes)
+                self._set_records(locator, builder.records(locator), changes)
+            self._add_merged(builder, changes)
             yield changes
-        yield self._end(step, around)
+        yield self._finish(builder, neighbours)
 
-    def _end(self, step: _Step, around: Iterable[Locator]) -> Changes:
+    def _finish(self, builder: _RecordBuilder, neighbours: Iterable[Locator]) -> Changes:
         """Update the neighbours of changed nodes, and remove unreferenced merged records."""
         changes = Changes()
-        for locator in sorted(around):
+        for locator in sorted(neighbours):
             # Only the neighbours differ, not the policies that apply.
             key = Key(NODES, locator)
             others = {k: r for k, r in self._of.get(locator, {}).items() if k != key}
-            self._exchange(locator, {key: step.node(locator)} | others, changes)
+            self._set_records(locator, {key: builder.node(locator)} | others, changes)
         for name in [name for name, uses in self._uses.items() if not uses]:
             del self._uses[name], self._merged[name]
-            changes.gone.add(Key(MERGED, name))
+            changes.removed.add(Key(MERGED, name))
         return changes
 
-    def _around(self, topology: Topology, locator: Locator) -> Iterator[Locator]:
+    def _neighbours(self, topology: Topology, locator: Locator) -> Iterator[Locator]:
         """Yield the nodes that had an edge to this one or have one now."""
         old = self._of.get(locator, {}).get(Key(NODES, locator))
         if isinstance(old, NodeRecord):
@@ -174,36 +176,36 @@ class Records:
         if locator in topology:
             yield from topology.all.parents(locator)
 
-    def _exchange(self, locator: Locator, new: dict[Key, Record], changes: Changes) -> None:
+    def _set_records(self, locator: Locator, new: dict[Key, Record], changes: Changes) -> None:
         old = self._of.pop(locator, {})
         if new:
             self._of[locator] = new
         for key, record in new.items():
-            self._count(record, 1)
+            self._count_uses(record, 1)
             if not _unchanged(old.get(key), record):
                 changes.records[key] = record
         for key, record in old.items():
-            self._count(record, -1)
+            self._count_uses(record, -1)
             if key not in new:
-                changes.gone.add(key)
+                changes.removed.add(key)
 
-    def _count(self, record: Record, number: int) -> None:
+    def _count_uses(self, record: Record, number: int) -> None:
         if isinstance(record, EffectiveRecord):
             self._uses[record.merged] += number
 
-    def _add(self, step: _Step, changes: Changes) -> None:
-        while step.merged:
-            name, record = step.merged.popitem()
+    def _add_merged(self, builder: _RecordBuilder, changes: Changes) -> None:
+        while builder.merged:
+            name, record = builder.merged.popitem()
             if not _unchanged(self._merged.get(name), record):
                 self._merged[name] = changes.records[Key(MERGED, name)] = record
 
 
-class _Step:
+class _RecordBuilder:
     """Computes the records of nodes for one state of a topology."""
 
-    def __init__(self, topology: Topology, words: NodeLabels) -> None:
+    def __init__(self, topology: Topology, matches: RouteMatches) -> None:
         self._topology = topology
-        self._words = words
+        self._matches = matches
         self._names: dict[Combined, str] = {}
         self.merged: dict[str, MergedRecord] = {}  # not emitted yet
 
@@ -241,7 +243,7 @@ class _Step:
         if one.combined is None:
             return AppliedRecord(one.path, None, None)
         merged = self._merged(one, one.combined)
-        hostnames, matches = self._words.on(self._topology, one.path)
+        hostnames, matches = self._matches.of_path(self._topology, one.path)
         rules = one.combined.rule_ids if one.combined.id else one.rule_ids
         found[Key(EFFECTIVE, one.path_id)] = EffectiveRecord(
             one.id or "", str(one.kind), one.path, hostnames, matches, rules, merged
@@ -277,9 +279,9 @@ def _unchanged(old: Record | None, new: Record) -> bool:
     if old != new:
         return False
     if isinstance(old, MergedRecord) and isinstance(new, MergedRecord):
-        return same(old.spec, new.spec)
+        return is_same(old.spec, new.spec)
     if isinstance(old, EffectiveRecord) and isinstance(new, EffectiveRecord):
-        return same(old.matches, new.matches)
+        return is_same(old.matches, new.matches)
     return True
 
 

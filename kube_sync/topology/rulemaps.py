@@ -29,7 +29,7 @@ class RuleMaps:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._maps = {tuple(path.split(".")) for path in paths}
-        self._around = {place[:depth] for place in self._maps for depth in range(1, len(place))}
+        self._prefixes = {place[:depth] for place in self._maps for depth in range(1, len(place))}
         self._only = next(iter(self._maps)) if len(self._maps) == 1 else None
         self.fields = frozenset(place[0] for place in self._maps)  # fields that contain maps
 
@@ -55,7 +55,7 @@ class RuleMaps:
             if place in self._maps:
                 for entry, rule in mapping({where: value}, where).items():
                     yield self._entry(place, entry), rule
-            elif place in self._around:
+            elif place in self._prefixes:
                 yield from self._read(mapping({where: value}, where), where, place)
             else:
                 yield "".join(f".{_quoted(name)}" for name in place), value
@@ -77,7 +77,7 @@ class RuleMaps:
         place: _Place = ()
         while True:
             field, dot, rest = path.partition(".")
-            if not dot or (*place, field) not in self._around:
+            if not dot or (*place, field) not in self._prefixes:
                 return (*place, json.loads(path) if path.startswith('"') else path)
             place, path = (*place, field), rest
 
@@ -116,11 +116,11 @@ IDENTITIES: Final = {str(identity): identity for identity in Identity}
 
 def identity_of(body: Body) -> tuple[Identity | None, str]:
     """Return the identity in a policy's annotation, and what is wrong with it. Raises Malformed."""
-    said = text(body, "metadata", "annotations", IDENTITY)
-    if not said or said.lower() in IDENTITIES:
-        return IDENTITIES.get(said.lower()), ""
+    value = text(body, "metadata", "annotations", IDENTITY)
+    if not value or value.lower() in IDENTITIES:
+        return IDENTITIES.get(value.lower()), ""
     known = ", ".join(IDENTITIES)
-    return None, f'annotation {IDENTITY}: "{said}" is none of {known}, so it counts as not there'
+    return None, f'annotation {IDENTITY}: "{value}" is none of {known}, so it counts as not there'
 
 
 def scope(identity: Identity, policy: Node, targets: Iterable[Locator]) -> str:

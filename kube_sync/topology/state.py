@@ -20,8 +20,8 @@ from kube_sync.topology.raw_json import UNREADABLE, Malformed, reason
 class Difference:
     """The result of a batch of changes."""
 
-    gone: set[Locator] = field(default_factory=set)
-    come: dict[Locator, Node] = field(default_factory=dict)  # new ones and new versions
+    removed: set[Locator] = field(default_factory=set)
+    added: dict[Locator, Node] = field(default_factory=dict)  # new ones and new versions
     topics: set[Topic] = field(default_factory=set)  # what a link may have read
     before: dict[Locator, Body | None] = field(default_factory=dict)  # objects, None: did not exist
 
@@ -32,7 +32,7 @@ class State:
     def __init__(self, kinds: Mapping[GroupKind, Kind]) -> None:
         self.kinds = kinds
         self.nodes: dict[Locator, Node] = {}
-        self.said: dict[Locator, Sequence[Condition]] = {}  # by object
+        self.conditions: dict[Locator, Sequence[Condition]] = {}  # by object
         self._sections: dict[Locator, tuple[Node, ...]] = {}
         self._collections: dict[GroupKind, dict[str, dict[Locator, Node]]] = {}
         self._indexed: dict[tuple[GroupKind, Hashable], dict[Locator, Node]] = {}
@@ -40,13 +40,13 @@ class State:
 
     def of(self, kind: GroupKind) -> list[Locator]:
         """Return the nodes of a kind, sorted."""
-        spaces = self._collections.get(kind, {}).values()
-        return sorted(locator for nodes in spaces for locator in nodes)
+        namespaces = self._collections.get(kind, {}).values()
+        return sorted(locator for nodes in namespaces for locator in nodes)
 
-    def inside(self, namespace: str) -> list[Locator]:
+    def in_namespace(self, namespace: str) -> list[Locator]:
         """Return the nodes in a namespace."""
-        spaces = (kinds.get(namespace, ()) for kinds in self._collections.values())
-        return [locator for nodes in spaces for locator in nodes]
+        namespaces = (kinds.get(namespace, ()) for kinds in self._collections.values())
+        return [locator for nodes in namespaces for locator in nodes]
 
     def put(self, body: Body, difference: Difference) -> None:
         """Add an object, unless its kind is unknown. Raises Terminal: it has no name."""
@@ -58,12 +58,12 @@ class State:
         sections, problems = _sections(kind, node)
         self._sections[node.locator] = sections
         if problems:
-            self.said[node.locator] = problems
+            self.conditions[node.locator] = problems
         for new in (node, *sections):
-            self.nodes[new.locator] = difference.come[new.locator] = new
-            spaces = self._collections.setdefault(new.kind, {})
-            spaces.setdefault(new.namespace, {})[new.locator] = new
-            difference.gone.discard(new.locator)
+            self.nodes[new.locator] = difference.added[new.locator] = new
+            namespaces = self._collections.setdefault(new.kind, {})
+            namespaces.setdefault(new.namespace, {})[new.locator] = new
+            difference.removed.discard(new.locator)
             difference.topics.update(_topics(new))
         for key in _keys(kind, node):
             self._indexed.setdefault((kind.id, key), {})[node.locator] = node
@@ -76,13 +76,13 @@ class State:
             return
         node = self.nodes[locator]
         difference.before.setdefault(locator, node.body)
-        self.said.pop(locator, None)
+        self.conditions.pop(locator, None)
         self._unindex(node, difference)
         for old in (node, *self._sections.pop(locator)):
             del self.nodes[old.locator]
             self._uncollect(old)
-            difference.come.pop(old.locator, None)
-            difference.gone.add(old.locator)
+            difference.added.pop(old.locator, None)
+            difference.removed.add(old.locator)
             difference.topics.update(_topics(old))
 
     def restore(self, difference: Difference) -> None:
@@ -102,10 +102,10 @@ class State:
             difference.topics.add((node.kind, key))
 
     def _uncollect(self, node: Node) -> None:
-        spaces = self._collections[node.kind]
-        del spaces[node.namespace][node.locator]
-        if not spaces[node.namespace]:  # drop empty ones: namespaces come and go
-            del spaces[node.namespace]
+        namespaces = self._collections[node.kind]
+        del namespaces[node.namespace][node.locator]
+        if not namespaces[node.namespace]:  # drop empty ones: namespaces come and go
+            del namespaces[node.namespace]
 
 
 def _topics(node: Node) -> tuple[Topic, ...]:
@@ -128,16 +128,18 @@ def _keys(kind: Kind, node: Node) -> set[Hashable]:
 
 def _sections(kind: Kind, node: Node) -> tuple[tuple[Node, ...], list[Condition]]:
     found: dict[Locator, Node] = {}
-    said: list[Condition] = []
+    conditions: list[Condition] = []
     try:
         for section in sections_of(kind, node):
             if section.locator in found:
                 name = section.name.partition("#")[2]
-                said.append(_invalid(node, f'two sections are named "{name}": the first counts'))
+                conditions.append(
+                    _invalid(node, f'two sections are named "{name}": the first counts')
+                )
             found.setdefault(section.locator, section)
     except UNREADABLE as error:
-        said.append(_invalid(node, reason(error)))
-    return tuple(found.values()), said
+        conditions.append(_invalid(node, reason(error)))
+    return tuple(found.values()), conditions
 
 
 def _invalid(node: Node, message: str) -> Condition:

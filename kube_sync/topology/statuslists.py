@@ -30,7 +30,7 @@ _Key = bytes
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class StatusContext:
     """The object that conditions are of, our controller name, and the time."""
 
     generation: int | None  # None: the object has none
@@ -38,38 +38,41 @@ class About:
     controller: str  # name, in entries
 
 
-def merged(
-    found: Iterable[Json], wanted: Iterable[Condition], about: About, ours: Callable[[object], bool]
+def merge_conditions(
+    found: Iterable[Json],
+    wanted: Iterable[Condition],
+    context: StatusContext,
+    is_ours: Callable[[object], bool],
 ) -> list[Json]:
-    """Return the conditions with ours merged; `ours` returns by the type whether we own one.
+    """Return the conditions with ours merged; `is_ours` returns by the type whether we own one.
 
     Raises Malformed for an invalid generation.
     """
-    left = {one.type: one for one in wanted if ours(one.type)}
+    left = {one.type: one for one in wanted if is_ours(one.type)}
     result: list[Json] = []
     for old in found:
         kind = old.get("type")
-        if not ours(kind):
+        if not is_ours(kind):
             result.append(old)
             continue
         new = left.pop(str(kind), None)
-        if newer(old, about):
+        if is_newer(old, context):
             result.append(old)
         elif new is not None:
-            result.append(dated_after(new, old, about.generation, about.now))
+            result.append(dated_after(new, old, context.generation, context.now))
     return result + [
-        dated_after(left[kind], {}, about.generation, about.now) for kind in sorted(left)
+        dated_after(left[kind], {}, context.generation, context.now) for kind in sorted(left)
     ]
 
 
-def newer(found: Json, about: About) -> bool:
+def is_newer(found: Json, context: StatusContext) -> bool:
     """Return whether a condition observed a newer generation than known here. Raises Malformed."""
     observed = number(found, OBSERVED_GENERATION)
-    return observed is not None and about.generation is not None and observed > about.generation
+    return observed is not None and context.generation is not None and observed > context.generation
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class StatusList:
     """One such list: its field, the field of references in it, and its maxItems."""
 
     field: str
@@ -77,8 +80,8 @@ class Listed:
     most: int
 
 
-ANCESTORS = Listed("ancestors", "ancestorRef", 16)
-PARENTS = Listed("parents", "parentRef", 32)
+ANCESTORS = StatusList("ancestors", "ancestorRef", 16)
+PARENTS = StatusList("parents", "parentRef", 32)
 
 
 class Entry(NamedTuple):
@@ -88,39 +91,43 @@ class Entry(NamedTuple):
     conditions: tuple[Condition, ...]
 
 
-class Merged(NamedTuple):
+class MergedEntries(NamedTuple):
     """The merged list, and how many of our entries do not fit."""
 
     entries: list[Any]
     left_out: int
 
 
-def merge(
-    listed: Listed,
+def merge_entries(
+    listed: StatusList,
     found: Sequence[Any],
     wanted: Iterable[Entry],
-    about: About,
-    ours: Callable[[object], bool],
-) -> Merged:
+    context: StatusContext,
+    is_ours: Callable[[object], bool],
+) -> MergedEntries:
     """Merge our entries with those of others. Raises Malformed for an invalid one of ours.
 
-    `ours` returns by the type which conditions of our entries are rewritten.
+    `is_ours` returns by the type which conditions of our entries are rewritten.
     """
     left = {_key(entry.reference): entry for entry in wanted}
-    others = sum(1 for old in found if not _yields(listed, old, left, about))
+    others = sum(1 for old in found if not _may_change(listed, old, left, context))
     fitting = sorted(left)[: max(0, listed.most - others)]
-    said = _said({key: left[key] for key in fitting}, [left[k] for k in sorted(left)])
+    fitting_entries = _with_truncation(
+        {key: left[key] for key in fitting}, [left[k] for k in sorted(left)]
+    )
     result = []
     for old in found:
-        if not _yields(listed, old, left, about):
+        if not _may_change(listed, old, left, context):
             result.append(old)
-        elif (new := said.pop(_key(old.get(listed.reference)), None)) is not None:
-            result.append(_entry(listed, new, items(old, "conditions"), about, ours))
-    result += [_entry(listed, new, (), about, ours) for _, new in sorted(said.items())]
-    return Merged(result, len(left) - len(fitting))
+        elif (new := fitting_entries.pop(_key(old.get(listed.reference)), None)) is not None:
+            result.append(_entry(listed, new, items(old, "conditions"), context, is_ours))
+    result += [
+        _entry(listed, new, (), context, is_ours) for _, new in sorted(fitting_entries.items())
+    ]
+    return MergedEntries(result, len(left) - len(fitting))
 
 
-def joined(entries: Iterable[Entry]) -> list[Entry]:
+def join_entries(entries: Iterable[Entry]) -> list[Entry]:
     """Return one entry for each reference, with all its conditions."""
     found: dict[_Key, Entry] = {}
     for entry in entries:
@@ -131,43 +138,48 @@ def joined(entries: Iterable[Entry]) -> list[Entry]:
     return list(found.values())
 
 
-def named(reference: Json) -> str:
+def object_name(reference: Json) -> str:
     """Return the object of a reference, for people."""
     parts = [str(reference[name]) for name in ("namespace", "name") if reference.get(name)]
     section = reference.get("sectionName")
     return "/".join(parts) + (f"#{section}" if section else "")
 
 
-def _yields(listed: Listed, old: Any, wanted: Mapping[_Key, Entry], about: About) -> bool:  # noqa: ANN401 - whatever is in the list
+def _may_change(
+    listed: StatusList,
+    old: Any,  # noqa: ANN401 - whatever is in the list
+    wanted: Mapping[_Key, Entry],
+    context: StatusContext,
+) -> bool:
     """Return whether we may change an entry: one of a newer generation only if it stays."""
-    if not isinstance(old, Mapping) or old.get("controllerName") != about.controller:
+    if not isinstance(old, Mapping) or old.get("controllerName") != context.controller:
         return False
     if _key(old.get(listed.reference)) in wanted:
         return True
-    return not any(newer(condition, about) for condition in items(old, "conditions"))
+    return not any(is_newer(condition, context) for condition in items(old, "conditions"))
 
 
 def _entry(
-    listed: Listed,
+    listed: StatusList,
     new: Entry,
     found: Iterable[Json],
-    about: About,
-    ours: Callable[[object], bool],
+    context: StatusContext,
+    is_ours: Callable[[object], bool],
 ) -> Json:
-    conditions = merged(found, new.conditions, about, ours)
+    conditions = merge_conditions(found, new.conditions, context, is_ours)
     return {
         listed.reference: dict(new.reference),
-        "controllerName": about.controller,
+        "controllerName": context.controller,
         "conditions": conditions[:_CONDITIONS],
     }
 
 
-def _said(fitting: Mapping[_Key, Entry], entries: Sequence[Entry]) -> dict[_Key, Entry]:
+def _with_truncation(fitting: Mapping[_Key, Entry], entries: Sequence[Entry]) -> dict[_Key, Entry]:
     """Add a condition about the entries left out to those that fit."""
     missing = entries[len(fitting) :]
     if not missing:
         return dict(fitting)
-    names = [named(entry.reference) for entry in missing[:_NAMED]]
+    names = [object_name(entry.reference) for entry in missing[:_NAMED]]
     more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
     message = (
         f"{len(missing)} of {len(entries)} are left out since no more fit: "

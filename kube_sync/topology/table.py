@@ -29,7 +29,7 @@ def table(topology: Topology, paths: Sequence[Path] = ()) -> str:
     parts = [_aligned(rows)]
     if paths:
         parts.append(_aligned([("PATH",), *((_names(topology, path),) for path in paths)]))
-    parts += _said(topology)
+    parts += _condition_table(topology)
     return "\n".join(parts)
 
 
@@ -38,7 +38,7 @@ def effective_table(topology: Topology, kind: GroupKind) -> str:
     rows: list[_Row] = [("PATH", "RULE", "VALUE", "FROM")]
     for one in topology.effective(kind):
         rows += _rules(topology, one)
-    return "\n".join([_aligned(rows), *_said(topology)])
+    return "\n".join([_aligned(rows), *_condition_table(topology)])
 
 
 def _rules(topology: Topology, one: EffectivePolicy) -> Iterator[_Row]:
@@ -55,15 +55,15 @@ def _rules(topology: Topology, one: EffectivePolicy) -> Iterator[_Row]:
         yield path, rule, msgspec.json.encode(value, order="sorted").decode(), names
 
 
-def _said(topology: Topology) -> list[str]:
-    found = [condition for condition in topology.conditions() if _matters(condition)]
+def _condition_table(topology: Topology) -> list[str]:
+    found = [condition for condition in topology.conditions() if _is_notable(condition)]
     if not found:
         return []
     rows: list[_Row] = [("OF", "CONDITION", "STATUS", "REASON", "MESSAGE")]
     return [_aligned([*rows, *found])]
 
 
-def _matters(condition: Condition) -> bool:
+def _is_notable(condition: Condition) -> bool:
     """Return whether a condition reports more than the usual success."""
     usual = {ACCEPTED: "Accepted"} | {name: effect.whole for name, effect in EFFECTS.items()}
     as_usual = condition.status == "True" and condition.reason == usual.get(condition.type)

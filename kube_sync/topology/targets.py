@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from kube_sync.topology.identity import NAMESPACE, GroupKind, Locator
-from kube_sync.topology.links import View, granted
+from kube_sync.topology.links import View, is_granted
 from kube_sync.topology.nodes import Kind, Role
 from kube_sync.topology.policies import Policy, PolicyKind, TargetRef
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class ResolvedTargets:
     """The targets of a policy, without duplicates."""
 
     targets: tuple[Locator, ...] = ()
@@ -28,24 +28,26 @@ class Aim:
     above: tuple[Locator, ...] = ()  # cluster-scoped, of a namespaced policy
 
 
-def aim(kind: PolicyKind, policy: Policy, kinds: Mapping[GroupKind, Kind], view: View) -> Aim:
+def resolve_targets(
+    kind: PolicyKind, policy: Policy, kinds: Mapping[GroupKind, Kind], view: View
+) -> ResolvedTargets:
     """Resolve the references of a policy."""
-    found: dict[str, dict[Locator, None]] = {one.name: {} for one in fields(Aim)}
+    found: dict[str, dict[Locator, None]] = {one.name: {} for one in fields(ResolvedTargets)}
     for ref in policy.refs:
-        where = ref.among(kinds, policy.node.namespace)
+        where = ref.resolve(kinds, policy.node.namespace)
         node = view.get(where)
-        if _is_above(kind, policy, ref, kinds):
+        if _is_forbidden_scope(kind, policy, ref, kinds):
             found["above"][where] = None
-        elif not _permitted(kind, policy, ref, kinds, view):
+        elif not _is_permitted(kind, policy, ref, kinds, view):
             found["refused"][where] = None
         elif node is None or node.role is not Role.TARGETABLE:
             found["missing"][where] = None
         else:
             found["targets"][where] = None
-    return Aim(**{name: tuple(sorted(locators)) for name, locators in found.items()})
+    return ResolvedTargets(**{name: tuple(sorted(locators)) for name, locators in found.items()})
 
 
-def _is_above(
+def _is_forbidden_scope(
     kind: PolicyKind, policy: Policy, ref: TargetRef, kinds: Mapping[GroupKind, Kind]
 ) -> bool:
     known = kinds.get(ref.kind)
@@ -54,7 +56,7 @@ def _is_above(
     return not kind.cluster_scoped_targets and kind.across != "free"
 
 
-def _permitted(
+def _is_permitted(
     kind: PolicyKind, policy: Policy, ref: TargetRef, kinds: Mapping[GroupKind, Kind], view: View
 ) -> bool:
     own, known = policy.node.namespace, kinds.get(ref.kind)
@@ -64,4 +66,6 @@ def _permitted(
         other = ref.namespace
     if kind.across == "free" or not own or other in ("", own):
         return True
-    return kind.across == "granted" and granted(view, (kind.id, own), (ref.kind, other, ref.name))
+    return kind.across == "granted" and is_granted(
+        view, (kind.id, own), (ref.kind, other, ref.name)
+    )

@@ -28,7 +28,7 @@ class Collection(Protocol):
         ...
 
     @property
-    def held(self) -> int:
+    def object_count(self) -> int:
         """How many objects OPA holds."""
         ...
 
@@ -164,4 +164,4 @@ def health(replication: Replication, hub: DecisionHub, readiness: Readiness) -> 
 
 def _line(found: Collection) -> Line:
     lag = round(found.pending_seconds, 3)
-    return Line(found.name, found.held, found.pending, lag, found.known, found.loaded)
+    return Line(found.name, found.object_count, found.pending, lag, found.known, found.loaded)

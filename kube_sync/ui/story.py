@@ -16,9 +16,9 @@ from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.explaining import Explaining, Explanation, Rule
 from kube_sync.decisions.history import Change, History
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.inputs import Input, inputs
+from kube_sync.decisions.input_values import Input, inputs
 from kube_sync.decisions.records import DecisionRecord, DeletedRecord, Target
-from kube_sync.decisions.requested import as_asked
+from kube_sync.decisions.requested import as_requested
 from kube_sync.errors import SyncError
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.reads import Reads
@@ -130,7 +130,7 @@ class Stories:
         inside = (target.namespace, target.name) if target.namespace else (target.name,)
         try:
             body = await self._opa.get_data((self._root, name, *inside))
-            return (None, "OPA does not hold it") if body is None else (as_asked(body), None)
+            return (None, "OPA does not hold it") if body is None else (as_requested(body), None)
         except SyncError as error:
             return None, str(error)
         except (msgspec.DecodeError, RecursionError):

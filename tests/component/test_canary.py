@@ -19,7 +19,7 @@ from kube_sync.admission.entry import EntryClient
 from kube_sync.admission.target import Target
 from kube_sync.decisions.explaining import Explaining
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.requested import as_asked
+from kube_sync.decisions.requested import as_requested
 from kube_sync.inspect.plan.extra_documents import in_effect
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.lease import LEASES
@@ -179,7 +179,7 @@ async def explains(world: World, side: Side) -> None:
     assert canary is not None
     assert canary.side == side
     workload = next(w for w in world.workloads if w["metadata"]["name"] in on([w], side))
-    body = as_asked(json.dumps(workload).encode())
+    body = as_requested(json.dumps(workload).encode())
     found = await Explaining(world.opa, DECISION).explain(body, canary.modules, "canary")
     told = _plain(found.decision, found.failure)
     assert told == world.told[workload["metadata"]["name"]]

@@ -30,11 +30,11 @@ from kube_sync.kube.webhooks import CONFIGURATIONS, Registered
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policykinds.kinds import SCHEDULING
 from kube_sync.policykinds.policy_cache import HeldPolicies
-from kube_sync.policysync.copy_cache import HeldCopies
-from kube_sync.policysync.fields import FIELDS
-from kube_sync.policysync.object_cache import Bodies
-from kube_sync.policysync.spokesecrets import SpokeSecrets
-from kube_sync.policysync.spokesteps import copy_in
+from kube_sync.policysync.copy_cache import CopyCache
+from kube_sync.policysync.feedback_fields import FIELDS
+from kube_sync.policysync.object_cache import ObjectCache
+from kube_sync.policysync.spoke_collection import copy_in
+from kube_sync.policysync.spoke_secrets import SpokeSecrets
 from kube_sync.remediation.clusters import Clusters
 from kube_sync.remediation.targets import Targets
 from kube_sync.replicator.bulk_load import EVERYWHERE
@@ -143,7 +143,7 @@ def kept() -> tuple[Store, Probe]:
 
 
 def bodies() -> tuple[Store, Probe]:
-    store = Bodies(ignored)
+    store = ObjectCache(ignored)
     return store, lambda: (store.complete, sorted(map(str, store.objects)))
 
 
@@ -153,7 +153,7 @@ def secrets() -> tuple[Store, Probe]:
 
 
 def copies() -> tuple[Store, Probe]:
-    store = HeldCopies(partial(copy_in, cluster="east", fields=FIELDS), ignored, "us")
+    store = CopyCache(partial(copy_in, cluster="east", fields=FIELDS), ignored, "us")
     return store, lambda: (store.listed, [str(one.where) for one in store.of(policy())])
 
 

@@ -125,7 +125,7 @@ async def port(
     """A port that is unharmed by what the test does, and has logged neither errors nor secrets."""
     monkeypatch.setattr(bundle_server, "_SHORTEST_WAIT", 0.05)
     # That a client has gone whose body nobody reads shows when something is sent to it.
-    monkeypatch.setattr(stream, "SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr(stream, "KEEPALIVE_SECONDS", 0.1)
     with capture_logs() as logs, caplog.at_level(logging.INFO):
         async with _PORTS[request.param](tmp_path) as port, unharmed(port):
             yield port

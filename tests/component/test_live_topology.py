@@ -15,7 +15,7 @@ from kube_sync.kube.reflector import Reflector
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.topology import GroupKind
 from kube_sync.topology.controller.controller import Controller
-from kube_sync.topology.controller.live import LiveTopology
+from kube_sync.topology.controller.live_topology import LiveTopology
 from kube_sync.topology.controller.workflow import Reconciliation
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.identity import Locator

@@ -23,7 +23,7 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.policysync.copies import MANAGER
 from kube_sync.policysync.desired import PLACEMENT, PLACEMENT_DECISIONS
 from kube_sync.policysync.hubstate import GATEWAYS, MANAGED_CLUSTERS
-from kube_sync.policysync.works import WORKS
+from kube_sync.policysync.manifestworks import WORKS
 from kube_sync.processes.context import Context
 from kube_sync.processes.policysync import policy_sync
 from kube_sync.runtime.backoff import Backoff
@@ -65,7 +65,7 @@ def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     defaults = Backoff.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "sleep", sleep)
-    monkeypatch.setattr("kube_sync.policysync.hub._LOOKS_SECONDS", 0.05)
+    monkeypatch.setattr("kube_sync.policysync.hub._SURVEY_SECONDS", 0.05)
 
 
 class Story:

@@ -32,7 +32,7 @@ CLUSTERS = [f"c{number}" for number in range(10)]
 @pytest.fixture(autouse=True)
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let looks at all come soon."""
-    monkeypatch.setattr("kube_sync.policysync.hub._LOOKS_SECONDS", 0.05)
+    monkeypatch.setattr("kube_sync.policysync.hub._SURVEY_SECONDS", 0.05)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from kube_sync.policysync.hubstate import (
     MANAGED_CLUSTERS,
     NAMESPACES,
 )
-from kube_sync.policysync.works import WORKS
+from kube_sync.policysync.manifestworks import WORKS
 from kube_sync.processes.context import Context
 from kube_sync.processes.policysync import policy_sync
 from kube_sync.runtime.draining import Drain
@@ -133,7 +133,7 @@ async def test_a_resource_that_is_forbidden_after_the_start_takes_no_copy_away(
 async def test_a_policy_nested_deeper_than_can_be_read_keeps_its_copies_and_hides_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kube_sync.policysync.hub._LOOKS_SECONDS", 0.05)
+    monkeypatch.setattr("kube_sync.policysync.hub._SURVEY_SECONDS", 0.05)
     monkeypatch.setattr("kube_sync.policysync.hub._MISSING_SECONDS", 0.0)
     labels = {"resource": str(AUTH), "reason": "nested"}
 

@@ -15,7 +15,8 @@ import msgspec
 import pytest
 import yaml
 
-from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, batch_module
+from kube_sync.decisions.batch_module import BATCH_MODULE, batch_module
+from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.input_reader import InputReader
 from kube_sync.decisions.records import Target
@@ -73,15 +74,15 @@ class World:
         self.journal = Journal(self.ledger, max_age=1e9, max_size=1 << 40, patience=30)
         recorder = Recorder(self.journal, "me")
         self.hub = DecisionHub("me", recorder=recorder)
-        self.witness = InputReader(
+        self.input_reader = InputReader(
             "kubernetes",
             PATH,
             targets=lambda: {"replicasets": REPLICASETS},
-            kept=lambda _name, _reads: None,
-            held=lambda name: len(self.held[name]),
+            fields_of=lambda _name, _reads: None,
+            count_of=lambda name: len(self.held[name]),
             secrets=tuple,
         )
-        self.evaluator = Evaluator(self.opa, "e", witness=self.witness)
+        self.evaluator = Evaluator(self.opa, "e", input_reader=self.input_reader)
         self.evaluator.policies_changed(self.reads)
         self.policy = digest(MODULES)
         recorder.policies(self.policy, MODULES)
@@ -89,7 +90,7 @@ class World:
     async def write(self, collection: str, namespace: str, objects: Mapping[str, Any]) -> None:
         self.number += 1
         self.held[collection] = dict(objects)
-        self.witness.batch({collection: {*map(_key, objects)}}, self.number)
+        self.input_reader.batch({collection: {*map(_key, objects)}}, self.number)
         path = ("kubernetes", collection, namespace)
         await self.opa.put_data(path, msgspec.json.encode(objects))
         fence = msgspec.json.encode({str(self.number): True})

@@ -677,7 +677,6 @@ def test_time_of_day_is_asked_for_nowhere() -> None:
         "history.py",  # of the command line: which time is meant
         "journal.py",  # when what happened was recorded
         "lease.py",
-        "machinery.py",
         "marker.py",  # when a replicator that may be gone wrote its key
         "meta.py",  # spells times; asks for none
         "placementpolicy_status.py",
@@ -686,10 +685,11 @@ def test_time_of_day_is_asked_for_nowhere() -> None:
         "printing.py",  # what people are told
         "provisioning.py",  # certificates
         "quarantine.py",  # when OPA last ended, which another process reads
+        "reconciler.py",  # of statuses, what people are told
         "replay.py",  # of the command line: since when
         "servertls.py",
         "hub_status_writer.py",
-        "synced.py",  # the same
+        "synced_policies.py",  # reads when a policy was created
         "why.py",  # of the command line: which time is meant
     }
 

@@ -14,14 +14,14 @@ import pytest
 
 from kube_sync.config import Opa, Settings
 from kube_sync.errors import Broken, Misconfigured
-from kube_sync.inspect.plan.deciding import Sharing, deciding
-from kube_sync.inspect.plan.offline import World
+from kube_sync.inspect.plan.deciding import Grouping, deciding
+from kube_sync.inspect.plan.offline_opa import World
 from kube_sync.inspect.plan.snapshot import Snapshot, projected
 from kube_sync.inspect.scenarios import command, groups
+from kube_sync.inspect.scenarios.collections import Collections
 from kube_sync.inspect.scenarios.command import Form, Request
 from kube_sync.inspect.scenarios.loading import load
 from kube_sync.inspect.scenarios.policies import PolicyReader
-from kube_sync.inspect.scenarios.stored import Collections
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaClient
@@ -253,7 +253,7 @@ async def test_decision_is_that_of_the_replicator(folder: Folder) -> None:
     need = await reading.need(modules)
     bodies = projected(SETTINGS, Snapshot(collections.places, changed))  # type: ignore[arg-type]
     world = World("then", modules, bodies)
-    groups = Sharing(["replicasets"]).groups(bodies, need)
+    groups = Grouping(["replicasets"]).groups(bodies, need)
     silent = Progress(lambda _: None)
     async with deciding(world, need, groups, scratch, SETTINGS, silent) as decided:
         outcome = decided.outcomes["replicasets", ObjectKey("shop", "web")]

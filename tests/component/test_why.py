@@ -15,7 +15,7 @@ from kube_sync.errors import Broken
 from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.why import command
 from kube_sync.inspect.why.command import Question
-from kube_sync.inspect.why.probes import BUILTINS, EVERYTHING, MODULE, module, probed
+from kube_sync.inspect.why.probes import BUILTINS, EVERYTHING, MODULE, insert_probes, module
 from kube_sync.kube.naming import reference
 from kube_sync.opa.scratch import ScratchOpa
 from tests.component.test_planned import live
@@ -325,7 +325,7 @@ async def test_policies_compile_with_notes_that_tell_no_value_that_is_not_visibl
     trees = await scratch.parsed(modules)
     path = "io/k8s/federation/admission"
     for visible in ((), EVERYTHING):
-        found = probed({**modules, MODULE: module(path)}, trees, path, visible)
+        found = insert_probes({**modules, MODULE: module(path)}, trees, path, visible)
         assert {watched.file for watched in found.watched} == modules.keys()
         assert await scratch.check(found.modules, BUILTINS) == []
         noted = "".join(found.modules[name] for name in modules)

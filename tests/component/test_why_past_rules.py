@@ -13,7 +13,7 @@ from kube_sync.config import Settings
 from kube_sync.decisions.decision import parse_decision
 from kube_sync.decisions.input_reader import Basis
 from kube_sync.inspect.why import command
-from kube_sync.inspect.why.past import Recalled
+from kube_sync.inspect.why.past import PastRequest
 from kube_sync.kube.naming import reference
 from kube_sync.ledger.bases import text_of_basis
 from kube_sync.ledger.entries import Entry, text, text_of
@@ -61,7 +61,7 @@ def recorded(path: Path, cluster: str, basis: Basis | None = BASIS) -> None:
 
 async def told(path: Path) -> dict[str, object]:
     settings = msgspec.convert({"opa": {"binary": str(ensure_binary("opa"))}}, Settings)
-    asked = Recalled(str(path), reference("replicaset/web"), "shop", START, "json")
+    asked = PastRequest(str(path), reference("replicaset/web"), "shop", START, "json")
     found: dict[str, object] = json.loads((await command.run_past(asked, settings)).text)
     return found
 

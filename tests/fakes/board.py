@@ -46,7 +46,7 @@ class FakeCollection:
 
     def __init__(self, name: str, held: int) -> None:
         self.name = name
-        self.held = held
+        self.object_count = held
         self.known = self.loaded = True
         self.pending = 0
         self.pending_seconds = 0.0
@@ -101,7 +101,7 @@ class Board:
         for name in names:
             metadata = {"name": name, "namespace": "fleet", "labels": labels}
             self.clusters.setdefault("fleet", {})[name] = {"metadata": metadata}
-        self.collections[0].held = len(self.clusters.get("fleet", {}))
+        self.collections[0].object_count = len(self.clusters.get("fleet", {}))
 
     def decide(
         self,

@@ -7,7 +7,7 @@ from typing import Any
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.copies import Copy, PolicyId
 from kube_sync.policysync.downstream import Downstream, Source, copied
-from kube_sync.policysync.fields import FIELDS
+from kube_sync.policysync.feedback_fields import FIELDS
 
 AUTH = GroupVersionResource("kuadrant.io", "v1", "authpolicies")
 PLACE = ObjectKey("kuadrant-shop", "login")  # of the copy on a spoke

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from kube_sync.decisions.classes import Members, shares
+from kube_sync.decisions.classes import Members, may_share
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.tracker import Tracker
@@ -69,7 +69,7 @@ class Clusters:
     gvr: GroupVersionResource | None = None
     known = loaded = True
     learning = False
-    pending = held = 0
+    pending = object_count = 0
 
     def __init__(self) -> None:
         self.members = Members()
@@ -81,10 +81,10 @@ class Clusters:
     def unreadable(self) -> dict[ObjectKey, tuple[str, str]]:
         return {}
 
-    def turned(self) -> set[ObjectKey]:
+    def take_readability_changes(self) -> set[ObjectKey]:
         return set()
 
-    def moves(self, _key: ObjectKey) -> bool:
+    def is_pending(self, _key: ObjectKey) -> bool:
         return False
 
 
@@ -185,11 +185,11 @@ class Fleet(Untimed):
     def _tell(self) -> None:
         found = self.policy.reads
         paths = found.input.paths
-        if not shares(found):
+        if not may_share(found):
             self.mirror.classify(None)
         elif (paths, True) != getattr(self, "_classified", None):
             self.mirror.classify(classifier(paths))
-        self._classified = (paths, shares(found))
+        self._classified = (paths, may_share(found))
         self.tracker.policies_changed("p", 1, found)
 
     # As OPA

@@ -17,12 +17,12 @@ from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.copies import PolicyId
 from kube_sync.policysync.downstream import Downstream
-from kube_sync.policysync.events import News
+from kube_sync.policysync.events import PolicySyncEvents
 from kube_sync.policysync.hub import Facts, Hub
 from kube_sync.policysync.hub_status_writer import HubStatusWriter
 from kube_sync.policysync.placers import PlacerRoute, Placers, Subject
-from kube_sync.policysync.policy_state import PolicyState, approved_in, look
-from kube_sync.policysync.policystatus import PolicyStatus
+from kube_sync.policysync.policy_state import PolicyState, approved_in, observe
+from kube_sync.policysync.policy_status_writer import PolicyStatus
 from kube_sync.policysync.removal_guard import brakes_of
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.freshness import Stale
@@ -60,7 +60,7 @@ class Rig:
         self.left = 10.0  # seconds that may be written
         self.fenced = FencedWriter(lambda: self.left if self.leader.held else 0.0)
         self.placers = Placers(self.fenced, lambda: self.now)
-        self.placer = MemoryPlacer(lambda policy: self.hub.heard(policy))  # noqa: PLW0108 - later
+        self.placer = MemoryPlacer(lambda policy: self.hub.enqueue_changed_copies(policy))  # noqa: PLW0108 - later
         self.placers.add(PlacerRoute(self.placer))
         telling = HubStatusWriter(client, self.fenced)
         below = Downstream()
@@ -75,8 +75,8 @@ class Rig:
                 self._weigh,
                 lambda: approved_in(self.state, self.now),
             ),
-            note=self.notes.__setitem__,
-            news=News(lambda what, _: self.events.append(what), self.state.kind),
+            report=self.notes.__setitem__,
+            events=PolicySyncEvents(lambda what, _: self.events.append(what), self.state.kind),
             grace=settings.grace_seconds,
             clock=lambda: self.now,
             quiet=0.0,
@@ -88,7 +88,7 @@ class Rig:
         return self.stale
 
     def look(self, subject: Subject, below: Downstream) -> PolicyState:
-        return look(subject, self.state, self.placers, self.state.gone, below)
+        return observe(subject, self.state, self.placers, self.state.gone_clusters, below)
 
     def follow(self, gvr: GroupVersionResource = AUTH) -> None:
         """Have the API server hold what the hub's state holds of policies."""
@@ -103,7 +103,7 @@ class Rig:
         before = len(self.placer.steps)
         for _ in range(4):
             self.hear()
-            await self.hub.look_once()
+            await self.hub.survey()
             for _ in range(60):
                 await asyncio.sleep(0.001)
                 queue = self.hub._queue  # noqa: SLF001 - what is tried again at once never rests
@@ -116,13 +116,13 @@ class Rig:
         self.now += seconds
         before = len(self.placer.steps)
         for _ in range(2):  # what is not wanted is weighed first, then asked for again
-            self.hub.add_all()
+            self.hub.enqueue_all()
             await self.settle(1.0)
         return self.placer.steps[before:]
 
     def hear(self) -> None:
         for one in self.world.concerned:
-            self.hub.add(one)
+            self.hub.enqueue(one)
 
     def policy(self, policy: PolicyId) -> Mapping[str, Any]:
         """Return a policy as the API server has it."""

@@ -8,15 +8,15 @@ from dataclasses import replace
 
 from kube_sync.errors import Conflict, SyncError
 from kube_sync.policysync.copies import GATEWAYS, Copy, CopyKey, Feedback, Placed, PolicyId, Report
-from kube_sync.policysync.naming import keys_of
+from kube_sync.policysync.naming import parse_keys
 
 
 class MemoryPlacer:
     """Copies by policy and cluster."""
 
-    def __init__(self, news: Callable[[PolicyId], object] = lambda _policy: None) -> None:
+    def __init__(self, on_change: Callable[[PolicyId], object] = lambda _policy: None) -> None:
         self.ready = True
-        self.news = news
+        self.on_change = on_change
         self.there: dict[CopyKey, Placed] = {}
         self.steps: list[str] = []
         self.during: Callable[[], object] = lambda: None  # what happens during a step
@@ -38,15 +38,15 @@ class MemoryPlacer:
             msg = "too slow"
             raise Conflict(msg)
         self._do("apply", copy.key)
-        gateways = keys_of(copy.body["metadata"]["annotations"][GATEWAYS])
+        gateways = parse_keys(copy.body["metadata"]["annotations"][GATEWAYS])
         for key in [*self.there]:
             if key.cluster == copy.key.cluster and key.policy[1:] == copy.key.policy[1:]:
                 del self.there[key]  # one object, whatever version it was written in
         self.there[copy.key] = Placed(copy.key, copy.digest, None, None, gateways)
 
-    async def leave(self, key: CopyKey, at: float) -> None:
+    async def mark_for_removal(self, key: CopyKey, at: float) -> None:
         self._do("leave", key)
-        self.there[key] = replace(self.there[key], leaving=at)
+        self.there[key] = replace(self.there[key], remove_after=at)
 
     async def remove(self, key: CopyKey) -> None:
         self._do("remove", key)
@@ -58,12 +58,12 @@ class MemoryPlacer:
         told = {"digest": found.digest, "generation": 1, **values}
         feedback = Feedback(applied=True, values=told, reports=reports)
         self.there[key] = replace(found, feedback=feedback)
-        self.news(key.policy)
+        self.on_change(key.policy)
 
     def hold(self, one: Placed) -> None:
         """Have a copy there from before."""
         self.there[one.key] = one
-        self.news(one.key.policy)
+        self.on_change(one.key.policy)
 
     def _do(self, what: str, key: CopyKey) -> None:
         self.during()

@@ -15,7 +15,7 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.policies.delivery import Compiler
 from kube_sync.replicator.replicator import Replicator
-from kube_sync.topology.controller.feed import gateway_api_feed
+from kube_sync.topology.controller.topology_feed import gateway_api_feed
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clients import kube_of, opa_of
 from tests.fakes.compiler import FakeCompiler

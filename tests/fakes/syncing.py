@@ -9,8 +9,8 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.copies import Copy, Feedback, Placed, PolicyId
 from kube_sync.policysync.desired import PLACEMENT
 from kube_sync.policysync.downstream import Downstream, Source, copied
-from kube_sync.policysync.fields import FIELDS
-from kube_sync.policysync.targets import Hub
+from kube_sync.policysync.feedback_fields import FIELDS
+from kube_sync.policysync.targets import HubObjects
 
 Object = dict[str, Any]
 
@@ -64,12 +64,12 @@ def decision(*clusters: str, placement: str = "web") -> Object:
     }
 
 
-def hub(*gateways: Object, syncs: bool | None = True, grants: Iterable[Object] = ()) -> Hub:
+def hub(*gateways: Object, syncs: bool | None = True, grants: Iterable[Object] = ()) -> HubObjects:
     found = {
         ObjectKey(one["metadata"]["namespace"], one["metadata"]["name"]): one
         for one in gateways or (gateway(),)
     }
-    return Hub(found, {CLASS: syncs}, tuple(grants))
+    return HubObjects(found, {CLASS: syncs}, tuple(grants))
 
 
 def source(body: Object | None = None) -> Source:
@@ -86,5 +86,7 @@ def said(copy: Copy, **values: Any) -> Feedback:
     return Feedback(applied=True, values=found)
 
 
-def there(copy: Copy, feedback: Feedback | None = None, leaving: float | None = None) -> Placed:
-    return Placed(copy.key, copy.digest, feedback, leaving, frozenset([GATEWAY]))
+def there(
+    copy: Copy, feedback: Feedback | None = None, remove_after: float | None = None
+) -> Placed:
+    return Placed(copy.key, copy.digest, feedback, remove_after, frozenset([GATEWAY]))

@@ -22,8 +22,8 @@ from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.copies import MANAGER, PLACED
 from kube_sync.policysync.desired import PLACEMENT, PLACEMENT_DECISIONS
 from kube_sync.policysync.hubstate import CONFIGMAPS, GATEWAY_CLASSES, GATEWAYS, MANAGED_CLUSTERS
-from kube_sync.policysync.spokesecrets import SECRETS
-from kube_sync.policysync.works import WORKS
+from kube_sync.policysync.manifestworks import WORKS
+from kube_sync.policysync.spoke_secrets import SECRETS
 from kube_sync.processes.context import Context, process
 from kube_sync.processes.policysync import policy_sync
 from kube_sync.processes.topology import topology

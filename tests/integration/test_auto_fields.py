@@ -179,6 +179,7 @@ async def test_data_grows_before_the_policies_and_shrinks_after_them(
         async with world.watched() as said:
             world.policy(MORE)
             await eventually(world.decision, ALL)
+            await eventually(lambda: json.dumps(ALL, sort_keys=True) in said, expected=True)
             containers = [{"image": "nginx"}]
             grown = {"template": {"spec": {"containers": containers}}}
             assert world.held("replicasets", "web")["spec"] == grown

@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from kube_sync.admission.answer import allow
 from kube_sync.admission.requested_values import asked, view
 from kube_sync.config import Opa
-from kube_sync.decisions.budget_watcher import Limiting
+from kube_sync.decisions.batch_module import batch_module
+from kube_sync.decisions.budget_watcher import BudgetWatcher
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision, parse_decision
-from kube_sync.decisions.evaluator import Evaluator, batch_module
+from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import Budget
-from kube_sync.decisions.requested import as_asked
+from kube_sync.decisions.requested import as_requested
 from kube_sync.errors import Retriable
 from kube_sync.guard import parse_tightening
 from kube_sync.objects import ObjectKey
@@ -118,7 +119,7 @@ def test_input_is_the_object_as_the_webhook_would_show_it(
     answer = request("POST", where, body=json.dumps(asked_for)).body
     found = json.loads(answer)["result"]
     seen = {i: one["decision"]["annotations"]["seen"] for i, one in found.items()}
-    wanted = (json.loads(as_asked(json.dumps(found).encode())) for found in objects)
+    wanted = (json.loads(as_requested(json.dumps(found).encode())) for found in objects)
     assert seen == {str(index): found for index, found in enumerate(wanted)}
 
 
@@ -192,7 +193,7 @@ def test_what_decisions_are_made_on_comes_with_them_and_no_secret_does(opa: Plai
 
 
 def _as_asked(found: Any) -> Any:
-    return json.loads(as_asked(json.dumps(found).encode()))
+    return json.loads(as_requested(json.dumps(found).encode()))
 
 
 class Fleet:
@@ -324,13 +325,13 @@ class Limited:
     def __init__(self, opa: PlainOpa, client: OpaClient) -> None:
         self._opa = opa
         self.hub = DecisionHub("me")
-        self._limiting = Limiting(client, EPOCH, self.hub, parse_tightening)
+        self._budget_watcher = BudgetWatcher(client, EPOCH, self.hub, parse_tightening)
 
     async def say(self, source: str) -> Budget | None:
         """Put a policy in force, and return what is told of it."""
         self._opa.put("policies/limits", source)
-        self._limiting.policies_changed(None, none=False)
-        await self._limiting.keep()
+        self._budget_watcher.policies_changed(None, is_empty=False)
+        await self._budget_watcher.refresh()
         return self.hub.budget
 
 

@@ -19,7 +19,7 @@ from kube_sync.kube.client import kube_client
 from kube_sync.kube.discovery import preference
 from kube_sync.observability.readiness import Readiness
 from kube_sync.topology import GroupKind, PolicyKind
-from kube_sync.topology.controller.following import FollowedKinds
+from kube_sync.topology.controller.followed_kinds import FollowedKinds
 from kube_sync.topology.controller.kind_selection import Chooser
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import GATEWAY, GATEWAY_CLASS, gateway_api

@@ -27,14 +27,14 @@ from kube_sync.objects import GroupVersionResource
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.topology import NAMESPACE, Kind, PolicyKind
 from kube_sync.topology.controller.controller import Controller
-from kube_sync.topology.controller.live import LiveTopology
+from kube_sync.topology.controller.live_topology import LiveTopology
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import GATEWAY, GATEWAY_CLASS, ROUTES, SERVICE
 from kube_sync.topology.hints import COLOR_POLICY
 from kube_sync.topology.links import REFERENCE_GRANT
-from kube_sync.topology.status.machinery import Machinery
-from kube_sync.topology.status.ownmaps import KEY, NAME
-from kube_sync.topology.status.pathmaps import PLACES
+from kube_sync.topology.status.owned_configmaps import KEY, NAME
+from kube_sync.topology.status.pathmaps import CONFIGMAP_NAMES
+from kube_sync.topology.status.reconciler import StatusReconciler
 from kube_sync.topology.status.writer import MANAGER, Address
 from tests.eventually import eventually
 from tests.fakes.topologies import (
@@ -160,7 +160,7 @@ class Cluster:
             world = World(news.set)
             live = LiveTopology(world, Followed(), API.kinds, API.links)
             addresses = {kind: Address(gvr, kind == COLOR_POLICY.id) for kind, gvr in WHERE.items()}
-            machinery = Machinery(
+            machinery = StatusReconciler(
                 client,
                 world.get,
                 addresses.get,
@@ -178,7 +178,7 @@ class Cluster:
                 machinery.workflow,
                 held or Held(),
                 lambda _: None,
-                heeds=machinery.heeds,
+                heeds=machinery.needs_reconcile,
                 backoff=Backoff(0.05, 0.2),
             )
             async with asyncio.TaskGroup() as group:
@@ -316,7 +316,9 @@ async def test_maps_of_many_paths_are_in_configmaps_until_they_are_short_again(
             return [c["message"] for c in found if c["type"].endswith("Paths")]
 
         (message,) = await eventually(said)
-        assert message.startswith(f"16 paths, 0 of them without: ConfigMap {NS}/{PLACES[0][:-1]}")
+        assert message.startswith(
+            f"16 paths, 0 of them without: ConfigMap {NS}/{CONFIGMAP_NAMES[0][:-1]}"
+        )
         cluster.delete("gateways", "wide")
         await eventually(lambda: kept(cluster), {})
 
@@ -327,7 +329,7 @@ def kept(cluster: Cluster) -> dict[str, int]:
     return {
         key.replace(cluster.namespace, NS): len(json.loads(text)[str(COLOR_POLICY.id)])
         for one in found["items"]
-        if one["metadata"]["name"] in PLACES
+        if one["metadata"]["name"] in CONFIGMAP_NAMES
         for key, text in one.get("data", {}).items()
     }
 

@@ -17,11 +17,11 @@ from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.reflector import Reflector
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.copies import Copy, PolicyId
-from kube_sync.policysync.direct import DirectPlacer
+from kube_sync.policysync.direct_placer import DirectPlacer
 from kube_sync.policysync.downstream import Downstream, Source, copied
-from kube_sync.policysync.fields import FIELDS
-from kube_sync.policysync.ocm import OcmPlacer
-from kube_sync.policysync.works import SELECTOR, WORKS
+from kube_sync.policysync.feedback_fields import FIELDS
+from kube_sync.policysync.manifestworks import SELECTOR, WORKS
+from kube_sync.policysync.ocm_placer import OcmPlacer
 from tests.eventually import eventually
 from tests.ocm.fleet import connected, work_agents
 from tools.servers.spokes import RunningSpoke
@@ -153,10 +153,10 @@ async def test_the_direct_placer_writes_reads_mends_and_removes(fleet: Fleet) ->
             assert (await got(first, COLORS, fleet.place))["spec"]["rules"]["a"]["color"] == "red"
             assert placer.placed(key.policy)[one].digest == fleet.copy(one).digest
 
-            await placer.leave(key, 100)
-            assert placer.placed(key.policy)[one].leaving == 100
+            await placer.mark_for_removal(key, 100)
+            assert placer.placed(key.policy)[one].remove_after == 100
             await placer.apply(fleet.copy(one, "blue"))
-            assert placer.placed(key.policy)[one].leaving is None
+            assert placer.placed(key.policy)[one].remove_after is None
         async with fleet.direct(client) as placer:
             await eventually(lambda: len(placer.placed(key.policy)) == 2)
             await placer.remove(key)
@@ -217,7 +217,7 @@ async def test_works_bring_copies_to_spokes_and_are_waited_for(fleet: Fleet) -> 
             with pytest.raises(Retriable, match="is being deleted"):
                 await placer.apply(copy)  # nobody is there to take the finalizer away
             async with work_agents(files[0], {name: files[1]}, **options):
-                await eventually(lambda: copy.key.policy not in placer._held.policies())  # noqa: SLF001 - those that leave, too
+                await eventually(lambda: copy.key.policy not in placer._cache.policies())  # noqa: SLF001 - those that leave, too
             assert await got(spoke, COLORS, fleet.place) is None
 
 

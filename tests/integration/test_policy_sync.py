@@ -17,7 +17,7 @@ from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.copies import PLACED
 from kube_sync.policysync.desired import PLACEMENT, PLACEMENT_DECISIONS
 from kube_sync.policysync.hubstate import CONFIGMAPS, GATEWAY_CLASSES, GATEWAYS, LISTENER_SETS
-from kube_sync.policysync.works import WORKS
+from kube_sync.policysync.manifestworks import WORKS
 from tests.eventually import eventually
 from tests.integration.syncing_world import API, COLORS, ROUTES, World, spec_of, world_of
 from tests.integration.test_machinery import ROOT

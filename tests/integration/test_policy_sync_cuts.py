@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from kube_sync.certificates import issue, make_authority
-from kube_sync.policysync.placers import AT_ONCE
-from kube_sync.policysync.works import WORKS
+from kube_sync.policysync.manifestworks import WORKS
+from kube_sync.policysync.placers import CONCURRENT_STEPS
 from kube_sync.processes.context import Context
 from kube_sync.processes.policysync import policy_sync
 from tests.eventually import eventually
@@ -159,7 +159,7 @@ async def _all_are_there_once(world: World) -> None:
     assert {"gone", "moved"} <= removed <= {"gone", "moved", last}
     # One that was cut off may be done whatever the answer that nobody read; it is asked for again.
     asked = Counter(copy for copy, verb, _ in writes if verb == "patch")
-    assert asked.total() - len(asked) <= AT_ONCE
+    assert asked.total() - len(asked) <= CONCURRENT_STEPS
     made = Counter(copy for copy, verb, code in writes if (verb, code) == ("patch", 201))
     assert set(made.values()) == {1}
 

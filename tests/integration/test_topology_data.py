@@ -22,7 +22,7 @@ from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.replicator.audit import AUDIT_MODULE, audit_module
 from kube_sync.replicator.replicator import Replicator
-from kube_sync.topology.controller.feed import gateway_api_feed
+from kube_sync.topology.controller.topology_feed import gateway_api_feed
 from tests.eventually import eventually
 from tests.fakes.topologies import (
     GROUP,

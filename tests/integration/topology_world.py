@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from kube_sync.topology.status.ownmaps import KEY, NAME
+from kube_sync.topology.status.owned_configmaps import KEY, NAME
 from tests.commandline import kube_sync
 from tests.fakes.topologies import GROUP, NS, Object, gateway_class
 from tests.integration.test_topology_roles import allowed

@@ -17,8 +17,8 @@ from kube_sync.admission.answer import admit
 from kube_sync.admission.conflicts import describe
 from kube_sync.admission.decision_client import DecisionClient, Verdict, placement
 from kube_sync.admission.denials import occurrence
+from kube_sync.admission.engine_errors import Evaluation
 from kube_sync.admission.engine_formats import DIALECTS, Answer
-from kube_sync.admission.failures import Evaluation
 from kube_sync.admission.pod_digest import question
 from kube_sync.admission.requested_values import view
 from kube_sync.admission.review import Review, parse_review
@@ -27,8 +27,8 @@ from kube_sync.admission.verdict import parse_ruling
 from kube_sync.config import SYSTEMS, Admission, Labelled, Source, effective
 from kube_sync.decisions import streamclient
 from kube_sync.decisions.evaluator import Evaluator
-from kube_sync.decisions.printing import Board, Request
-from kube_sync.decisions.requested import as_asked
+from kube_sync.decisions.printing import DecisionPrinter, Request
+from kube_sync.decisions.requested import as_requested
 from kube_sync.errors import NO_JSON, Misconfigured, Undecided
 from kube_sync.guard.limits import Limits, parse_tightening
 from kube_sync.kube import collection
@@ -45,8 +45,8 @@ from kube_sync.opa.client import OpaError
 from kube_sync.opa.modules import plain_package
 from kube_sync.policies.placementpolicy_status import PolicyOutcome, conditions, unreadable
 from kube_sync.policysync.feedback import feedback_of
-from kube_sync.policysync.fields import read as read_scalars
-from kube_sync.policysync.parameters import Parameters, parameters, together
+from kube_sync.policysync.feedback_fields import read as read_scalars
+from kube_sync.policysync.parameters import Parameters, merge_parameters, parse_parameters
 from kube_sync.remediation.decision_cache import DecisionCache
 from kube_sync.remediation.plan import plan
 from kube_sync.remediation.targets import Targets
@@ -187,16 +187,16 @@ def patch(answer: bytes) -> None:
 
 def stream(lines: bytes) -> None:
     """Read lines of the decision stream, and act on each as its readers do."""
-    board = Board(Request(watch=True), lambda: "now")
+    printer = DecisionPrinter(Request(watch=True), lambda: "now")
     decided = DecisionCache(lambda: 1.0)
-    _LOOP.run_until_complete(_follow(lines, board, decided))
+    _LOOP.run_until_complete(_follow(lines, printer, decided))
 
 
-async def _follow(lines: bytes, board: Board, decided: DecisionCache) -> None:
+async def _follow(lines: bytes, printer: DecisionPrinter, decided: DecisionCache) -> None:
     content = _Content(lines)
     async for record in streamclient._records(content):  # type: ignore[arg-type] # noqa: SLF001
         decided.apply_record(record)
-        "".join(board.take(record)).encode()
+        "".join(printer.handle(record)).encode()
     for key in decided.known():
         plan(decided.get(key), None)
 
@@ -270,7 +270,7 @@ def _taken(item: Item) -> None:
             plain_package(source)
     for projected in (project, verbatim, keeping([("metadata", "annotations"), ("spec", "a")])):
         msgspec.json.decode(projected(item.body), type=msgspec.Raw)
-    msgspec.json.decode(as_asked(item.body), type=msgspec.Raw)
+    msgspec.json.decode(as_requested(item.body), type=msgspec.Raw)
 
 
 def _nothing() -> None:
@@ -280,9 +280,9 @@ def _nothing() -> None:
 def sync_parameters(text: bytes) -> None:
     """Read what a GatewayClass wants synced, and read these fields of an object."""
     said = text.decode("utf-8", "surrogateescape")  # what is no text is half a character
-    found = parameters(samples.GATEWAY_CLASS, lambda _key: {"data": {"params": said}})
+    found = parse_parameters(samples.GATEWAY_CLASS, lambda _key: {"data": {"params": said}})
     if isinstance(found, Parameters):
-        together({"hub": found})
+        merge_parameters({"hub": found})
         for kind in found.kinds:
             read_scalars(kind.fields, samples.WORK)
 
@@ -295,7 +295,7 @@ def sync_status(body: bytes) -> None:
         raise Undecided from error
     if isinstance(document, dict):
         feedback_of(document)
-        parameters(document, lambda _key: document)
+        parse_parameters(document, lambda _key: document)
 
 
 def kubeconfig(content: bytes) -> None:

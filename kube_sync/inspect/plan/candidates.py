@@ -15,7 +15,7 @@ import msgspec
 
 from kube_sync.errors import NO_JSON, Broken
 from kube_sync.inspect.plan.cluster_changes import named
-from kube_sync.inspect.plan.policyobjects import as_active, is_object
+from kube_sync.inspect.plan.placement_policies import as_active, is_object
 from kube_sync.kube.collection import Item
 from kube_sync.kube.placementpolicies import read_policy
 from kube_sync.kube.policynames import called, policy_key
@@ -55,7 +55,7 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EditedPolicies:
     """All policies after the edit, the candidates among them, and the names of modules."""
 
     policies: Mapping[ObjectKey, Modules]
@@ -76,11 +76,11 @@ def unstaged(item: Item, stages: Collection[str] = CANDIDATES) -> Item | None:
         named = (metadata.get("annotations") or {}).get(STANDS_FOR)
     except (*NO_JSON, LookupError, TypeError, ValueError, AttributeError) as error:
         raise Broken([f"{name_of(item)} cannot be read: {error!r}"]) from error
-    said = labels.pop(LABEL, None)
+    stage = labels.pop(LABEL, None)
     if is_object(item):
-        said = read_policy(item).stage  # a field or a label may set it; the field wins
+        stage = read_policy(item).stage  # a field or a label may set it; the field wins
         as_active(whole, stages)
-    if said not in stages:
+    if stage not in stages:
         return None
     name = named or item.key.name.removesuffix(SUFFIX)
     metadata |= {"labels": labels, "name": name}
@@ -104,39 +104,39 @@ def version_of(key: ObjectKey, place: ObjectKey, modules: Modules) -> Staged:
     return Staged(key, place, digest(own))
 
 
-def put(candidates: Candidates, policies: Mapping[ObjectKey, Modules]) -> Wanted:
+def put(candidates: Candidates, policies: Mapping[ObjectKey, Modules]) -> EditedPolicies:
     """Return the policies with the candidates in place. Raises Broken."""
-    wanted = {} if candidates.instead else {key: dict(m) for key, m in policies.items()}
-    names, changed, wrong = dict[str, str](), set[ObjectKey](), list[str]()
+    edited = {} if candidates.instead else {key: dict(m) for key, m in policies.items()}
+    names, changed, problems = dict[str, str](), set[ObjectKey](), list[str]()
     for name in candidates.removed:
         try:
-            del wanted[named(name, wanted, "--remove-policy", "policy")]
+            del edited[named(name, edited, "--remove-policy", "policy")]
         except Broken as error:
-            wrong.append(str(error))
+            problems.append(str(error))
     for file, key, modules in candidates.maps:
         if key in changed:
-            wrong.append(f"{file}: another candidate stands for {called(key)} too")
-        wanted[key] = dict(modules)
+            problems.append(f"{file}: another candidate stands for {called(key)} too")
+        edited[key] = dict(modules)
         names |= {policy_id: f"{file} ({policy_id})" for policy_id in modules}
         changed.add(key)
-    taken = dict[str, str]()
+    file_by_id = dict[str, str]()
     for file, (path, source) in candidates.files.items():
         try:
-            key, policy_id = _place(file, path, wanted)
+            key, policy_id = _place(file, path, edited)
         except Broken as error:
-            wrong.append(str(error))
+            problems.append(str(error))
             continue
-        if policy_id in taken:
-            wrong.append(f"{file}: {taken[policy_id]} stands for {policy_id} too")
-        taken[policy_id] = names[policy_id] = file
-        modules = wanted.setdefault(key, {})
-        stood_for = modules.get(policy_id)
-        version = candidates.rego_version if stood_for is None else rego_version_of(stood_for)
+        if policy_id in file_by_id:
+            problems.append(f"{file}: {file_by_id[policy_id]} stands for {policy_id} too")
+        file_by_id[policy_id] = names[policy_id] = file
+        modules = edited.setdefault(key, {})
+        replaced = modules.get(policy_id)
+        version = candidates.rego_version if replaced is None else rego_version_of(replaced)
         modules[policy_id] = by_default(source, version)
         changed.add(key)
-    if wrong:
-        raise Broken(wrong)
-    return Wanted(wanted, frozenset(changed), names, candidates.staged)
+    if problems:
+        raise Broken(problems)
+    return EditedPolicies(edited, frozenset(changed), names, candidates.staged)
 
 
 def _place(

@@ -15,14 +15,14 @@ from typing import Final, Literal
 from kube_sync.decisions.explaining import Rule
 from kube_sync.inspect.plan.deciding import Decided
 from kube_sync.inspect.plan.effects import Effect
-from kube_sync.inspect.plan.offline import both
+from kube_sync.inspect.plan.offline_opa import gather_both
 from kube_sync.inspect.survey.progress import Progress
 
 # Effects that are explained: half a second each in a fleet of 100 clusters, while the user waits.
 MOST: Final = 6
 RULES: Final = 5  # of one effect
 
-Way = tuple[str, tuple[str, ...], tuple[str, ...], str]
+EffectGroup = tuple[str, tuple[str, ...], tuple[str, ...], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Cause:
     when: Literal["now", "then", "both"]
 
 
-def way(effect: Effect) -> Way:
+def group_of(effect: Effect) -> EffectGroup:
     """Return the grouping key of an effect."""
     return (effect.kind, effect.before, effect.after, effect.reason)
 
@@ -46,26 +46,26 @@ async def causes(
     now: Decided,
     then: Decided,
     progress: Progress,
-) -> Mapping[Way, Sequence[Cause]]:
+) -> Mapping[EffectGroup, Sequence[Cause]]:
     """Return the rules that cause each effect. Effects that OPA cannot explain are left out."""
-    ways: dict[Way, list[Effect]] = {}
+    grouped: dict[EffectGroup, list[Effect]] = {}
     for effect in effects:
-        ways.setdefault(way(effect), []).append(effect)
-    common = sorted(ways, key=lambda w: -len(ways[w]))[:MOST]
-    found: dict[Way, Sequence[Cause]] = {}
+        grouped.setdefault(group_of(effect), []).append(effect)
+    most_frequent = sorted(grouped, key=lambda group: -len(grouped[group]))[:MOST]
+    found: dict[EffectGroup, Sequence[Cause]] = {}
 
-    async def ask(one: Way) -> None:
-        key = (ways[one][0].resource, ways[one][0].key)
-        asked = (side.opa.explain(side.world.asked(*key)) for side in (now, then))
-        before, later = await both(*asked)
-        progress.reached(f"found the rules of {len(found)} of {len(common)} ways …")
-        if before.failure is None and later.failure is None:
-            found[one] = responsible(before.rules, later.rules, then.world.names)
+    async def explain(one: EffectGroup) -> None:
+        key = (grouped[one][0].resource, grouped[one][0].key)
+        asked = (side.opa.explain(side.world.input_of(*key)) for side in (now, then))
+        before, after = await gather_both(*asked)
+        progress.report(f"found the rules of {len(found)} of {len(most_frequent)} ways …")
+        if before.failure is None and after.failure is None:
+            found[one] = responsible(before.rules, after.rules, then.world.names)
 
     # One query at a time: OPA computes the next explanation while this one is parsed.
     async with asyncio.TaskGroup() as group:
-        for one in common:
-            group.create_task(ask(one))
+        for one in most_frequent:
+            group.create_task(explain(one))
     return found
 
 
@@ -73,12 +73,12 @@ def responsible(
     now: Iterable[Rule], then: Iterable[Rule], names: Mapping[str, str]
 ) -> tuple[Cause, ...]:
     """Return the rules that apply on one side only or, if there are none, on both."""
-    before, later = _applied(now), _applied(then)
-    new = [_cause(rule, "then", names) for key, rule in later.items() if key not in before]
-    gone = [_cause(rule, "now", names) for key, rule in before.items() if key not in later]
+    before, after = _applied(now), _applied(then)
+    new = [_cause(rule, "then", names) for key, rule in after.items() if key not in before]
+    gone = [_cause(rule, "now", names) for key, rule in before.items() if key not in after]
     if new or gone:
         return tuple([*new, *gone][:RULES])
-    rules = [rule for rule in later.values() if not _is_helper(rule)] or [*later.values()]
+    rules = [rule for rule in after.values() if not _is_helper(rule)] or [*after.values()]
     # A head that did not change may have another body: a candidate's own rules come first.
     rules.sort(key=lambda rule: rule.file not in names)
     return tuple(_cause(rule, "both", names) for rule in rules[:RULES])

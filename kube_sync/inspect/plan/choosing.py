@@ -11,7 +11,7 @@ from kube_sync.errors import NO_JSON, NotFound
 from kube_sync.guard.selectors import matches
 from kube_sync.inspect.plan.effects import Effect
 from kube_sync.inspect.plan.forecast import Forecast
-from kube_sync.inspect.plan.outcome import identity
+from kube_sync.inspect.plan.plan import identity
 from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.plan.snapshot import Objects
 from kube_sync.kube.collection import Item

@@ -24,12 +24,12 @@ _MAPS: Final = ("labels", "annotations")
 class Facts:
     """The requested changes: whole clusters by file, fields as spelt, and removed clusters."""
 
-    brought: Sequence[tuple[str, Mapping[str, Any]]] = ()  # file and object
+    added: Sequence[tuple[str, Mapping[str, Any]]] = ()  # file and object
     fields: Sequence[str] = ()
     removed: Sequence[str] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.brought or self.fields or self.removed)
+        return bool(self.added or self.fields or self.removed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,26 +42,26 @@ class _Field:
 
 def applied(facts: Facts, clusters: Objects) -> dict[ObjectKey, Item]:
     """Return the clusters after the changes. Raises Broken with all impossible ones."""
-    found, wrong = dict(clusters), list[str]()
-    for file, body in facts.brought:
+    found, problems = dict(clusters), list[str]()
+    for file, body in facts.added:
         try:
-            item = _brought(file, body)
+            item = _added_item(file, body)
             found[item.key] = item
         except Broken as error:
-            wrong.append(str(error))
+            problems.append(str(error))
     for text in facts.fields:
         try:
             key, field = _read(text, found)
             found[key] = _changed(found[key], field, text)
         except Broken as error:
-            wrong.append(str(error))
+            problems.append(str(error))
     for name in facts.removed:
         try:
             del found[named(name, found, "--remove-cluster")]
         except Broken as error:
-            wrong.append(str(error))
-    if wrong:
-        raise Broken(wrong)
+            problems.append(str(error))
+    if problems:
+        raise Broken(problems)
     return found
 
 
@@ -81,12 +81,12 @@ def named(
 def _read(text: str, clusters: Objects) -> tuple[ObjectKey, _Field]:
     """Parse the cluster and the field; names may contain dots, so the longest match counts."""
     option = "--set-cluster"
-    spelt, equals, value = text.partition("=")
+    name_and_path, equals, value = text.partition("=")
     names = sorted({n for key in clusters for n in (str(key), key.name)}, key=len, reverse=True)
-    name = next((n for n in names if spelt.startswith(f"{n}.")), None)
+    name = next((n for n in names if name_and_path.startswith(f"{n}.")), None)
     if name is None:
-        raise Broken([f"{option} {text}: there is no cluster {spelt.split('.', 1)[0]}"])
-    path = spelt[len(name) + 1 :]
+        raise Broken([f"{option} {text}: there is no cluster {name_and_path.split('.', 1)[0]}"])
+    path = name_and_path[len(name) + 1 :]
     if not equals:
         if not path.endswith("-") or path == "-":
             wanted = "NAME.PATH=VALUE, or NAME.PATH- to take it away"
@@ -129,7 +129,7 @@ def _changed(item: Item, field: _Field, text: str) -> Item:
     return Item(item.key, item.uid, item.version, msgspec.json.encode(whole))
 
 
-def _brought(file: str, body: Mapping[str, Any]) -> Item:
+def _added_item(file: str, body: Mapping[str, Any]) -> Item:
     metadata = body.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(metadata, dict) or not isinstance(name, str) or not name:

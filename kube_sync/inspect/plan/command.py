@@ -24,17 +24,17 @@ from kube_sync.guard.history import History
 from kube_sync.inspect.plan import sources
 from kube_sync.inspect.plan.causes import causes
 from kube_sync.inspect.plan.choosing import choose, narrowed, shown
-from kube_sync.inspect.plan.comparison import worlds
-from kube_sync.inspect.plan.deciding import Decided, Sharing, deciding
+from kube_sync.inspect.plan.deciding import Decided, Grouping, deciding
 from kube_sync.inspect.plan.effect_classes import Effects
 from kube_sync.inspect.plan.effects import Effect, unknown_clusters
-from kube_sync.inspect.plan.extra_documents import counted, in_effect
+from kube_sync.inspect.plan.extra_documents import canary_note, in_effect
 from kube_sync.inspect.plan.forecast import Forecast, Workload, forecast, tightening, workload
-from kube_sync.inspect.plan.offline import World, both
-from kube_sync.inspect.plan.outcome import Plan, identity
+from kube_sync.inspect.plan.offline_opa import World, gather_both
+from kube_sync.inspect.plan.plan import Plan, identity
 from kube_sync.inspect.plan.report import as_json, as_markdown, as_names, as_table, as_yaml
 from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.plan.snapshot import Objects, Snapshot, currents
+from kube_sync.inspect.plan.worlds import worlds
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.kube.client import kube_client
 from kube_sync.objects import ObjectKey
@@ -45,14 +45,14 @@ from kube_sync.remediation.clusters import inventory, labels_of
 from kube_sync.remediation.modes import Modes
 from kube_sync.remediation.plan import Current
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 _WRITTEN: Final = ("enforce", "manual")  # modes
 _Currents = Mapping[str, Mapping[ObjectKey, Current]]  # by collection
 
 
-async def run(request: Request, settings: Settings, say: Say) -> Answer:
+async def run(request: Request, settings: Settings, report: PrintLine) -> Answer:
     """Plan, and return the output and the exit status. Raises SyncError: there is no plan."""
-    plan = await planned(request, settings, Progress(say), time.time())
+    plan = await planned(request, settings, Progress(report), time.time())
     return Answer(_formatted(plan, request, settings), plan.status)
 
 
@@ -73,13 +73,13 @@ def _formatted(plan: Plan, request: Request, settings: Settings) -> str:
             return as_table(plan, width, every=request.every)
 
 
-async def export(settings: Settings, say: Say, tell: Say) -> None:
-    """Pass each line of an export of the configured cluster to `tell`. Raises SyncError."""
+async def export(settings: Settings, report: PrintLine, write_line: PrintLine) -> None:
+    """Pass each line of an export of the configured cluster to `write_line`. Raises SyncError."""
     async with kube_client(settings.kubernetes) as client:
-        snapshot = await sources.of_cluster(client, settings, Progress(say))
+        snapshot = await sources.of_cluster(client, settings, Progress(report))
     # Complete before the first line is written: half an export is useless.
     for line in [*sources.lines(snapshot, settings)]:
-        tell(line)
+        write_line(line)
 
 
 async def planned(request: Request, settings: Settings, progress: Progress, now: float) -> Plan:
@@ -88,7 +88,7 @@ async def planned(request: Request, settings: Settings, progress: Progress, now:
     snapshot = await sources.snapshot_of(request, settings, progress)
     plan = await _planned(request, settings, snapshot, scratch, progress, now)
     if request.exported is None and plan.effects:
-        await _stand(settings, plan.effects)
+        await _check_objects_exist(settings, plan.effects)
     return plan
 
 
@@ -104,7 +104,7 @@ async def _planned(
     chosen = choose(request, places, snapshot.objects)
     found = await worlds(request, settings, snapshot, scratch, progress)
     clusters = snapshot.objects.get(CLUSTERS, {})
-    sharing = Sharing(settings.placement.resources)
+    sharing = Grouping(settings.placement.resources)
     async with AsyncExitStack() as stack:
 
         async def enter(world: World) -> Decided:
@@ -113,23 +113,32 @@ async def _planned(
             context = deciding(world, need, groups, scratch, settings, progress)
             return await stack.enter_async_context(context)
 
-        is_now, then = await both(enter(found.now), enter(found.then))
+        is_now, then = await gather_both(enter(found.now), enter(found.then))
         has = {name: await currents(snapshot.objects[name]) for name in _targets(settings)}
         fleet = _fleet(settings, len(clusters), found.clusters)
         every = _effects(settings, has, is_now, then, fleet.inventory)
         effects, left = shown(chosen, every)
         # The one waits for OPA, the other computes.
-        why, (going, notes) = await both(
+        causes_of_effects, (forecast_of_moves, notes) = await gather_both(
             causes(effects, is_now, then, progress),
             _forecast(settings, every, has, then, fleet, now),
         )
-    number = sum(map(len, has.values())) if chosen is None else len(chosen)
-    going = going if chosen is None else narrowed(going, effects)
-    notes = [*found.notes, *left, *notes, *_cautions(settings, is_now, then)]
+    number = sum(map(len, has.values()))
+    if chosen is not None:
+        number, forecast_of_moves = len(chosen), narrowed(forecast_of_moves, effects)
+    notes = [*found.notes, *left, *notes, *_limitation_notes(settings, is_now, then)]
     notes += unknown_clusters(effects, fleet.inventory)
     if (canary := await in_effect(snapshot.configmaps, settings.policies)) is not None:
-        notes.append(counted(canary, (key for objects in has.values() for key in objects)))
-    return Plan(number, then.classes, effects, why, going, tuple(notes), found.staged)
+        notes.append(canary_note(canary, (key for objects in has.values() for key in objects)))
+    return Plan(
+        number,
+        then.classes,
+        effects,
+        causes_of_effects,
+        forecast_of_moves,
+        tuple(notes),
+        found.staged,
+    )
 
 
 def _fleet(settings: Settings, before: int, clusters: Objects) -> Fleet:
@@ -142,12 +151,12 @@ def _fleet(settings: Settings, before: int, clusters: Objects) -> Fleet:
     return Fleet(0.0, after, max(before, after), epoch_matches=True, inventory=known)
 
 
-def _cautions(settings: Settings, now: Decided, then: Decided) -> Iterator[str]:
+def _limitation_notes(settings: Settings, now: Decided, then: Decided) -> Iterator[str]:
     """Yield notes on what the plan cannot know, or knows only of this moment."""
     if all(outcome == Outcome(outcome.uid) for outcome in now.outcomes.values()):
         yield "as things are nothing is decided of any workload: are all policies here?"
-    if then.alone is not None:
-        yield f"each workload was decided alone: {then.alone}"
+    if then.unshared_reason is not None:
+        yield f"each workload was decided alone: {then.unshared_reason}"
     if settings.policies.static:
         yield "policies that OPA has from elsewhere (policies.static) are not part of the plan"
     if settings.replicate.topology and TOPOLOGY not in now.world.bodies:
@@ -192,7 +201,7 @@ async def _forecast(
         return Forecast({}, {}), notes
     found = await asyncio.to_thread(
         forecast,
-        _wanted(moving, has, now),
+        _moves(moving, has, now),
         _workloads(has, now),
         _numbers(has, modes),
         fleet,
@@ -206,7 +215,7 @@ async def _forecast(
     return found, notes
 
 
-def _wanted(
+def _moves(
     moving: Sequence[Effect], has: _Currents, now: float
 ) -> dict[str, tuple[Change, History]]:
     """Return the changes of the moves, each with the history of its object."""
@@ -238,10 +247,10 @@ def _numbers(has: _Currents, modes: Modes) -> Counter[str]:
     )
 
 
-async def _stand(settings: Settings, effects: Sequence[Effect]) -> None:
+async def _check_objects_exist(settings: Settings, effects: Sequence[Effect]) -> None:
     """Check that the planned objects still exist. Raises Broken, SyncError."""
     async with kube_client(settings.kubernetes) as client:
-        missing = await sources.gone(client, settings, {effect.uid for effect in effects})
+        missing = await sources.deleted_uids(client, settings, {effect.uid for effect in effects})
     if missing:
         raise Broken(
             f"{e.resource} {e.key}: it vanished while it was planned"

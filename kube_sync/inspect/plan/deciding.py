@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from kube_sync.config import Settings
-from kube_sync.decisions.classes import Classify, shares
+from kube_sync.decisions.classes import Classify, may_share
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import NO_JSON, Broken
-from kube_sync.inspect.plan.offline import OfflineOpa, Scratch, World, serving_world
+from kube_sync.inspect.plan.offline_opa import OfflineOpa, Scratch, World, serving_world
 from kube_sync.inspect.plan.snapshot import Bodies
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.objects import ObjectKey
@@ -39,7 +39,7 @@ class Decided:
     opa: OfflineOpa
     outcomes: Mapping[Key, Outcome]
     classes: int
-    alone: str | None = None  # why no two objects share a decision
+    unshared_reason: str | None = None  # why no two objects share a decision
 
 
 @asynccontextmanager
@@ -55,18 +55,20 @@ async def deciding(
 
     Raises SyncError.
     """
-    chosen = {
+    configured = {
         resource.name for resource in settings.replicate.resources if resource.paths is not None
     }
-    held = replace(world, bodies=needed(world.bodies, need, groups, chosen))
-    async with serving_world(scratch, settings, held) as opa:
+    loaded = replace(world, bodies=needed(world.bodies, need, groups, configured))
+    async with serving_world(scratch, settings, loaded) as opa:
         outcomes = dict[Key, Outcome]()
         for name, shared in groups.items():
-            outcomes |= await _decided(world, name, shared, opa, progress)
-        yield Decided(world, opa, outcomes, sum(map(len, groups.values())), _alone(need.reads))
+            outcomes |= await _decide(world, name, shared, opa, progress)
+        yield Decided(
+            world, opa, outcomes, sum(map(len, groups.values())), _unshared_reason(need.reads)
+        )
 
 
-class Sharing:
+class Grouping:
     """Computes classes, once for worlds that read the same of the same objects."""
 
     def __init__(self, targets: Collection[str]) -> None:
@@ -79,9 +81,9 @@ class Sharing:
         return {name: self._groups(bodies.get(name, {}), need) for name in self._targets}
 
     def _groups(self, objects: Mapping[ObjectKey, bytes], need: Need) -> list[Group]:
-        paths = need.reads.input.paths if shares(need.reads) else None
-        for held, by, groups in self._known:
-            if held is objects and by == paths:
+        paths = need.reads.input.paths if may_share(need.reads) else None
+        for loaded, paths_of_groups, groups in self._known:
+            if loaded is objects and paths_of_groups == paths:
                 return groups
         groups = grouped(objects, None if paths is None else classifier(paths))
         self._known.append((objects, paths, groups))
@@ -99,18 +101,21 @@ def grouped(objects: Mapping[ObjectKey, bytes], classify: Classify | None) -> li
 
 
 def needed(
-    bodies: Bodies, need: Need, groups: Mapping[str, Sequence[Group]], chosen: Collection[str] = ()
+    bodies: Bodies,
+    need: Need,
+    groups: Mapping[str, Sequence[Group]],
+    configured: Collection[str] = (),
 ) -> Bodies:
     """Return the parts of all objects that the decisions over one of each group read.
 
     Of workloads that policies read only as input, that is one of each group. In collections
-    with `chosen` fields the objects stay as they are.
+    with `configured` fields the objects stay as they are.
     """
     return {
         name: _narrowed(
             objects,
             _keys(objects, groups.get(name, ()), read=_is_read(name, need)),
-            WHOLE if name in chosen else need.of(name, target=name in groups),
+            WHOLE if name in configured else need.of(name, target=name in groups),
         )
         for name, objects in bodies.items()
     }
@@ -150,7 +155,7 @@ def _class(classify: Classify, body: bytes) -> bytes | None:
         return None
 
 
-def _alone(reads: Reads) -> str | None:
+def _unshared_reason(reads: Reads) -> str | None:
     if reads.gave_up is not None:
         return f"the policies could not be analysed: {reads.gave_up}"
     if reads.impure:
@@ -158,7 +163,7 @@ def _alone(reads: Reads) -> str | None:
     return "the policies read all of each" if () in reads.input.paths else None
 
 
-async def _decided(
+async def _decide(
     world: World,
     name: str,
     groups: Sequence[Group],
@@ -175,10 +180,10 @@ async def _decided(
                 raise Broken([f"{name} {group[0]}: it vanished while it was planned"])
             found |= {(name, key): outcome for key in group}
         done += len(part)
-        progress.reached(f"{world.name}: {_bar(done, len(groups))} {name} …")
+        progress.report(f"{world.name}: {_progress_text(done, len(groups))} {name} …")
     return found
 
 
-def _bar(done: int, of: int) -> str:
+def _progress_text(done: int, of: int) -> str:
     full = 20 * done // max(of, 1)
     return f"[{'#' * full}{'.' * (20 - full)}] {done} of {of} classes of"

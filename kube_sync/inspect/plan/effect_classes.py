@@ -49,12 +49,12 @@ class Effects:
         pair = self._pair(now, then)
         view = _view(current, pair)
         maps = (tuple(view.annotations.items()), tuple(view.labels.items()))
-        alike = (id(pair), *maps, view.ours, view.our_labels)
-        if alike not in self._known:
-            self._known[alike] = effect(
+        key_of_view = (id(pair), *maps, view.ours, view.our_labels)
+        if key_of_view not in self._known:
+            self._known[key_of_view] = effect(
                 "", _NOBODY, view, now, then, self._placements, inventory=self._inventory
             )
-        if (found := self._known[alike]) is None:
+        if (found := self._known[key_of_view]) is None:
             return None
         change = found.change and replace(found.change, namespace=key.namespace)
         return replace(found, resource=resource, key=key, uid=current.uid, change=change)

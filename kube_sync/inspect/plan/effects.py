@@ -79,7 +79,7 @@ def effect(
     step = _step(then, current)
     has = clusters(placements, current.annotations)
     if not isinstance(step, Apply | Amend):
-        if (kind := _silence(now, then, step)) is None:
+        if (kind := _kind_without_write(now, then, step)) is None:
             return None
         reason = step.reason if isinstance(step, Unusable) else "nothing is decided any more"
         return Effect(resource, key, current.uid, kind, has, has, reason)
@@ -113,8 +113,8 @@ def unknown_clusters(effects: Iterable[Effect], inventory: Inventory | None) -> 
         if (unknown := unknown_in(inventory, one.change))
     ]
     if found:
-        told = inventory.description(frozenset[str]().union(*found))
-        yield f"{len(found)} would be placed on clusters of which some are unknown: {told}"
+        description = inventory.description(frozenset[str]().union(*found))
+        yield f"{len(found)} would be placed on clusters of which some are unknown: {description}"
 
 
 def clusters(placements: Placements, annotations: Mapping[str, str]) -> tuple[str, ...]:
@@ -142,15 +142,15 @@ def _is_pending(current: Current, now: Outcome, then: Outcome, *, empties: bool)
     if (now.decision, now.failure) == (then.decision, then.failure):
         return True
     # A change that empties a workload is held for ever, unless the policy evicts it.
-    goes_alike = _evicts(now) == _evicts(then) or not empties
-    return goes_alike and _step(now, current) == _step(then, current)
+    evicts_alike = _evicts(now) == _evicts(then) or not empties
+    return evicts_alike and _step(now, current) == _step(then, current)
 
 
 def _evicts(outcome: Outcome) -> bool:
     return outcome.decision is not None and outcome.decision.evict
 
 
-def _silence(now: Outcome, then: Outcome, step: Step) -> Kind | None:
+def _kind_without_write(now: Outcome, then: Outcome, step: Step) -> Kind | None:
     """Return the effect of an empty step, None if it is nothing new."""
     if isinstance(step, Unusable):
         kind = _STEPS[step.kind]
@@ -158,10 +158,10 @@ def _silence(now: Outcome, then: Outcome, step: Step) -> Kind | None:
         kind = "undecided"
     else:
         return None
-    return None if kind == _said(now) else kind
+    return None if kind == _present_kind(now) else kind
 
 
-def _said(outcome: Outcome) -> Kind | None:
+def _present_kind(outcome: Outcome) -> Kind | None:
     if outcome.failure is not None:
         return "failed"
     if outcome.decision is None:

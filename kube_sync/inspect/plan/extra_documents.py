@@ -30,7 +30,7 @@ from kube_sync.replicator.datamaps import RESERVED, why_no_json
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class ExtraDocuments:
     """Documents by the namespace and name of their place below `data`."""
 
     documents: Mapping[ObjectKey, bytes] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Beside:
         return [(key.namespace, key.name) for key in self.documents]
 
 
-async def beside(configmaps: Iterable[Item], settings: Settings) -> Beside:
+async def extra_documents(configmaps: Iterable[Item], settings: Settings) -> ExtraDocuments:
     """Return the JSON documents beside the objects. Raises Retriable."""
     found = await data_of(configmaps, settings.policies)
     reserved = {*RESERVED, settings.replicate.root}
@@ -55,7 +55,7 @@ async def beside(configmaps: Iterable[Item], settings: Settings) -> Beside:
         notes += [f"data ConfigMap {key}: {name} is left out: {w}" for name, w in wrong.items()]
         if len(wrong) < len(one.data):
             documents[key] = _document(one, wrong)
-    return Beside(documents, tuple(notes))
+    return ExtraDocuments(documents, tuple(notes))
 
 
 def last_good(configmaps: Iterable[Item], settings: Settings) -> Versions:
@@ -73,7 +73,7 @@ def record_of(settings: Settings) -> ObjectKey:
 
 
 @dataclass(frozen=True, slots=True)
-class InEffect:
+class CanaryInEffect:
     """A canary that decides on the objects of its side."""
 
     policy: PolicyMap
@@ -93,16 +93,16 @@ class InEffect:
         return f"{called(self.policy.key)}, a canary of {sides.description(self.side)}"
 
 
-async def in_effect(configmaps: Iterable[Item], policies: Policies) -> InEffect | None:
+async def in_effect(configmaps: Iterable[Item], policies: Policies) -> CanaryInEffect | None:
     """Return the canary that decides, None if none does. Raises Retriable."""
     keeper = CanaryKeeper()
     keeper.look(await staged_of(configmaps, policies))
     if not isinstance(keeper.policy, PolicyMap) or keeper.effect is None:
         return None
-    return InEffect(keeper.policy, keeper.effect)
+    return CanaryInEffect(keeper.policy, keeper.effect)
 
 
-def counted(canary: InEffect, keys: Iterable[ObjectKey]) -> str:
+def canary_note(canary: CanaryInEffect, keys: Iterable[ObjectKey]) -> str:
     """Return the note on a canary, since a plan evaluates only the policies in force."""
     on = sum(map(canary.side.has, keys))
     what = f"{canary}, decides on {on} of these workloads"

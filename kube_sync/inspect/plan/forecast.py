@@ -31,7 +31,7 @@ from kube_sync.guard.budget import scopes_of
 from kube_sync.guard.history import History
 from kube_sync.inspect.plan.pacing import Buckets, paced, spent
 
-_ASKED, _APPROVED = 20, 5  # queries for each move, and rounds of approvals
+_QUERIES, _APPROVED = 20, 5  # queries for each move, and rounds of approvals
 _RATES = [
     f"{of}moves_{what}" for of in ("", "namespace_", "cluster_") for what in ("per_minute", "burst")
 ]
@@ -94,8 +94,8 @@ def forecast(
     buckets.replay(one for w in workloads.values() for one in spent(w.namespace, w.history, now))
     scopes = {k: scopes_of(change) if change.is_move else () for k, (change, _) in wanted.items()}
     ready = {key: now + seconds for key, seconds in found.seconds.items()}
-    going = paced(ready, scopes, buckets)
-    return replace(found, seconds={key: at - now for key, at in going.items()})
+    times = paced(ready, scopes, buckets)
+    return replace(found, seconds={key: time - now for key, time in times.items()})
 
 
 class _Simulation:
@@ -112,44 +112,46 @@ class _Simulation:
         self._wanted = wanted
         self._fleet = fleet
         self._numbers = numbers
-        self._given: set[str] = set()
+        self._approvals: set[str] = set()
         self._holds: list[Withheld] = []
 
-    def run(self, begun: float) -> Forecast:
+    def run(self, start: float) -> Forecast:
         """Run until no further move goes."""
-        self._weigh(begun)
+        self._consider(start)
         seconds, held = dict[str, float](), dict[str, Withheld]()
         due: list[tuple[float, int, str]] = [
-            (begun, n, k) for n, k in enumerate(sorted(self._wanted))
+            (start, n, k) for n, k in enumerate(sorted(self._wanted))
         ]
-        asked = _ASKED * len(due)
-        while due and asked:
-            asked -= 1
+        queries = _QUERIES * len(due)
+        while due and queries:
+            queries -= 1
             now, number, key = heapq.heappop(due)
             found = self._guard.admit(key, *self._wanted[key], now)
             if isinstance(found, Allowed):
                 self._guard.moved(key)
                 del self._wanted[key]
-                seconds[key] = now - begun
+                seconds[key] = now - start
             elif found.until is not None and (found.approve is None or found.kind != "oscillation"):
                 if found.kind == "unseen":
-                    self._weigh(now)
+                    self._consider(now)
                 heapq.heappush(due, (max(found.until, now + 0.001), number, key))
             else:
                 held[key] = found
         held |= {key: self._guard.held[key].held for _, _, key in due if key in self._guard.held}
         return Forecast(seconds, held, tuple(self._holds))
 
-    def _weigh(self, now: float) -> None:
+    def _consider(self, now: float) -> None:
         """Weigh the remaining moves, and give the approvals that they need."""
         for _ in range(_APPROVED):
-            found = self._guard.consider(self._wanted, self._fleet, self._numbers, self._given, now)
-            names = {hold.approve for hold in found.holds if hold.approve} - self._given
+            found = self._guard.consider(
+                self._wanted, self._fleet, self._numbers, self._approvals, now
+            )
+            names = {hold.approve for hold in found.holds if hold.approve} - self._approvals
             known = {(hold.kind, hold.namespace) for hold in self._holds}
             self._holds += [h for h in found.holds if (h.kind, h.namespace) not in known]
             if not names:
                 return
-            self._given |= names
+            self._approvals |= names
 
 
 def tightening(document: Any) -> Tightening:  # noqa: ANN401 - any JSON

@@ -51,14 +51,14 @@ class _Bucket:
 class _Group:
     """Moves with the same buckets, each with the time when it is ready."""
 
-    taken: Sequence[_Bucket]
+    buckets: Sequence[_Bucket]
     keys: deque[tuple[float, str]] = field(default_factory=deque)
 
     @property
     def free_at(self) -> tuple[float, _Bucket | None]:
         """Return when the first may go, and the bucket it waits for; None: for none."""
         at, last = self.keys[0][0], None
-        for bucket in self.taken:
+        for bucket in self.buckets:
             free = bucket.full_at - bucket.depth
             if free > at:
                 at, last = free, bucket
@@ -147,7 +147,7 @@ class _Schedule:
                 group = one
             if group.free_at[0] <= now + _SAME:
                 found[group.keys.popleft()[1]] = now
-                for bucket in group.taken:
+                for bucket in group.buckets:
                     bucket.take(now)
             if group.keys:
                 self._wait(group)

@@ -12,7 +12,7 @@ from typing import Final
 from kube_sync.config import Settings
 from kube_sync.errors import SyncError
 from kube_sync.inspect.plan.command import planned
-from kube_sync.inspect.plan.outcome import Plan
+from kube_sync.inspect.plan.plan import Plan
 from kube_sync.inspect.plan.report import counted, names
 from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.survey.progress import Progress

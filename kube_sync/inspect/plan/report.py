@@ -16,7 +16,7 @@ from kube_sync.guard import Withheld
 from kube_sync.inspect.plan.candidates import Staged
 from kube_sync.inspect.plan.causes import Cause
 from kube_sync.inspect.plan.effects import KINDS, Effect
-from kube_sync.inspect.plan.outcome import Plan
+from kube_sync.inspect.plan.plan import Plan
 from kube_sync.kube.naming import spelt
 from kube_sync.objects import GroupVersionResource
 from kube_sync.policykinds.printing import indented, plain
@@ -69,7 +69,7 @@ def _whole(plan: Plan, *, whole: bool) -> dict[str, Any]:
         **workloads,
         "brakes": {
             "moves": sum(e.change is not None and e.change.is_move for e in plan.effects),
-            "holds": [_hold(held) for held in forecast.holds],
+            "holds": [_hold(hold) for hold in forecast.holds],
             "seconds": round(forecast.lasts, 1),
             "stuck": len(forecast.held),
         },
@@ -129,8 +129,8 @@ def _rows(plan: Plan, effects: Iterable[Effect]) -> Iterator[tuple[str, ...]]:
             str(effect.key),
             names(effect.before),
             names(effect.after),
-            _when(plan, effect),
-            _rule(plan.why(effect)) or _first_line(effect.reason),
+            _time_text(plan, effect),
+            _rule_text(plan.causes_of(effect)) or _first_line(effect.reason),
         )
 
 
@@ -167,10 +167,10 @@ def _summary(plan: Plan) -> Iterator[str]:
     if counts["pending"]:
         yield f"{counts['pending']} would change without the edit, too (pending)"
     yield from (
-        f"brakes: {held.kind}: {held.reason}: {_release(held)}" for held in plan.forecast.holds
+        f"brakes: {hold.kind}: {hold.reason}: {_release(hold)}" for hold in plan.forecast.holds
     )
     if plan.forecast.held:
-        kinds = ", ".join(sorted({held.kind for held in plan.forecast.held.values()}))
+        kinds = ", ".join(sorted({hold.kind for hold in plan.forecast.held.values()}))
         yield f"brakes: {len(plan.forecast.held)} held for good ({kinds})"
     if plan.forecast.seconds:
         approval = "an approval" if plan.forecast.holds else "the edit"
@@ -182,14 +182,14 @@ def _summary(plan: Plan) -> Iterator[str]:
     yield from (f"note: {note}" for note in plan.notes)
 
 
-def _when(plan: Plan, effect: Effect) -> str:
-    if (held := plan.held(effect)) is not None:
-        return f"held: {held.kind}"
-    seconds = plan.when(effect)
+def _time_text(plan: Plan, effect: Effect) -> str:
+    if (hold := plan.hold_of(effect)) is not None:
+        return f"held: {hold.kind}"
+    seconds = plan.seconds_until(effect)
     return "" if seconds is None else duration(seconds)
 
 
-def _rule(causes: Sequence[Cause]) -> str:
+def _rule_text(causes: Sequence[Cause]) -> str:
     if not causes:
         return ""
     first = causes[0]
@@ -217,7 +217,7 @@ def _candidate(staged: Staged) -> dict[str, str]:
 
 
 def _document(plan: Plan, effect: Effect) -> dict[str, Any]:
-    held = plan.held(effect)
+    hold = plan.hold_of(effect)
     change = effect.change
     return {
         "resource": effect.resource,
@@ -231,16 +231,16 @@ def _document(plan: Plan, effect: Effect) -> dict[str, Any]:
         "joined": sorted(change.joined) if change else [],
         "pending": effect.pending,
         "reason": effect.reason,
-        "rules": plan.why(effect),
-        "after_seconds": plan.when(effect),
-        "held": None if held is None else _hold(held),
+        "rules": plan.causes_of(effect),
+        "after_seconds": plan.seconds_until(effect),
+        "held": None if hold is None else _hold(hold),
     }
 
 
-def _hold(held: Withheld) -> dict[str, str]:
-    return {"kind": held.kind, "reason": held.reason, "release": _release(held)}
+def _hold(hold: Withheld) -> dict[str, str]:
+    return {"kind": hold.kind, "reason": hold.reason, "release": _release(hold)}
 
 
-def _release(held: Withheld) -> str:
+def _release(hold: Withheld) -> str:
     # An approval has the name of requested moves, and these are not requested yet.
-    return held.release if held.approve is None else "waits for an approval"
+    return hold.release if hold.approve is None else "waits for an approval"

@@ -14,7 +14,7 @@ import msgspec
 
 from kube_sync.config import CLUSTERS, TOPOLOGY, Policies, Resource, Settings
 from kube_sync.errors import NO_JSON, Broken, Terminal
-from kube_sync.inspect.plan.policyobjects import is_object, objects_among
+from kube_sync.inspect.plan.placement_policies import is_object, objects_among
 from kube_sync.kube.collection import Item
 from kube_sync.kube.configmaps import ConfigMap, ConfigMaps, read_configmap
 from kube_sync.kube.placementpolicies import PlacementPolicy
@@ -60,7 +60,7 @@ async def policies_of(
 ) -> Mapping[ObjectKey, PolicyMap | PlacementPolicy]:
     """Return the policies among these, as the replicator parses them. Raises Retriable."""
     items = list(configmaps)
-    found = await _held(items, policy_maps(policies, lambda: None))
+    found = await _read(items, policy_maps(policies, lambda: None))
     return {**objects_among(items, policies), **found}
 
 
@@ -73,7 +73,7 @@ async def staged_of(configmaps: Iterable[Item], policies: Policies) -> list[Poli
 
 async def data_of(configmaps: Iterable[Item], policies: Policies) -> Mapping[ObjectKey, ConfigMap]:
     """Return the ConfigMaps with JSON data, likewise. Raises Retriable."""
-    return await _held(configmaps, data_maps(policies, lambda: None))
+    return await _read(configmaps, data_maps(policies, lambda: None))
 
 
 async def currents(objects: Objects) -> Mapping[ObjectKey, Current]:
@@ -95,38 +95,40 @@ def projected(
     for resource in settings.replicate.resources:
         if only not in (None, resource.name):
             continue
-        reduce = reducing(resource)
+        projection = projection_of(resource)
         objects = snapshot.objects.get(resource.name, {})
-        found[resource.name] = {key: reduce(item) for key, item in objects.items()}
+        found[resource.name] = {key: projection(item) for key, item in objects.items()}
     # Its records are no objects, and stay as they are.
     if TOPOLOGY in snapshot.objects and only in (None, TOPOLOGY):
         found[TOPOLOGY] = {key: item.body for key, item in snapshot.objects[TOPOLOGY].items()}
     return found
 
 
-def reducing(resource: Resource) -> Callable[[Item], bytes]:
+def projection_of(resource: Resource) -> Callable[[Item], bytes]:
     """Return the projection of objects for OPA; it raises Terminal with an object's name."""
     # The automatic projection (`auto`) does not change decisions.
     projection = configured(resource)
 
-    def reduced(item: Item) -> bytes:
+    def project(item: Item) -> bytes:
         try:
             return projection(item.body)
         except (*NO_JSON, KeyError) as error:
             msg = f"{resource.name} {item.key}: not a Kubernetes object: {error}"
             raise Terminal(msg) from error
 
-    return reduced
+    return project
 
 
-def document(root: str, bodies: Bodies, beside: Mapping[ObjectKey, bytes] | None = None) -> bytes:
-    """Return the JSON document of OPA for these objects, with `beside`."""
+def document(
+    root: str, bodies: Bodies, documents: Mapping[ObjectKey, bytes] | None = None
+) -> bytes:
+    """Return the JSON document of OPA for these objects, with `documents`."""
     whole = {name: collection(objects) for name, objects in bodies.items()}
     ours = {root: whole, "kube_sync": {"epoch": {EPOCH: "loaded"}}}
-    return msgspec.json.encode({**collection(beside or {}), **ours})
+    return msgspec.json.encode({**collection(documents or {}), **ours})
 
 
-async def _held(configmaps: Iterable[Item], stores: Sequence[ConfigMaps[M]]) -> dict[ObjectKey, M]:
+async def _read(configmaps: Iterable[Item], stores: Sequence[ConfigMaps[M]]) -> dict[ObjectKey, M]:
     await _fill(configmaps, stores)
     return {one.key: one for store in stores for one in store}
 

@@ -16,12 +16,12 @@ from kube_sync.decisions.requested import FIELD_MANAGER
 from kube_sync.errors import NO_JSON, Broken, NotFound, Refused, Terminal
 from kube_sync.inspect.plan import topology
 from kube_sync.inspect.plan.extra_documents import record_of
-from kube_sync.inspect.plan.policyobjects import OBJECTS, is_object, listed_objects
+from kube_sync.inspect.plan.placement_policies import OBJECTS, is_object, listed_objects
 from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.plan.snapshot import Objects, Snapshot
 from kube_sync.inspect.survey.clusterobjects import items_of, sources_of
 from kube_sync.inspect.survey.exported import Exported, read_objects
-from kube_sync.inspect.survey.places import asked, guessed
+from kube_sync.inspect.survey.places import discover_places, guess_places
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.kube.collection import Item, KubeCollection, ResourceVersion
@@ -48,7 +48,7 @@ async def snapshot_of(request: Request, settings: Settings, progress: Progress) 
 async def of_cluster(client: KubeClient, settings: Settings, progress: Progress) -> Snapshot:
     """Take a snapshot of the cluster. Raises SyncError, Broken if a target is not served."""
     replicate = settings.replicate
-    places, unknown = await asked(client, replicate)
+    places, unknown = await discover_places(client, replicate)
     if missing := sorted(unknown & {resource.name for resource in settings.targets()}):
         # A plan without objects would report that nothing moves.
         raise Broken(f"{name}: the API server does not know this kind" for name in missing)
@@ -59,7 +59,7 @@ async def of_cluster(client: KubeClient, settings: Settings, progress: Progress)
             for source in sources_of(client, replicate, resource, places[resource.name]):
                 async for item in items_of(source):
                     found[item.key] = item
-                    progress.reached(f"{resource.name}: {len(found)} objects read …")
+                    progress.report(f"{resource.name}: {len(found)} objects read …")
         objects[resource.name] = found
     if replicate.topology:
         with progress.during("reading the topology"):
@@ -76,7 +76,7 @@ async def of_cluster(client: KubeClient, settings: Settings, progress: Progress)
 async def of_file(file: str, settings: Settings, cluster_scoped: Collection[str] = ()) -> Snapshot:
     """Read an export. Raises Misconfigured, Terminal, Broken."""
     exported = await asyncio.to_thread(read_objects, file, "--from")
-    places = guessed(settings.replicate, cluster_scoped, exported)
+    places = guess_places(settings.replicate, cluster_scoped, exported)
     objects: dict[str, Objects] = {
         resource.name: {item.key: item for item in _read(exported, resource)}
         for resource in settings.replicate.resources
@@ -121,10 +121,10 @@ def exported_line(item: Item) -> str:
     return msgspec.json.encode(whole).decode()
 
 
-async def gone(client: KubeClient, settings: Settings, held: Collection[str]) -> set[str]:
+async def deleted_uids(client: KubeClient, settings: Settings, uids: Collection[str]) -> set[str]:
     """Return which of these uids of targets no longer exist. Raises SyncError."""
-    left = set(held)
-    places, _ = await asked(client, settings.replicate)
+    left = set(uids)
+    places, _ = await discover_places(client, settings.replicate)
     for resource in settings.targets():
         if resource.name in places:
             for source in sources_of(client, settings.replicate, resource, places[resource.name]):

@@ -23,7 +23,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.analyzer import Collection
 
 if TYPE_CHECKING:  # slow
-    from kube_sync.topology.controller.feed import Source
+    from kube_sync.topology.controller.topology_feed import Source
 
 # The kind of a record in an export, where every line is an object.
 _RECORDS: Final = Resource("records.kube-sync.io", "v1", "topologyrecords")
@@ -51,16 +51,16 @@ async def of_cluster(
     """Return the current records. Raises Broken: not all is listed within `seconds`."""
     # Imported here: most plans are without a topology.
     from kube_sync.observability.readiness import Readiness  # noqa: PLC0415
-    from kube_sync.topology.controller.feed import (  # noqa: PLC0415
+    from kube_sync.topology.controller.record_source import LiveRecords, News  # noqa: PLC0415
+    from kube_sync.topology.controller.topology_feed import (  # noqa: PLC0415
         Notes,
         follow_gateway_api,
         withheld,
     )
-    from kube_sync.topology.controller.liverecords import LiveRecords, News  # noqa: PLC0415
 
-    news, said = News(), list[str | None]()
-    source = follow_gateway_api(client, settings, Notes(Readiness()), news.wake)
-    records = LiveRecords(source.live, news, partial(withheld, source), said.append)
+    changes, errors = News(), list[str | None]()
+    source = follow_gateway_api(client, settings, Notes(Readiness()), changes.wake)
+    records = LiveRecords(source.live, changes, partial(withheld, source), errors.append)
     async with asyncio.TaskGroup() as group:
         following = group.create_task(source.followed.run())
         try:
@@ -70,7 +70,9 @@ async def of_cluster(
             found = None
         following.cancel()
     if found is None:
-        raise Broken([f"topology: not known within {seconds:.0f} s: {_why(source, said)}"])
+        raise Broken(
+            [f"topology: not known within {seconds:.0f} s: {_missing_reason(source, errors)}"]
+        )
     return found
 
 
@@ -86,10 +88,10 @@ def of_export(exported: Exported) -> Records:
     """Return the records of an export, none if it has no topology."""
     return {
         key: Item(key, "", ResourceVersion(""), bytes(_exported.decode(body).record))
-        for key, body in exported.placed(_RECORDS)
+        for key, body in exported.keyed(_RECORDS)
     }
 
 
-def _why(source: Source, said: list[str | None]) -> str:
-    troubles = "; ".join(f"{kind}: {why}" for kind, why in sorted(source.followed.unseen.items()))
-    return troubles or next((why for why in reversed(said) if why), "nothing was told")
+def _missing_reason(source: Source, errors: list[str | None]) -> str:
+    reasons = "; ".join(f"{kind}: {why}" for kind, why in sorted(source.followed.unseen.items()))
+    return reasons or next((why for why in reversed(errors) if why), "nothing was told")

@@ -17,14 +17,14 @@ import msgspec
 from kube_sync.config import Settings
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import NotFound
-from kube_sync.inspect.plan.candidatefiles import read_candidates
+from kube_sync.inspect.plan.candidate_files import read_candidates
 from kube_sync.inspect.plan.candidates import Candidates
-from kube_sync.inspect.plan.offline import OfflineOpa, analysis, inputs_module, reader
+from kube_sync.inspect.plan.offline_opa import OfflineOpa, analysis, inputs_module, reader
 from kube_sync.inspect.replay.deciders import Deciders
-from kube_sync.inspect.replay.recorded import Case, Recorded, Unknown, lacking, places
-from kube_sync.inspect.replay.replayed import (
+from kube_sync.inspect.replay.recorded import Case, Recorded, Unknown, missing_data, places
+from kube_sync.inspect.replay.result import (
     Difference,
-    Replayed,
+    ReplayResult,
     as_json,
     as_names,
     as_text,
@@ -42,7 +42,7 @@ _SLICE = 100  # inputs in one query
 
 _Set = tuple[str, str, str]  # the digest of the policies, "" if all are replaced; root; path
 Form = Literal["text", "json", "yaml", "name"]
-_FORMS: Mapping[Form, Callable[[Replayed], str]] = {
+_FORMS: Mapping[Form, Callable[[ReplayResult], str]] = {
     "text": as_text,
     "json": as_json,
     "yaml": as_yaml,
@@ -65,7 +65,7 @@ class Request:
     form: Form = "text"
 
 
-async def run(request: Request, settings: Settings, complain: Callable[[str], None]) -> Answer:
+async def run(request: Request, settings: Settings, warn: Callable[[str], None]) -> Answer:
     """Replay, and return the output and the exit status. Raises SyncError."""
     candidates = Candidates()
     if request.policies:
@@ -78,7 +78,7 @@ async def run(request: Request, settings: Settings, complain: Callable[[str], No
             msg = "nothing that a policy decided is recorded of that time"
             raise NotFound(msg)
         if len(rows) == request.limit:
-            complain(f"the newest {request.limit} only: --limit for more")
+            warn(f"the newest {request.limit} only: --limit for more")
         scratch = ScratchOpa.of(settings)
         recorded = Recorded(ledger)
         deciders = Deciders(recorded, scratch, built_in(settings), candidates)
@@ -102,7 +102,7 @@ class _Replay:
         self._reads: dict[tuple[object, ...], Reads] = {}
         self._unknown: list[tuple[Row, str]] = []
 
-    async def run(self, rows: Iterable[Row]) -> Replayed:
+    async def run(self, rows: Iterable[Row]) -> ReplayResult:
         """Replay all rows. Raises SyncError."""
         sets: dict[_Set, dict[str, list[Case]]] = {}
         for row in rows:
@@ -111,18 +111,18 @@ class _Replay:
             except Unknown as error:
                 self._unknown.append((row, str(error)))
                 continue
-            policy = self._deciders.named(row.entry.policy)
-            which = (policy, case.state.root, case.state.path)
-            sets.setdefault(which, {}).setdefault(row.entry.data, []).append(case)
+            policy = self._deciders.name_of(row.entry.policy)
+            policy_set = (policy, case.state.root, case.state.path)
+            sets.setdefault(policy_set, {}).setdefault(row.entry.data, []).append(case)
         same, different = 0, list[Difference]()
-        for which, states in sets.items():
-            for case, now in await self._decided(which, states):
+        for policy_set, states in sets.items():
+            for case, now in await self._decide(policy_set, states):
                 if is_same(case, now):
                     same += 1
                 else:
                     different.append(Difference(case, now))
         different.sort(key=lambda one: one.case.row.seq)
-        return Replayed(same, different, self._unknown)
+        return ReplayResult(same, different, self._unknown)
 
     async def _case(self, row: Row) -> Case:
         """Return a decision that can be evaluated again. Raises Unknown."""
@@ -130,32 +130,32 @@ class _Replay:
         if row.entry.data not in self._collections:
             self._collections[row.entry.data] = self._recorded.collections(case.state)
         await self._deciders.modules(row.entry.policy)
-        if why := lacking(case, await self._read(case)):
+        if why := missing_data(case, await self._read(case)):
             raise Unknown(why)
         return case
 
     async def _read(self, case: Case) -> Reads | None:
         """Return what other policies read, None if the recorded policies decide."""
-        if not self._deciders.others:
+        if not self._deciders.has_candidates:
             return None
         entry = case.row.entry
         found = places(case.state, self._collections[entry.data])
-        policy = self._deciders.named(entry.policy)
-        asked = (policy, case.state.path, *sorted(found.items(), key=lambda one: one[0]))
-        if asked not in self._reads:
+        policy = self._deciders.name_of(entry.policy)
+        key = (policy, case.state.path, *sorted(found.items(), key=lambda one: one[0]))
+        if key not in self._reads:
             whole = await self._deciders.modules(entry.policy)
             need = await analysis(self._scratch, case.state.path, found).need(whole)
-            self._reads[asked] = need.reads
-        return self._reads[asked]
+            self._reads[key] = need.reads
+        return self._reads[key]
 
-    async def _decided(
-        self, which: _Set, states: Mapping[str, list[Case]]
+    async def _decide(
+        self, policy_set: _Set, states: Mapping[str, list[Case]]
     ) -> list[tuple[Case, Outcome]]:
         """Evaluate a set of policies, in one OPA that is loaded with one state after another.
 
         Each input is evaluated once in each state. Raises SyncError.
         """
-        policy, root, path = which
+        policy, root, path = policy_set
         modules = await self._deciders.modules(policy)
         found: list[tuple[Case, Outcome]] = []
         async with self._scratch.serving({**modules, **inputs_module(path)}, b"{}") as client:

@@ -13,13 +13,13 @@ from typing import Protocol
 
 from kube_sync.errors import Broken
 from kube_sync.inspect.plan.candidates import Candidates, put
-from kube_sync.inspect.plan.policies import lines
+from kube_sync.inspect.plan.policy_selection import lines
 from kube_sync.inspect.replay.recorded import Unknown
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Cause, Modules
 
 
-class Then(Protocol):
+class RecordedPolicies(Protocol):
     """The policies that were in force."""
 
     def modules(self, policy: str) -> Modules:
@@ -39,21 +39,25 @@ class Deciders:
     """The sets of policies of one replay, by the digests of the recorded ones."""
 
     def __init__(
-        self, then: Then, compiler: Compiler, builtin: Modules, candidates: Candidates
+        self,
+        recorded: RecordedPolicies,
+        compiler: Compiler,
+        builtin: Modules,
+        candidates: Candidates,
     ) -> None:
         """Without `candidates` each set is as recorded; `builtin` is in all of them."""
-        self._then = then
+        self._recorded = recorded
         self._compiler = compiler
         self._builtin = builtin
         self._candidates = candidates
         self._known: dict[str, Modules | str] = {}  # or why there are none
 
     @property
-    def others(self) -> bool:
+    def has_candidates(self) -> bool:
         """Whether other policies decide than the recorded ones."""
         return bool(self._candidates)
 
-    def named(self, policy: str) -> str:
+    def name_of(self, policy: str) -> str:
         """Return the name of a set: candidates that replace all policies make all sets one."""
         return "" if self._candidates.instead else policy
 
@@ -61,36 +65,38 @@ class Deciders:
         """Check that the first of these that is recorded compiles. Raises Broken, SyncError."""
         for policy in policies:
             try:
-                self._known[self.named(policy)] = await self._made(policy)
+                self._known[self.name_of(policy)] = await self._make(policy)
             except Unknown:
                 continue
             return
 
     async def modules(self, policy: str) -> Modules:
         """Return all modules that decide in place of a recorded set. Raises Unknown."""
-        name = self.named(policy)
+        name = self.name_of(policy)
         if name not in self._known:
             try:
-                self._known[name] = await self._made(policy)
+                self._known[name] = await self._make(policy)
             except Unknown as error:
                 self._known[name] = str(error)
             except Broken as error:
                 first = str(error).partition("\n")[0]
-                whose = "with these policies those of then" if self.others else "those of then"
-                self._known[name] = f"{whose} do not compile: {first}"
+                prefix = (
+                    "with these policies those of then" if self.has_candidates else "those of then"
+                )
+                self._known[name] = f"{prefix} do not compile: {first}"
         found = self._known[name]
         if isinstance(found, str):
             raise Unknown(found)
         return found
 
-    async def _made(self, policy: str) -> Modules:
-        then = {} if self._candidates.instead else by_policy(self._then.modules(policy))
-        wanted = put(self._candidates, then)
-        whole = {i: source for found in wanted.policies.values() for i, source in found.items()}
-        whole = {**self._builtin, **whole}
-        if causes := await self._compiler.check(whole):
-            raise Broken(lines(causes, wanted.names))
-        return whole
+    async def _make(self, policy: str) -> Modules:
+        recorded = {} if self._candidates.instead else by_policy(self._recorded.modules(policy))
+        edited = put(self._candidates, recorded)
+        modules = {i: source for found in edited.policies.values() for i, source in found.items()}
+        modules = {**self._builtin, **modules}
+        if causes := await self._compiler.check(modules):
+            raise Broken(lines(causes, edited.names))
+        return modules
 
 
 def by_policy(modules: Modules) -> Mapping[ObjectKey, Modules]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from kube_sync.decisions.decision import Decision
-from kube_sync.decisions.input_reader import Kept, is_decision
+from kube_sync.decisions.input_reader import Fields, is_decision
 from kube_sync.decisions.requested import NOTE
 from kube_sync.errors import NO_JSON
 from kube_sync.kube.meta import ObjectMeta, object_meta
@@ -95,8 +95,8 @@ class Recorded:
                 raise Unknown(msg) from error
         return self._states[data]
 
-    def _text(self, named: str) -> bytes:
-        found = self._ledger.text(named)
+    def _text(self, text_digest: str) -> bytes:
+        found = self._ledger.text(text_digest)
         if found is None:
             raise Unknown(GONE)
         return found
@@ -110,17 +110,17 @@ def places(state: State, collections: Mapping[str, bytes]) -> Mapping[str, Colle
     }
 
 
-def lacking(case: Case, reads: Reads | None) -> str | None:
+def missing_data(case: Case, reads: Reads | None) -> str | None:
     """Return why policies that read this cannot decide on a case, None: they can.
 
     Without `reads` they are the recorded policies.
     """
     if reads is None:
         return _all(f"{name}: {why}" for name, why in case.state.lacks.items())
-    return _all([*_not_there(case.state, reads), *_not_its_own(case, reads)])
+    return _all([*_missing_in_state(case.state, reads), *_missing_of_object(case, reads)])
 
 
-def _not_there(state: State, reads: Reads) -> Iterator[str]:
+def _missing_in_state(state: State, reads: Reads) -> Iterator[str]:
     if reads.gave_up is not None:
         yield f"the policies could not be analysed: {reads.gave_up}"
     for name in reads.impure:
@@ -131,32 +131,32 @@ def _not_there(state: State, reads: Reads) -> Iterator[str]:
     for name, document in reads.resources.items():
         if not document.used:
             continue
-        kept = state.kept.get(name)
+        fields = state.kept.get(name)
         for path in document.paths:
-            if not _covered(path, kept):
+            if not _covered(path, fields):
                 yield f"{shown(path)} of {name} is not recorded"
 
 
-def _not_its_own(case: Case, reads: Reads) -> Iterator[str]:
-    asked = [path for path in reads.input.paths if path != NOTE]
-    if all(any(covers(kept, path) for kept in case.state.reads) for path in asked):
+def _missing_of_object(case: Case, reads: Reads) -> Iterator[str]:
+    paths = [path for path in reads.input.paths if path != NOTE]
+    if all(any(covers(kept, path) for kept in case.state.reads) for path in paths):
         return
     entry = case.row.entry
-    found = _named(case.input)
+    found = _metadata(case.input)
     if (found.name, found.namespace, found.uid) != (entry.name, entry.namespace, entry.uid):
         yield f"it was decided as {found.namespace}/{found.name} was, whose other fields may differ"
         return
-    held = case.state.inputs.get(entry.collection)
-    for path in asked:
-        if not _covered(path, held):
+    fields = case.state.inputs.get(entry.collection)
+    for path in paths:
+        if not _covered(path, fields):
             yield f"{shown(path)} of the object is not recorded"
 
 
-def _covered(path: Path, kept: Kept) -> bool:
-    return kept is None or any(covers(one, path) for one in (*kept, *NAMED))
+def _covered(path: Path, fields: Fields) -> bool:
+    return fields is None or any(covers(one, path) for one in (*fields, *NAMED))
 
 
-def _named(body: bytes) -> ObjectMeta:
+def _metadata(body: bytes) -> ObjectMeta:
     try:
         return object_meta(body)
     except NO_JSON:
@@ -166,7 +166,7 @@ def _named(body: bytes) -> ObjectMeta:
 def _namespaced(body: bytes) -> bool:
     """Return whether objects lie one level down; for an empty collection either is right."""
     found = msgspec.json.decode(body, type=dict[str, msgspec.Raw]).values()
-    return not any(_named(bytes(one)).name for one in found)
+    return not any(_metadata(bytes(one)).name for one in found)
 
 
 def _all(reasons: Iterable[str]) -> str | None:

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from kube_sync.config import CLUSTERS
-from kube_sync.inspect.scenarios.base import Base, body_of, facts_of
-from kube_sync.inspect.scenarios.checking import Checking
-from kube_sync.inspect.scenarios.stored import Misfit
+from kube_sync.inspect.scenarios.collections import InvalidObject
+from kube_sync.inspect.scenarios.initial_objects import InitialObjects, read_body, read_facts
+from kube_sync.inspect.scenarios.strict_yaml import StrictReader
 from kube_sync.kube.collection import Item
 from kube_sync.objects import ObjectKey
 from kube_sync.yamlnodes import Node
@@ -26,108 +26,106 @@ Place = tuple[str, ObjectKey]  # a collection's name, and the key of an object
 class CaseReader:
     """Reads one case's changes."""
 
-    def __init__(self, base: Base, checking: Checking) -> None:
-        self._base = base
-        self._checking = checking
+    def __init__(self, initial: InitialObjects, reader: StrictReader) -> None:
+        self._initial = initial
+        self._reader = reader
         self.changes: dict[str, dict[ObjectKey, Item | None]] = {}
 
     @property
     def fleet(self) -> frozenset[str]:
         """The names of all clusters in this case's world."""
         changed = self.changes.get(CLUSTERS, {})
-        left = self._base.objects.get(CLUSTERS, {}).keys() - changed.keys()
+        left = self._initial.objects.get(CLUSTERS, {}).keys() - changed.keys()
         return frozenset(
             key.name for key in {*left, *(key for key, item in changed.items() if item is not None)}
         )
 
     def target(self, node: Node) -> Place | None:
         """Return the target of the case: the one object of a name, or an object that it adds."""
-        targets = self._base.collections.targets
+        targets = self._initial.collections.targets
         if not isinstance(node.value, dict):
-            return self._named(node, self._checking.text(node), targets)
-        if (body := body_of(node, self._checking)) is None:
+            return self._find(node, self._reader.text(node), targets)
+        if (body := read_body(node, self._reader)) is None:
             return None
         try:
-            found = self._base.collections.placed(body)
-        except Misfit as error:
-            self._checking.wrong(node, str(error))
+            found = self._initial.collections.items_of(body)
+        except InvalidObject as error:
+            self._reader.add_problem(node, str(error))
             return None
         for name, item in found:
             self.changes.setdefault(name, {})[item.key] = item
         places = [(name, item.key) for name, item in found if name in targets]
         if not places:
             names = ", ".join(sorted(targets))
-            self._checking.wrong(node, f"nothing is decided of it: it is none of the {names}")
+            self._reader.add_problem(node, f"nothing is decided of it: it is none of the {names}")
         return places[0] if places else None
 
     def change(self, node: Node, target: Place | None) -> None:
         """Read the changes below `given`."""
-        found = self._checking.members(node, _KEYS)
+        found = self._reader.members(node, _KEYS)
         if node.value == {}:
-            self._checking.wrong(node, "nothing is given: leave it out")
+            self._reader.add_problem(node, "nothing is given: leave it out")
         if "object" in found and target is not None:
-            self._changed(found["object"], target)
+            self._change_one(found["object"], target)
         if "clusters" in found:
-            self._all(found["clusters"], [CLUSTERS])
+            self._change_all(found["clusters"], [CLUSTERS])
         if "objects" in found:
-            self._all(found["objects"], self._base.collections.places)
-        for name, below in (
-            self._checking.entries(found["joins"]).items() if "joins" in found else ()
-        ):
+            self._change_all(found["objects"], self._initial.collections.places)
+        for name, below in self._reader.entries(found["joins"]).items() if "joins" in found else ():
             self._join(name, below)
-        if target is not None and self._now(target) is None:
-            self._checking.wrong(node, "what the case is about is taken away")
+        if target is not None and self._current(target) is None:
+            self._reader.add_problem(node, "what the case is about is taken away")
 
-    def _all(self, node: Node, names: Iterable[str]) -> None:
-        for spelt, below in self._checking.entries(node).items():
-            place = self._named(below, spelt, names)
+    def _change_all(self, node: Node, names: Iterable[str]) -> None:
+        for name, below in self._reader.entries(node).items():
+            place = self._find(below, name, names)
             if place is None:
                 continue
             if below.value is None:
                 self.changes.setdefault(place[0], {})[place[1]] = None
             else:
-                self._changed(below, place)
+                self._change_one(below, place)
 
-    def _changed(self, node: Node, place: Place) -> None:
-        facts = facts_of(node, self._checking, removes=True)
+    def _change_one(self, node: Node, place: Place) -> None:
+        facts = read_facts(node, self._reader, removes=True)
         name, key = place
-        item = self._now(place)
+        item = self._current(place)
         if facts is None or item is None:
             return
         try:
-            changed = self._base.collections.changed(name, item, facts)
-        except Misfit as error:
-            self._checking.wrong(node, str(error))
+            changed = self._initial.collections.item_with_facts(name, item, facts)
+        except InvalidObject as error:
+            self._reader.add_problem(node, str(error))
         else:
             self.changes.setdefault(name, {})[key] = changed
 
     def _join(self, name: str, node: Node) -> None:
-        if (item := self._base.described(name, node)) is None:
+        if (item := self._initial.item_of_facts(name, node)) is None:
             return
-        if self._now((CLUSTERS, item.key)) is not None:
-            self._checking.wrong(node, f"the cluster {item.key} is there already (`clusters`)")
+        if self._current((CLUSTERS, item.key)) is not None:
+            self._reader.add_problem(node, f"the cluster {item.key} is there already (`clusters`)")
         self.changes.setdefault(CLUSTERS, {})[item.key] = item
 
-    def _now(self, place: Place) -> Item | None:
+    def _current(self, place: Place) -> Item | None:
         name, key = place
         changed = self.changes.get(name, {})
-        return changed[key] if key in changed else self._base.objects[name].get(key)
+        return changed[key] if key in changed else self._initial.objects[name].get(key)
 
-    def _named(self, node: Node, spelt: str, names: Iterable[str]) -> Place | None:
+    def _find(self, node: Node, name: str, names: Iterable[str]) -> Place | None:
         """Return the one object of a name: `[collection/][namespace/]name`."""
-        if not spelt:
+        if not name:
             return None
-        places = [(n, k) for n in sorted(names) for k in self._base.objects.get(n, ())]
-        fits = [p for p in places if spelt in _spellings(p)]
+        places = [(n, k) for n in sorted(names) for k in self._initial.objects.get(n, ())]
+        fits = [p for p in places if name in _spellings(p)]
         if len(fits) == 1:
             return fits[0]
         if fits:
             several = " or ".join(f"{name}/{key}" for name, key in fits)
-            self._checking.wrong(node, f"{spelt} may be {several}: say which")
+            self._reader.add_problem(node, f"{name} may be {several}: say which")
         else:
-            there = ", ".join(f"{key}" for _, key in places[:_SHOWN])
+            existing = ", ".join(f"{key}" for _, key in places[:_SHOWN])
             more = ", …" if len(places) > _SHOWN else ""
-            self._checking.wrong(node, f"there is no {spelt} ({there or 'nothing'}{more})")
+            self._reader.add_problem(node, f"there is no {name} ({existing or 'nothing'}{more})")
         return None
 
 

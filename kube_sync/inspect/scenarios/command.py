@@ -17,15 +17,15 @@ from typing import Literal
 
 from kube_sync.config import Settings
 from kube_sync.errors import Broken, Terminal
-from kube_sync.inspect.plan.candidatefiles import SCENARIOS
-from kube_sync.inspect.scenarios.checking import Invalid
-from kube_sync.inspect.scenarios.groups import Asked, GroupRunner
+from kube_sync.inspect.plan.candidate_files import SCENARIOS
+from kube_sync.inspect.scenarios.collections import Collections
+from kube_sync.inspect.scenarios.groups import GroupRunner, SelectedCases
 from kube_sync.inspect.scenarios.junit import as_junit
 from kube_sync.inspect.scenarios.loading import load
 from kube_sync.inspect.scenarios.report import Paint, as_json, as_text
 from kube_sync.inspect.scenarios.results import FileResult, Run
 from kube_sync.inspect.scenarios.scenario import Case
-from kube_sync.inspect.scenarios.stored import Collections
+from kube_sync.inspect.scenarios.strict_yaml import Invalid
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.kube.manifests import files_of
 from kube_sync.policykinds.printing import Answer
@@ -49,10 +49,10 @@ class Request:
 
 
 async def run(
-    request: Request, settings: Settings, say: Callable[[str], None], *, color: bool = False
+    request: Request, settings: Settings, report: Callable[[str], None], *, color: bool = False
 ) -> Answer:
     """Run the tests; return the output and the exit status. Raises SyncError: nothing was run."""
-    result = await result_of(request, settings, Progress(say))
+    result = await result_of(request, settings, Progress(report))
     if request.junit is not None:
         await asyncio.to_thread(_write, request.junit, as_junit(result))
     if request.form == "json":
@@ -62,22 +62,22 @@ async def run(
 
 async def result_of(request: Request, settings: Settings, progress: Progress) -> Run:
     """Return the results of all files. Raises SyncError if none can be run."""
-    begun = time.monotonic()
+    started = time.monotonic()
     collections = Collections(settings, request.cluster_scoped)
     runner = GroupRunner(settings, collections.places, progress, fail_fast=request.fail_fast)
-    results, asked, left_out = await asyncio.to_thread(_loaded, request, settings, collections)
-    if not asked and not any(found.problems for found in results.values()):
+    results, selected, left_out = await asyncio.to_thread(_load, request, settings, collections)
+    if not selected and not any(found.problems for found in results.values()):
         raise Broken([f"--run: no case matches {request.run}"])
-    results |= await runner.run(asked, request.policies)
+    results |= await runner.run(selected, request.policies)
     shown = [found for found in results.values() if found.problems or found.cases]
-    return Run(shown, time.monotonic() - begun, left_out)
+    return Run(shown, time.monotonic() - started, left_out)
 
 
-def _loaded(
+def _load(
     request: Request, settings: Settings, collections: Collections
-) -> tuple[dict[str, FileResult], list[Asked], int]:
+) -> tuple[dict[str, FileResult], list[SelectedCases], int]:
     """Return all files, their selected cases, and the number of cases that are not selected."""
-    results, asked, left_out = dict[str, FileResult](), list[Asked](), 0
+    results, selected, left_out = dict[str, FileResult](), list[SelectedCases](), 0
     root = settings.replicate.root
     for file in _scenario_files(request.paths):
         results[file] = FileResult(file)
@@ -86,14 +86,14 @@ def _loaded(
         except Invalid as error:
             results[file] = FileResult(file, error.problems)
             continue
-        cases = [case for case in scenario.cases if _is_asked(request.run, file, case)]
+        cases = [case for case in scenario.cases if _is_selected(request.run, file, case)]
         left_out += len(scenario.cases) - len(cases)
         if cases:
-            asked.append((scenario, cases))
-    return results, asked, left_out
+            selected.append((scenario, cases))
+    return results, selected, left_out
 
 
-def _is_asked(pattern: str | None, file: str, case: Case) -> bool:
+def _is_selected(pattern: str | None, file: str, case: Case) -> bool:
     return pattern is None or re.search(pattern, f"{file}: {case.name}") is not None
 
 

@@ -15,18 +15,18 @@ import msgspec
 
 from kube_sync.config import Settings
 from kube_sync.errors import SyncError
-from kube_sync.inspect.scenarios.checking import Problem
 from kube_sync.inspect.scenarios.policies import PolicyReader, PolicySet
 from kube_sync.inspect.scenarios.results import FileResult
-from kube_sync.inspect.scenarios.running import Pace, Runner, serving, skipped
+from kube_sync.inspect.scenarios.running import Runner, RunProgress, serving, skipped
 from kube_sync.inspect.scenarios.scenario import Case, Scenario
+from kube_sync.inspect.scenarios.strict_yaml import Problem
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.opa.scratch import ScratchOpa
 
 _AT_ONCE: Final = 4  # concurrent sets of policies
 
-Asked = tuple[Scenario, Sequence[Case]]  # a file and its selected cases
+SelectedCases = tuple[Scenario, Sequence[Case]]  # a file and its selected cases
 Paths = tuple[str, ...]
 
 
@@ -35,7 +35,7 @@ class _Group:
     """Scenarios with the same policies and data."""
 
     policies: PolicySet
-    scenarios: list[Asked] = field(default_factory=list)
+    scenarios: list[SelectedCases] = field(default_factory=list)
 
 
 class GroupRunner:
@@ -54,15 +54,15 @@ class GroupRunner:
         self._places = places
         self._progress = progress
         self._scratch = ScratchOpa.of(settings)
-        self._reader = PolicyReader(self._scratch, settings)
+        self._policy_reader = PolicyReader(self._scratch, settings)
         self._results: dict[str, FileResult] = {}
         self._done = self._number = 0
-        self._pace = Pace(self._reached, fail_fast)
+        self._run_progress = RunProgress(self._reached, fail_fast)
         # With fail_fast the first failure is that of the first file.
-        self._few = asyncio.Semaphore(1 if fail_fast else _AT_ONCE)
+        self._slots = asyncio.Semaphore(1 if fail_fast else _AT_ONCE)
 
     async def run(
-        self, scenarios: Sequence[Asked], instead: Paths = ()
+        self, scenarios: Sequence[SelectedCases], instead: Paths = ()
     ) -> Mapping[str, FileResult]:
         """Return the results of each file; policies `instead` of all others must exist.
 
@@ -70,13 +70,13 @@ class GroupRunner:
         """
         self._number = sum(len(cases) for _, cases in scenarios)
         with self._progress.during("compiling the policies"):
-            only = {instead: await self._reader.read(instead)} if instead else {}
+            only = {instead: await self._policy_reader.read(instead)} if instead else {}
             sets = only or await self._sets({scenario.policies for scenario, _ in scenarios})
         groups: dict[bytes, _Group] = {}
         for scenario, cases in scenarios:
             policies = sets[instead or scenario.policies]
             if isinstance(policies, SyncError):
-                self._wrong(scenario, policies)
+                self._add_problems(scenario, policies)
             else:
                 key = _encode([policies.modules, scenario.data])
                 groups.setdefault(key, _Group(policies)).scenarios.append((scenario, cases))
@@ -89,9 +89,9 @@ class GroupRunner:
         found: dict[Paths, PolicySet | SyncError] = {}
 
         async def read(paths: Paths) -> None:
-            async with self._few:
+            async with self._slots:
                 try:
-                    found[paths] = await self._reader.read(paths)
+                    found[paths] = await self._policy_reader.read(paths)
                 except SyncError as error:
                     found[paths] = error
 
@@ -101,8 +101,8 @@ class GroupRunner:
         return found
 
     async def _run(self, group: _Group) -> None:
-        async with self._few:
-            if self._pace.ends:
+        async with self._slots:
+            if self._run_progress.is_stopped:
                 for scenario, cases in group.scenarios:
                     self._results[scenario.file] = FileResult(scenario.file, (), skipped(cases))
                 return
@@ -111,24 +111,24 @@ class GroupRunner:
             except SyncError as error:
                 for scenario, _ in group.scenarios:
                     if scenario.file not in self._results:
-                        self._wrong(scenario, error)
+                        self._add_problems(scenario, error)
 
     async def _decide(self, group: _Group) -> None:
         policies, data = group.policies, group.scenarios[0][0].data
         async with serving(self._scratch, policies, data, self._settings) as opa:
-            runner = Runner(opa, policies, self._places, self._settings, self._pace)
+            runner = Runner(opa, policies, self._places, self._settings, self._run_progress)
             for scenario, cases in group.scenarios:
                 found = await runner.run(scenario, cases)
                 self._results[scenario.file] = FileResult(scenario.file, (), found)
 
-    def _wrong(self, scenario: Scenario, error: SyncError) -> None:
+    def _add_problems(self, scenario: Scenario, error: SyncError) -> None:
         lines = str(error).splitlines()
         problems = (Problem(scenario.file, scenario.row, "policies", line) for line in lines)
         self._results[scenario.file] = FileResult(scenario.file, tuple(problems))
 
     def _reached(self) -> None:
         self._done += 1
-        self._progress.reached(f"{self._done} of {self._number} cases …")
+        self._progress.report(f"{self._done} of {self._number} cases …")
 
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode

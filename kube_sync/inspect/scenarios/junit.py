@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from kube_sync.inspect.scenarios.report import decided, told
+from kube_sync.inspect.scenarios.report import case_lines, outcome_text
 from kube_sync.inspect.scenarios.results import CaseResult, FileResult, Run
 
 # XML 1.0, section 2.2: characters that no document may have, even escaped.
@@ -28,42 +28,49 @@ def as_junit(run: Run) -> str:
     counts = _counts(run.files, run.seconds)
     lines = ['<?xml version="1.0" encoding="UTF-8"?>']
     lines += [f"<testsuites{_attributes({'name': _SUITES, **counts})}>"]
-    for tested in run.files:
-        named = {"name": tested.file, **_counts([tested], tested.seconds)}
-        lines += [f"  <testsuite{_attributes(named)}>", *_suite(tested), "  </testsuite>"]
+    for file_result in run.files:
+        named = {"name": file_result.file, **_counts([file_result], file_result.seconds)}
+        lines += [f"  <testsuite{_attributes(named)}>", *_testsuite(file_result), "  </testsuite>"]
     return "\n".join([*lines, "</testsuites>", ""])
 
 
-def _suite(tested: FileResult) -> Iterator[str]:
-    if tested.problems:
-        message = str(tested.problems[0])
-        text = "\n".join(map(str, tested.problems))
-        yield from _test(tested.file, _FILE, 0.0, _outcome("error", "problem", message, text))
-    for tried in tested.cases:
-        yield from _test(tested.file, tried.case.name, tried.seconds, [*_came(tried, tested.file)])
+def _testsuite(file_result: FileResult) -> Iterator[str]:
+    if file_result.problems:
+        message = str(file_result.problems[0])
+        text = "\n".join(map(str, file_result.problems))
+        yield from _testcase(
+            file_result.file, _FILE, 0.0, _outcome("error", "problem", message, text)
+        )
+    for result in file_result.cases:
+        yield from _testcase(
+            file_result.file,
+            result.case.name,
+            result.seconds,
+            [*_result_elements(result, file_result.file)],
+        )
 
 
-def _came(tried: CaseResult, file: str) -> Iterator[str]:
-    where = f"{file}:{tried.case.row}: {tried.case.name} ({tried.case.key})"
-    text = "\n".join([where, *told(tried)])
-    match tried.verdict:
+def _result_elements(result: CaseResult, file: str) -> Iterator[str]:
+    where = f"{file}:{result.case.row}: {result.case.name} ({result.case.key})"
+    text = "\n".join([where, *case_lines(result)])
+    match result.verdict:
         case "failed":
-            yield from _outcome("failure", "difference", _briefly(tried), text)
+            yield from _outcome("failure", "difference", _short_message(result), text)
         case "broken":
-            yield from _outcome("error", "no decision", tried.why, text)
+            yield from _outcome("error", "no decision", result.why, text)
         case "skipped":
-            yield f"      <skipped{_attributes({'message': tried.why})}/>"
+            yield f"      <skipped{_attributes({'message': result.why})}/>"
         case "passed":
             return
 
 
-def _briefly(tried: CaseResult) -> str:
-    first = tried.differences[0]
+def _short_message(result: CaseResult) -> str:
+    first = result.differences[0]
     name = " ".join(filter(None, [first.what, first.name]))
-    more = len(tried.differences) - 1
+    more = len(result.differences) - 1
     others = f" (and {more} more)" if more else ""
-    told = f"{name}: expected {first.expected}, got {first.got}{others}"
-    return told if first.what == "decision" else f"{told}; {decided(tried)}"
+    text = f"{name}: expected {first.expected}, got {first.got}{others}"
+    return text if first.what == "decision" else f"{text}; {outcome_text(result)}"
 
 
 def _outcome(element: str, kind: str, message: str, text: str) -> list[str]:
@@ -71,7 +78,7 @@ def _outcome(element: str, kind: str, message: str, text: str) -> list[str]:
     return [f"      <{element}{head}>{_escaped(text)}</{element}>"]
 
 
-def _test(file: str, name: str, seconds: float, inside: Iterable[str]) -> Iterator[str]:
+def _testcase(file: str, name: str, seconds: float, inside: Iterable[str]) -> Iterator[str]:
     named = {"classname": file, "name": name, "file": file, "time": _seconds(seconds)}
     lines = [*inside]
     if not lines:
@@ -84,13 +91,13 @@ def _test(file: str, name: str, seconds: float, inside: Iterable[str]) -> Iterat
 
 def _counts(files: Iterable[FileResult], seconds: float) -> Mapping[str, str]:
     known = [*files]
-    broken = sum(bool(tested.problems) for tested in known)
-    tests = sum(len(tested.cases) for tested in known) + broken
+    broken = sum(bool(file_result.problems) for file_result in known)
+    tests = sum(len(file_result.cases) for file_result in known) + broken
     counts = {
         "tests": tests,
-        "failures": sum(tested.count("failed") for tested in known),
-        "errors": sum(tested.count("broken") for tested in known) + broken,
-        "skipped": sum(tested.count("skipped") for tested in known),
+        "failures": sum(file_result.count("failed") for file_result in known),
+        "errors": sum(file_result.count("broken") for file_result in known) + broken,
+        "skipped": sum(file_result.count("skipped") for file_result in known),
     }
     return {**{name: str(number) for name, number in counts.items()}, "time": _seconds(seconds)}
 

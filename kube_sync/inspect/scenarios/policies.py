@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kube_sync.config import Settings
-from kube_sync.inspect.plan.candidatefiles import read_candidates
+from kube_sync.inspect.plan.candidate_files import read_candidates
 from kube_sync.inspect.plan.candidates import put
-from kube_sync.inspect.plan.offline import common_modules
-from kube_sync.inspect.plan.policies import Chooser
+from kube_sync.inspect.plan.offline_opa import common_modules
+from kube_sync.inspect.plan.policy_selection import PolicySelector
 from kube_sync.opa.modules import file_of, plain_package
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import ScratchOpa
@@ -26,19 +26,19 @@ class PolicySet:
     """All modules that decide, and the names of their files."""
 
     modules: Mapping[str, str]  # source by id, including the generated ones
-    called: Mapping[str, str]  # file names by the id of the module
+    file_names: Mapping[str, str]  # file names by the id of the module
 
-    def beside(self, data: Mapping[str, Any]) -> str:
+    def overlapping(self, data: Mapping[str, Any]) -> str:
         """Return the file whose package overlaps with data, "" if none does."""
         for policy_id, source in self.modules.items():
             package = plain_package(source)
             if package is not None and _reaches(data, package):
-                return f"{self.told(file_of(policy_id))} (package {'.'.join(package)})"
+                return f"{self.with_file_names(file_of(policy_id))} (package {'.'.join(package)})"
         return ""
 
-    def told(self, text: str) -> str:
+    def with_file_names(self, text: str) -> str:
         """Return OPA's message with the file names of the user."""
-        names = {file_of(policy_id): name for policy_id, name in self.called.items()}
+        names = {file_of(policy_id): name for policy_id, name in self.file_names.items()}
         for file in sorted(names, key=len, reverse=True):
             text = text.replace(file, names[file])
         return text
@@ -68,6 +68,8 @@ class PolicyReader:
         found = await read_candidates(paths, (), self._settings.policies, instead=True)
         # Files have their whole path as a key: two folders may have files of one name.
         files = {file: (file, source) for file, (_, source) in found.files.items()}
-        wanted = put(replace(found, files=files), {})
-        chosen = await Chooser.of(self._settings, self._scratch).tried(wanted, Choice({}))
-        return PolicySet({**chosen.modules, **self._always}, wanted.names)
+        edited = put(replace(found, files=files), {})
+        chosen = await PolicySelector.of(self._settings, self._scratch).select_with(
+            edited, Choice({})
+        )
+        return PolicySet({**chosen.modules, **self._always}, edited.names)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from kube_sync.inspect.scenarios.comparing import Difference, summary
-from kube_sync.inspect.scenarios.placed import shown
+from kube_sync.inspect.scenarios.placement import share_text
 from kube_sync.inspect.scenarios.results import VERDICTS, CaseResult, FileResult, Run, Verdict
 from kube_sync.policykinds.printing import indented, plain
 
@@ -48,48 +48,51 @@ class Paint:
 
 def as_text(run: Run, paint: Paint, *, verbose: bool = False) -> str:
     """Format failures and, if `verbose`, passed cases, and the number of each."""
-    lines = [line for tested in run.files for line in _file(tested, paint, verbose=verbose)]
-    if any(tried.differences for tested in run.files for tried in tested.cases):
+    lines = [
+        line for file_result in run.files for line in _file(file_result, paint, verbose=verbose)
+    ]
+    if any(result.differences for file_result in run.files for result in file_result.cases):
         lines += ["", paint(_DIM, "- is what was expected, + what was got")]
     return "\n".join([*lines, *([""] if lines else []), _summary(run, paint)])
 
 
-def told(tried: CaseResult) -> Iterator[str]:
+def case_lines(result: CaseResult) -> Iterator[str]:
     """Yield the differences of one case, and the rules of its decision, without colours."""
-    yield from _told(tried, Paint())
+    yield from _case_lines(result, Paint())
 
 
-def decided(tried: CaseResult) -> str:
+def outcome_text(result: CaseResult) -> str:
     """Summarise the outcome in a few words."""
-    if tried.outcome is None:
-        return tried.why
-    if tried.placed is None:
-        return summary(tried.outcome)
-    if tried.placed.unclear:
-        return tried.placed.unclear
-    places = (f"{name} ({shown(share)})" for name, share in tried.placed.clusters.items())
+    if result.outcome is None:
+        return result.why
+    if result.placed is None:
+        return summary(result.outcome)
+    if result.placed.unclear:
+        return result.placed.unclear
+    places = (f"{name} ({share_text(share)})" for name, share in result.placed.clusters.items())
     return f"placed on {', '.join(places) or 'no cluster'}"
 
 
-def _file(tested: FileResult, paint: Paint, *, verbose: bool) -> Iterator[str]:
-    for problem in tested.problems:
+def _file(file_result: FileResult, paint: Paint, *, verbose: bool) -> Iterator[str]:
+    for problem in file_result.problems:
         yield f"{paint(_RED, 'ERROR')} {_plain(str(problem))}"
-    for tried in tested.cases:
-        if verbose or tried.verdict in ("failed", "broken"):
-            mark = paint(_COLORS[tried.verdict], _MARKS[tried.verdict].ljust(5))
-            where = paint(_DIM, f"({tried.case.key})")
-            yield f"{mark} {_plain(f'{tested.file}:{tried.case.row}: {tried.case.name}')} {where}"
-            yield from _told(tried, paint)
-            if verbose and tried.verdict == "passed":
-                yield f"{_INDENT}{paint(_DIM, _plain(decided(tried)))}"
+    for result in file_result.cases:
+        if verbose or result.verdict in ("failed", "broken"):
+            mark = paint(_COLORS[result.verdict], _MARKS[result.verdict].ljust(5))
+            where = paint(_DIM, f"({result.case.key})")
+            name = _plain(f"{file_result.file}:{result.case.row}: {result.case.name}")
+            yield f"{mark} {name} {where}"
+            yield from _case_lines(result, paint)
+            if verbose and result.verdict == "passed":
+                yield f"{_INDENT}{paint(_DIM, _plain(outcome_text(result)))}"
 
 
-def _told(tried: CaseResult, paint: Paint) -> Iterator[str]:
-    if tried.why:
-        yield f"{_INDENT}{_plain(tried.why)}"
-    for difference in tried.differences:
+def _case_lines(result: CaseResult, paint: Paint) -> Iterator[str]:
+    if result.why:
+        yield f"{_INDENT}{_plain(result.why)}"
+    for difference in result.differences:
         yield from _difference(difference, paint)
-    for rule in tried.rules:
+    for rule in result.rules:
         by = "by" if rule.applied else "does not apply:"
         line = _plain(f"{by} {rule.file}:{rule.row}  {rule.text or rule.name}")
         yield f"{_INDENT}{paint(_DIM, line)}"
@@ -132,7 +135,7 @@ def as_json(run: Run) -> str:
     whole: dict[str, Any] = {
         "v": 1,
         "summary": {
-            "cases": sum(len(tested.cases) for tested in run.files),
+            "cases": sum(len(file_result.cases) for file_result in run.files),
             **{verdict: run.count(verdict) for verdict in VERDICTS},
             "files": len(run.files),
             "files_not_run": run.broken,
@@ -140,42 +143,42 @@ def as_json(run: Run) -> str:
             "seconds": round(run.seconds, 3),
             "status": run.status,
         },
-        "files": [_file_document(tested) for tested in run.files],
+        "files": [_file_document(file_result) for file_result in run.files],
     }
     return indented(whole)
 
 
-def _file_document(tested: FileResult) -> dict[str, Any]:
+def _file_document(file_result: FileResult) -> dict[str, Any]:
     return {
-        "file": tested.file,
+        "file": file_result.file,
         "problems": [
             {"file": p.file, "row": p.row, "key": p.key, "message": p.message}
-            for p in tested.problems
+            for p in file_result.problems
         ],
-        "cases": [_case_document(tried) for tried in tested.cases],
+        "cases": [_case_document(result) for result in file_result.cases],
     }
 
 
-def _case_document(tried: CaseResult) -> dict[str, Any]:
-    case = tried.case
+def _case_document(result: CaseResult) -> dict[str, Any]:
+    case = result.case
     return {
         "name": case.name,
         "row": case.row,
         "resource": case.resource,
         "namespace": case.key.namespace,
         "object": case.key.name,
-        "result": tried.verdict,
-        "seconds": round(tried.seconds, 6),
-        "why": tried.why,
-        "differences": tried.differences,
-        "rules": tried.rules,
-        "got": None if tried.outcome is None else _got(tried),
+        "result": result.verdict,
+        "seconds": round(result.seconds, 6),
+        "why": result.why,
+        "differences": result.differences,
+        "rules": result.rules,
+        "got": None if result.outcome is None else _got(result),
     }
 
 
-def _got(tried: CaseResult) -> dict[str, Any]:
-    outcome = tried.outcome
-    placed = tried.placed
+def _got(result: CaseResult) -> dict[str, Any]:
+    outcome = result.outcome
+    placed = result.placed
     return {
         "decision": None if outcome is None else outcome.decision,
         "failure": None if outcome is None else outcome.failure,

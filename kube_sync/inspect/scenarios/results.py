@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from kube_sync.decisions.evaluator import Outcome
-from kube_sync.inspect.scenarios.checking import Problem
 from kube_sync.inspect.scenarios.comparing import Difference
-from kube_sync.inspect.scenarios.placed import Placed
+from kube_sync.inspect.scenarios.placement import Placed
 from kube_sync.inspect.scenarios.scenario import Case
+from kube_sync.inspect.scenarios.strict_yaml import Problem
 
 PASSED, FAILED, BROKEN = 0, 1, 3  # exit statuses
 
@@ -54,11 +54,11 @@ class FileResult:
     @property
     def seconds(self) -> float:
         """How long its cases took."""
-        return sum(tried.seconds for tried in self.cases)
+        return sum(result.seconds for result in self.cases)
 
     def count(self, verdict: Verdict) -> int:
         """Return the number of cases with this verdict."""
-        return sum(tried.verdict == verdict for tried in self.cases)
+        return sum(result.verdict == verdict for result in self.cases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,11 @@ class Run:
     @property
     def broken(self) -> int:
         """How many files have problems."""
-        return sum(bool(tested.problems) for tested in self.files)
+        return sum(bool(file_result.problems) for file_result in self.files)
 
     def count(self, verdict: Verdict) -> int:
         """Return the number of cases with this verdict."""
-        return sum(tested.count(verdict) for tested in self.files)
+        return sum(file_result.count(verdict) for file_result in self.files)
 
     @property
     def status(self) -> int:

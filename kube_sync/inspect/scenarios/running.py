@@ -18,13 +18,13 @@ import msgspec
 from kube_sync.config import Settings
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.explaining import Rule as Entered
-from kube_sync.decisions.requested import as_asked
+from kube_sync.decisions.requested import as_requested
 from kube_sync.errors import SyncError, Terminal
 from kube_sync.guard import Placements
-from kube_sync.inspect.plan.offline import OfflineOpa, Scratch, World, serving_world
+from kube_sync.inspect.plan.offline_opa import OfflineOpa, Scratch, World, serving_world
 from kube_sync.inspect.plan.snapshot import Bodies, Snapshot, projected
 from kube_sync.inspect.scenarios.comparing import differences
-from kube_sync.inspect.scenarios.placed import Placed, placed
+from kube_sync.inspect.scenarios.placement import Placed, read_placement
 from kube_sync.inspect.scenarios.policies import PolicySet
 from kube_sync.inspect.scenarios.results import CaseResult, Rule
 from kube_sync.inspect.scenarios.scenario import Case, Scenario
@@ -36,7 +36,7 @@ _RULES: Final = 5  # of one failure
 
 
 @dataclass(slots=True)
-class Pace:
+class RunProgress:
     """The progress that all OPAs of a run share, and whether the run is to stop."""
 
     reached: Callable[[], None]
@@ -46,7 +46,7 @@ class Pace:
     clock: Callable[[], float] = field(default=time.monotonic)
 
     @property
-    def ends(self) -> bool:
+    def is_stopped(self) -> bool:
         """Whether no further case is to be run."""
         return self.fail_fast and self.failed
 
@@ -60,15 +60,15 @@ class Runner:
         policies: PolicySet,
         places: Mapping[str, Collection],
         settings: Settings,
-        pace: Pace,
+        progress: RunProgress,
     ) -> None:
         self._opa = opa
         self._policies = policies
         self._places = places
         self._settings = settings
-        self._pace = pace
+        self._progress = progress
         self._placements = Placements(settings.remediate.guard.placements)
-        self._held: dict[str, Mapping[ObjectKey, bytes]] = {}
+        self._stored: dict[str, Mapping[ObjectKey, bytes]] = {}
 
     async def run(self, scenario: Scenario, cases: Iterable[Case]) -> tuple[CaseResult, ...]:
         """Return the results of these cases of a scenario. Raises Terminal for invalid objects."""
@@ -76,46 +76,46 @@ class Runner:
         return tuple([await self._run(case, base) for case in cases])
 
     async def _run(self, case: Case, base: Bodies) -> CaseResult:
-        if self._pace.ends:
+        if self._progress.is_stopped:
             return skipped([case])[0]
-        begun = self._pace.clock()
+        started = self._progress.clock()
         try:
-            tried = await self._decided(case, base, begun)
+            result = await self._decide(case, base, started)
         except SyncError as error:
-            self._held.clear()  # the content of OPA is unknown
-            tried = CaseResult(case, "broken", self._pace.clock() - begun, why=str(error))
-        self._pace.failed |= tried.verdict != "passed"
-        self._pace.reached()
-        return tried
+            self._stored.clear()  # the content of OPA is unknown
+            result = CaseResult(case, "broken", self._progress.clock() - started, why=str(error))
+        self._progress.failed |= result.verdict != "passed"
+        self._progress.reached()
+        return result
 
-    async def _decided(self, case: Case, base: Bodies, begun: float) -> CaseResult:
-        bodies = self._world(case, base)
-        await self._hold(bodies)
+    async def _decide(self, case: Case, base: Bodies, started: float) -> CaseResult:
+        bodies = self._bodies_of(case, base)
+        await self._store(bodies)
         outcomes = await self._opa.evaluate(case.resource, [case.key])
-        seconds = self._pace.clock() - begun
+        seconds = self._progress.clock() - started
         if (outcome := outcomes.get(case.key)) is None:
             return CaseResult(case, "broken", seconds, why=f"OPA does not hold {case.key}")
         if outcome.failure is not None:
-            outcome = replace(outcome, failure=self._policies.told(outcome.failure))
+            outcome = replace(outcome, failure=self._policies.with_file_names(outcome.failure))
         found = differences(case.expected, outcome, self._placements, case.fleet)
-        where = self._placed(case, outcome)
+        placed = self._placed(case, outcome)
         if not found:
-            return CaseResult(case, "passed", seconds, outcome, where)
+            return CaseResult(case, "passed", seconds, outcome, placed)
         rules = await self._rules(bodies[case.resource][case.key])
-        return CaseResult(case, "failed", seconds, outcome, where, found, rules)
+        return CaseResult(case, "failed", seconds, outcome, placed, found, rules)
 
     def _placed(self, case: Case, outcome: Outcome) -> Placed | None:
         decision = outcome.decision
         if decision is None or decision.errors:
             return None
-        return placed(decision, self._placements, case.fleet, case.expected.placement)
+        return read_placement(decision, self._placements, case.fleet, case.expected.placement)
 
-    def _world(self, case: Case, base: Bodies) -> dict[str, Mapping[ObjectKey, bytes]]:
-        there = {
+    def _bodies_of(self, case: Case, base: Bodies) -> dict[str, Mapping[ObjectKey, bytes]]:
+        present = {
             name: {key: item for key, item in changed.items() if item is not None}
             for name, changed in case.changes.items()
         }
-        changed = self._projected(there)
+        changed = self._projected(present)
         return {
             name: {
                 key: body
@@ -127,19 +127,19 @@ class Runner:
             for name, bodies in base.items()
         }
 
-    async def _hold(self, bodies: Bodies) -> None:
+    async def _store(self, bodies: Bodies) -> None:
         for name, objects in bodies.items():
-            if self._held.get(name) != objects:
-                self._held.pop(name, None)
+            if self._stored.get(name) != objects:
+                self._stored.pop(name, None)
                 await self._opa.put_collection(name, objects)
-                self._held[name] = objects
+                self._stored[name] = objects
 
     async def _rules(self, body: bytes) -> tuple[Rule, ...]:
-        if self._pace.explained >= MOST:
+        if self._progress.explained >= MOST:
             return ()
-        self._pace.explained += 1
-        found = await self._opa.explain(as_asked(body))
-        return responsible(found.rules, self._policies.called)
+        self._progress.explained += 1
+        found = await self._opa.explain(as_requested(body))
+        return responsible(found.rules, self._policies.file_names)
 
     def _projected(self, objects: Mapping[str, Mapping[ObjectKey, Any]]) -> Bodies:
         return projected(self._settings, Snapshot(self._places, objects))
@@ -157,15 +157,17 @@ async def serving(
     scratch: Scratch, policies: PolicySet, data: Mapping[str, Any], settings: Settings
 ) -> AsyncGenerator[OfflineOpa]:
     """Yield an OPA with these policies, this data, and no object. Raises Retriable, Terminal."""
-    beside = {ObjectKey("", key): msgspec.json.encode(value) for key, value in data.items()}
-    world = World("scenarios", policies.modules, {}, beside, policies.called)
+    data_documents = {ObjectKey("", key): msgspec.json.encode(value) for key, value in data.items()}
+    world = World("scenarios", policies.modules, {}, data_documents, policies.file_names)
     async with AsyncExitStack() as stack:
         try:
             opa = await stack.enter_async_context(serving_world(scratch, settings, world))
         except SyncError as error:
-            if not (rival := policies.beside(data)):
+            if not (overlapping := policies.overlapping(data)):
                 raise
-            msg = f"OPA does not start: the scenario's `data` lies where a policy does: {rival}"
+            msg = (
+                f"OPA does not start: the scenario's `data` lies where a policy does: {overlapping}"
+            )
             raise Terminal(msg) from error
         yield opa
 

@@ -37,7 +37,7 @@ async def objects_of(
                 value = decoded(item.body, f"{resource.name} {item.key}")
                 yield resource.name, value, len(item.body)
                 count += 1
-                progress.reached(f"{resource.name}: {count} objects read …")
+                progress.report(f"{resource.name}: {count} objects read …")
 
 
 async def items_of(source: Listed) -> AsyncGenerator[Item]:

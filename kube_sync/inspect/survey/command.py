@@ -17,7 +17,7 @@ from kube_sync.errors import Misconfigured, Terminal
 from kube_sync.inspect.survey.clusterobjects import objects_of
 from kube_sync.inspect.survey.exported import Exported, Found, read_objects
 from kube_sync.inspect.survey.findings import Finding, Savings, find, tallies
-from kube_sync.inspect.survey.places import asked, guessed
+from kube_sync.inspect.survey.places import discover_places, guess_places
 from kube_sync.inspect.survey.policysets import PolicySet, set_of_opa, sets_of_files
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.inspect.survey.report import as_json, as_tree
@@ -29,7 +29,7 @@ from kube_sync.opa.client import opa_client
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policykinds.printing import Answer
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,39 +56,39 @@ class _Objects:
     unknown: frozenset[str] = field(default_factory=frozenset)
 
 
-async def run(request: Request, settings: Settings, say: Say) -> Answer:
+async def run(request: Request, settings: Settings, report: PrintLine) -> Answer:
     """Analyse, measure, and return the output. Raises SyncError."""
-    progress = Progress(say)
+    progress = Progress(report)
     decision = request.decision or settings.placement.path
     async with AsyncExitStack() as stack:
-        objects = await _objects(request, settings, stack, say)
-        sets = await _policies(request, settings, progress, say)
-        findings = await _findings(sets, decision, objects.places, settings, progress)
-        saved = await _measured(findings, settings, objects, progress)
+        objects = await _open_objects(request, settings, stack, report)
+        sets = await _read_policies(request, settings, progress, report)
+        findings = await _analyze(sets, decision, objects.places, settings, progress)
+        saved = await _measure(findings, settings, objects, progress)
     show = as_json if request.json else as_tree
-    complaints = tuple(_complaints(findings, request.max_whole))
-    return Answer(show(decision, findings, saved), 1 if complaints else 0, complaints)
+    violations = tuple(_violations(findings, request.max_whole))
+    return Answer(show(decision, findings, saved), 1 if violations else 0, violations)
 
 
-async def _objects(
-    request: Request, settings: Settings, stack: AsyncExitStack, say: Say
+async def _open_objects(
+    request: Request, settings: Settings, stack: AsyncExitStack, report: PrintLine
 ) -> _Objects:
     replicate = settings.replicate
     if request.cluster:
         client = await stack.enter_async_context(kube_client(settings.kubernetes))
-        places, unknown = await asked(client, replicate)
+        places, unknown = await discover_places(client, replicate)
         return _Objects(client.server, places, client, unknown=unknown)
     if request.objects is None:
-        return _Objects("", guessed(replicate, request.cluster_scoped))
+        return _Objects("", guess_places(replicate, request.cluster_scoped))
     exported = await asyncio.to_thread(read_objects, request.objects)
-    for kind, number in sorted(exported.strangers(replicate.resources).items()):
-        say(f"{exported.file}: {number} of {kind} left out: not in replicate.resources")
-    places = guessed(replicate, request.cluster_scoped, exported)
+    for kind, number in sorted(exported.unknown_kinds(replicate.resources).items()):
+        report(f"{exported.file}: {number} of {kind} left out: not in replicate.resources")
+    places = guess_places(replicate, request.cluster_scoped, exported)
     return _Objects(exported.file, places, exported=exported)
 
 
-async def _policies(
-    request: Request, settings: Settings, progress: Progress, say: Say
+async def _read_policies(
+    request: Request, settings: Settings, progress: Progress, report: PrintLine
 ) -> Sequence[PolicySet]:
     if request.paths:
         sources = await asyncio.to_thread(
@@ -97,21 +97,21 @@ async def _policies(
         compiler = ScratchOpa.of(settings)
         return await sets_of_files(sources, ", ".join(request.paths), compiler, progress)
     async with opa_client(settings.opa) as opa:
-        held = await opa.compiled_policies()
+        policies = await opa.compiled_policies()
         name = masked(settings.opa.url)
-        return [await set_of_opa(held, name, _parser(settings, say), progress)]
+        return [await set_of_opa(policies, name, _parser(settings, report), progress)]
 
 
-def _parser(settings: Settings, say: Say) -> ScratchOpa | None:
+def _parser(settings: Settings, report: PrintLine) -> ScratchOpa | None:
     """Return the scratch OPA that determines rows; the analysis works without it."""
     try:
         return ScratchOpa.of(settings)
     except Misconfigured as error:
-        say(f"rows are not known: {error}")
+        report(f"rows are not known: {error}")
         return None
 
 
-async def _findings(
+async def _analyze(
     sets: Sequence[PolicySet],
     decision: str,
     places: Mapping[str, Collection],
@@ -128,7 +128,7 @@ async def _findings(
     return findings
 
 
-async def _measured(
+async def _measure(
     findings: Sequence[Finding], settings: Settings, objects: _Objects, progress: Progress
 ) -> dict[str, Savings]:
     if not objects.source:
@@ -139,12 +139,12 @@ async def _measured(
         for finding in findings
         if finding.defined
     }
-    async with aclosing(_found(settings, objects, progress)) as found:
+    async with aclosing(_read_objects(settings, objects, progress)) as found:
         await _count(saved, found, {r.name for r in settings.replicate.resources if r.withholds})
     return saved
 
 
-async def _found(
+async def _read_objects(
     settings: Settings, objects: _Objects, progress: Progress
 ) -> AsyncGenerator[Found]:
     replicate = settings.replicate
@@ -170,17 +170,17 @@ async def _count(
             savings.tallies[name].add(value, size)
 
 
-def _complaints(findings: Sequence[Finding], most: int | None) -> list[str]:
+def _violations(findings: Sequence[Finding], most: int | None) -> list[str]:
     if most is None:
         return []
     return [
         f"{finding.name}: everything counts as read: {finding.reads.gave_up}"
         if finding.reads.gave_up is not None
-        else f"{finding.name}: {_whole(finding.whole)}, --max-whole allows {most}"
+        else f"{finding.name}: {_whole_fields_text(finding.whole)}, --max-whole allows {most}"
         for finding in findings
         if finding.defined and (finding.whole > most or finding.reads.gave_up is not None)
     ]
 
 
-def _whole(number: int) -> str:
+def _whole_fields_text(number: int) -> str:
     return "1 field is read whole" if number == 1 else f"{number} fields are read whole"

@@ -56,7 +56,7 @@ class Exported:
         """Yield the objects of a resource as in the file."""
         return (body for heading, body in self.objects if _is_of(heading, resource))
 
-    def placed(self, resource: Resource) -> Iterator[tuple[ObjectKey, bytes]]:
+    def keyed(self, resource: Resource) -> Iterator[tuple[ObjectKey, bytes]]:
         """Yield them with their keys."""
         for heading, body in self.objects:
             if _is_of(heading, resource):
@@ -67,7 +67,7 @@ class Exported:
         found = {bool(h.metadata.namespace) for h, _ in self.objects if _is_of(h, resource)}
         return any(found) if found else None
 
-    def strangers(self, resources: Iterable[Resource]) -> Counter[str]:
+    def unknown_kinds(self, resources: Iterable[Resource]) -> Counter[str]:
         """Return the number of objects of no resource, by kind."""
         known = list(resources)
         return Counter(
@@ -91,12 +91,12 @@ def read_objects(file: str, option: str = "--objects") -> Exported:
     return Exported(name, tuple(_objects(content, name)))
 
 
-def decoded(body: bytes, where: str) -> Any:  # noqa: ANN401 - any JSON
-    """Parse an object. Raises Terminal with its location `where`."""
+def decoded(body: bytes, location: str) -> Any:  # noqa: ANN401 - any JSON
+    """Parse an object. Raises Terminal with its `location`."""
     try:
         return msgspec.json.decode(body)
     except NO_JSON as error:
-        msg = f"{where}: not JSON: {error}"
+        msg = f"{location}: not JSON: {error}"
         raise Terminal(msg) from error
 
 
@@ -123,14 +123,14 @@ def _items(content: bytes) -> tuple[list[tuple[int, bytes]], dict[str, str], str
         whole = msgspec.json.decode(content, type=_List)
     except NO_JSON:
         lines = [(n, line) for n, line in enumerate(content.splitlines(), 1) if line.strip()]
-        return (lines if _begins_one(lines) else [(1, content)]), {}, "line"
+        return (lines if _are_lines(lines) else [(1, content)]), {}, "line"
     # In the output of `kubectl get --raw` only the List has the kind of the items.
     kind = whole.kind.removesuffix("List")
     prefix = {"apiVersion": whole.apiVersion, "kind": kind} if kind else {}
     return [(n, bytes(raw)) for n, raw in enumerate(whole.items, 1)], prefix, "item"
 
 
-def _begins_one(lines: list[tuple[int, bytes]]) -> bool:
+def _are_lines(lines: list[tuple[int, bytes]]) -> bool:
     """Return whether the first line is JSON by itself: otherwise it is one indented object."""
     try:
         msgspec.json.decode(lines[0][1] if lines else b"", type=msgspec.Raw)

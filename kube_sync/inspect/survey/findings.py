@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from kube_sync.config import Settings
-from kube_sync.decisions.requested import as_asked, with_note
+from kube_sync.decisions.requested import as_requested, with_note
 from kube_sync.inspect.survey.policysets import PolicySet
 from kube_sync.opa.analysis.analyzer import Collection, analyze
 from kube_sync.opa.analysis.paths import Path, project
@@ -100,7 +100,7 @@ class Tally:
         self.projected += len(_encode(project(value, self.kept)))
         if self.deciding is not None:
             # As the decision's input, by which the replicator distinguishes classes.
-            asked = msgspec.json.decode(as_asked(_encode(value)))
+            asked = msgspec.json.decode(as_requested(_encode(value)))
             self.classes.add(_digest(project(asked, self.deciding)))
 
 

@@ -38,7 +38,7 @@ _CLUSTER_SCOPED: Final = {
 }
 
 
-def guessed(
+def guess_places(
     replicate: Replicate, cluster_scoped: Iterable[str], exported: Exported | None = None
 ) -> dict[str, Collection]:
     """Return the places without a cluster. Raises Misconfigured."""
@@ -55,11 +55,11 @@ def guessed(
     return found
 
 
-async def asked(
+async def discover_places(
     client: KubeClient, replicate: Replicate
 ) -> tuple[dict[str, Collection], frozenset[str]]:
     """Return the places by discovery, and the resources it does not have. Raises SyncError."""
-    found, unknown = guessed(replicate, ()), set()
+    found, unknown = guess_places(replicate, ()), set()
     for resource in replicate.resources:
         try:
             inside = await is_namespaced(client, resource.gvr)

@@ -54,7 +54,7 @@ async def sets_of_files(
 ) -> list[PolicySet]:
     """Return the files as one set, or as one for each folder. Raises SyncError."""
     with progress.during(f"compiling {len(sources)} modules"):
-        groups = await _compiling(sources, name, compiler)
+        groups = await _compile_sets(sources, name, compiler)
     return [await _of_files(name, found, compiler, progress) for name, found in groups.items()]
 
 
@@ -62,34 +62,34 @@ async def set_of_opa(
     policies: Iterable[CompiledPolicy], name: str, compiler: Compiler | None, progress: Progress
 ) -> PolicySet:
     """Return the policies of an OPA; with a compiler their rows are known. Raises SyncError."""
-    held = sorted(policies, key=lambda policy: policy.id)
-    sources = {policy.id: policy.raw for policy in held}
+    policies_by_id = sorted(policies, key=lambda policy: policy.id)
+    sources = {policy.id: policy.raw for policy in policies_by_id}
     parsed = {} if compiler is None else await _parsed(sources, compiler, progress)
-    modules = (PolicyModule(p.id, p.ast, parsed.get(p.id)) for p in held)
+    modules = (PolicyModule(p.id, p.ast, parsed.get(p.id)) for p in policies_by_id)
     return PolicySet(name, tuple(modules))
 
 
-async def _compiling(
+async def _compile_sets(
     sources: dict[str, str], name: str, compiler: Compiler
 ) -> dict[str, dict[str, str]]:
-    together = await compiler.check(sources)
-    if not together:
+    errors = await compiler.check(sources)
+    if not errors:
         return {name: sources}
     folders = by_folder(sources)
-    alone = {folder: await compiler.check(found) for folder, found in folders.items()}
+    errors_by_folder = {folder: await compiler.check(found) for folder, found in folders.items()}
     if len(folders) == 1:
-        raise NotCompiled("\n".join(["the policies do not compile", *map(line_of, together)]))
-    if any(alone.values()):
-        raise NotCompiled("\n".join(_account(together, alone)))
+        raise NotCompiled("\n".join(["the policies do not compile", *map(line_of, errors)]))
+    if any(errors_by_folder.values()):
+        raise NotCompiled("\n".join(_error_lines(errors, errors_by_folder)))
     return folders
 
 
-def _account(together: list[Cause], alone: Mapping[str, list[Cause]]) -> Iterable[str]:
+def _error_lines(errors: list[Cause], errors_by_folder: Mapping[str, list[Cause]]) -> Iterable[str]:
     yield "the policies compile neither together nor folder by folder"
-    for folder, causes in alone.items():
+    for folder, causes in errors_by_folder.items():
         yield from (f"{folder} by itself:", *map(line_of, causes)) if causes else ()
-    said = [cause for causes in alone.values() for cause in causes]
-    rest = [cause for cause in together if cause not in said]
+    known = [cause for causes in errors_by_folder.values() for cause in causes]
+    rest = [cause for cause in errors if cause not in known]
     yield from ("all together:", *map(line_of, rest)) if rest else ()
 
 

@@ -18,26 +18,28 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 _THOUSAND = 1000
 
 
-def as_json(decision: str, findings: Sequence[Finding], saved: Saved) -> str:
+def as_json(decision: str, findings: Sequence[Finding], savings_by_set: Saved) -> str:
     """Format all findings as indented JSON; `null` in a path is each member or element."""
     document = {
         "decision": decision,
         "whole": max((finding.whole for finding in findings), default=0),
-        "sets": [_set(finding, saved.get(finding.name)) for finding in findings],
+        "sets": [_set_document(finding, savings_by_set.get(finding.name)) for finding in findings],
     }
     return indented(document)
 
 
-def as_tree(decision: str, findings: Sequence[Finding], saved: Saved) -> str:
+def as_tree(decision: str, findings: Sequence[Finding], savings_by_set: Saved) -> str:
     """Format all findings as text."""
-    parts = [_tree(decision, finding, saved.get(finding.name)) for finding in findings]
+    parts = [
+        _tree_lines(decision, finding, savings_by_set.get(finding.name)) for finding in findings
+    ]
     if len(parts) > 1:
         note = "These policies do not compile together, so each folder is analysed by itself."
         parts.insert(0, iter([note]))
     return "\n\n".join("\n".join(lines) for lines in parts)
 
 
-def _set(finding: Finding, savings: Savings | None) -> dict[str, Any]:
+def _set_document(finding: Finding, savings: Savings | None) -> dict[str, Any]:
     return {
         "name": finding.name,
         "modules": list(finding.modules),
@@ -45,11 +47,11 @@ def _set(finding: Finding, savings: Savings | None) -> dict[str, Any]:
         "whole": finding.whole,
         **finding.reads.builtins(),
         "withheld": finding.withheld,
-        "savings": None if savings is None else _savings(savings),
+        "savings": None if savings is None else _savings_document(savings),
     }
 
 
-def _savings(savings: Savings) -> dict[str, Any]:
+def _savings_document(savings: Savings) -> dict[str, Any]:
     found = savings.tallies.values()
     return {
         "source": savings.source,
@@ -58,13 +60,13 @@ def _savings(savings: Savings) -> dict[str, Any]:
         "projected_bytes": sum(tally.projected for tally in found),
         "classes": savings.classes,
         "resources": {
-            name: _tally(tally) | {"known": name not in savings.unknown}
+            name: _tally_document(tally) | {"known": name not in savings.unknown}
             for name, tally in savings.tallies.items()
         },
     }
 
 
-def _tally(tally: Tally) -> dict[str, Any]:
+def _tally_document(tally: Tally) -> dict[str, Any]:
     return {
         "objects": tally.objects,
         "listed_bytes": tally.listed,
@@ -73,7 +75,7 @@ def _tally(tally: Tally) -> dict[str, Any]:
     }
 
 
-def _tree(decision: str, finding: Finding, savings: Savings | None) -> Iterator[str]:
+def _tree_lines(decision: str, finding: Finding, savings: Savings | None) -> Iterator[str]:
     number = len(finding.modules)
     yield f"{finding.name} ({number} module{'s' * (number != 1)})"
     if not finding.defined:
@@ -81,30 +83,30 @@ def _tree(decision: str, finding: Finding, savings: Savings | None) -> Iterator[
         return
     yield f"  {decision} reads, with {_fields(finding.whole)} whole:"
     if finding.reads.gave_up is not None:
-        blamed = finding.reads.blamed
-        at = "" if blamed is None else f", in {' '.join(filter(None, (str(blamed), blamed.rule)))}"
+        rule = finding.reads.blamed
+        at = "" if rule is None else f", in {' '.join(filter(None, (str(rule), rule.rule)))}"
         why = f"the policies could not be analysed: {finding.reads.gave_up}{at}"
         yield f"  everything, since {why}"
     for name, document in documents(finding.reads):
-        yield f"  {name}{_extent(name, document)}"
-        yield from (line for field in document.fields for line in _field(field))
+        yield f"  {name}{_usage_suffix(name, document)}"
+        yield from (line for field in document.fields for line in _field_lines(field))
     if finding.reads.others:
         yield "  other data, which is not replicated from Kubernetes"
-        yield from (line for field in finding.reads.others for line in _field(field, mark=""))
-    for name, asked in finding.reads.impure.items():
-        callers = ", ".join(map(_where, asked))
+        yield from (line for field in finding.reads.others for line in _field_lines(field, mark=""))
+    for name, readers in finding.reads.impure.items():
+        callers = ", ".join(map(_rule_text, readers))
         yield f"  {name}: its answer changes without any data; called by {callers}"
     for module, texts in finding.withheld.items():
         yield from (f"  {text}; read in {module}" for text in texts)
     if savings is not None:
-        yield from _saved(savings, impure=bool(finding.reads.impure))
+        yield from _savings_lines(savings, impure=bool(finding.reads.impure))
 
 
 def _fields(number: int) -> str:
     return f"{number} field" if number == 1 else f"{number} fields"
 
 
-def _extent(name: str, document: Document) -> str:
+def _usage_suffix(name: str, document: Document) -> str:
     if not document.used:
         return ": nothing"
     if not document.listed:
@@ -112,22 +114,22 @@ def _extent(name: str, document: Document) -> str:
     return ", all of them" if name != "input" else ""
 
 
-def _field(field: FieldRead, mark: str = "  WHOLE") -> Iterator[str]:
+def _field_lines(field: FieldRead, mark: str = "  WHOLE") -> Iterator[str]:
     yield f"    {shown(field.path)}{mark if field.whole else ''}"
     reasons = [ask for ask in field.asked if ask.whole]
-    yield from dict.fromkeys(f"      {ask.why}{_by(ask)}" for ask in reasons)
+    yield from dict.fromkeys(f"      {ask.why}{_reader_suffix(ask)}" for ask in reasons)
 
 
-def _by(ask: Ask) -> str:
-    return f", in {_where(ask)}" if ask.module else ""
+def _reader_suffix(ask: Ask) -> str:
+    return f", in {_rule_text(ask)}" if ask.module else ""
 
 
-def _where(ask: Ask) -> str:
+def _rule_text(ask: Ask) -> str:
     row = "" if ask.row is None else f":{ask.row}"
     return f"{ask.module}{row} {ask.rule}" if ask.module else ask.why
 
 
-def _saved(savings: Savings, *, impure: bool) -> Iterator[str]:
+def _savings_lines(savings: Savings, *, impure: bool) -> Iterator[str]:
     yield f"  replicating only that, of {savings.source}:"
     rows = [_row(name, tally, savings) for name, tally in savings.tallies.items()]
     total = Tally((), None)
@@ -136,7 +138,7 @@ def _saved(savings: Savings, *, impure: bool) -> Iterator[str]:
         total.listed += tally.listed
         total.projected += tally.projected
     rows.append(("together", *_numbers(total), f"{savings.classes:,}"))
-    yield from _table([("", "objects", "listed", "projected", "", "decision classes"), *rows])
+    yield from _table_lines([("", "objects", "listed", "projected", "", "decision classes"), *rows])
     if impure:
         yield "    (no decision is shared by its class: see the builtins above)"
 
@@ -161,7 +163,7 @@ def _bytes(number: float) -> str:
     return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
 
 
-def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+def _table_lines(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for first, *others in rows:
         cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]

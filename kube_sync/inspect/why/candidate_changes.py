@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 from kube_sync.decisions.decision import compact
 from kube_sync.inspect.why.change import ABSENT, MAPS, Change, Spot, at, text
-from kube_sync.inspect.why.spots import may_change, spots
+from kube_sync.inspect.why.changeable_fields import may_change, spots
 from kube_sync.inspect.why.terms import Place, Scalar
 from kube_sync.opa.analysis.reads import FieldRead
 
@@ -58,8 +58,8 @@ def changes(sides: Sequence[Side], constants: Mapping[Place, Sequence[Scalar]]) 
                 before = at(side.body, spot)
                 found = _values(side, field, spot, before, known)
                 every.append([Change(side.of, spot, before, value) for value in found])
-    turns = chain.from_iterable(zip_longest(*every))
-    return (change for change in turns if change is not None)
+    in_turn = chain.from_iterable(zip_longest(*every))
+    return (change for change in in_turn if change is not None)
 
 
 class _Known:
@@ -75,14 +75,14 @@ class _Known:
                     for place in _places(field):
                         self._seen.setdefault(place, []).append(value)
 
-    def near(self, field: FieldRead) -> Iterator[Scalar]:
+    def likely(self, field: FieldRead) -> Iterator[Scalar]:
         """Yield the values that the rules of a field compare with, and others that they read."""
         for place in _places(field):
             yield from self._seen.get(place, ())
         for place in _places(field):
             yield from self._constants.get(place, ())
 
-    def far(self) -> Iterator[Scalar]:
+    def unlikely(self) -> Iterator[Scalar]:
         """Yield the values that any rule reads or compares with."""
         found = chain(*self._seen.values(), *self._constants.values())
         yield from list(dict.fromkeys(found))[:_OTHERS]
@@ -98,17 +98,22 @@ def _values(
     side: Side, field: FieldRead, spot: Spot, before: object, known: _Known
 ) -> Iterator[Any]:
     """Yield other values for a spot, the likeliest first, each once."""
-    theirs = [v for o in side.others if (v := at(o, spot)) is not ABSENT and _is_small(v)]
-    common = _frequent(theirs)
-    near, far = [*known.near(field)], [*known.far()]
-    likely = chain(common, near, _beside([*near, *common, before]), _switched(before, common))
-    wanted = _Kind(spot, before, common)
+    others = [v for o in side.others if (v := at(o, spot)) is not ABSENT and _is_small(v)]
+    common = _frequent(others)
+    likely_values, unlikely_values = [*known.likely(field)], [*known.unlikely()]
+    likely = chain(
+        common,
+        likely_values,
+        _neighbours([*likely_values, *common, before]),
+        _booleans(before, common),
+    )
+    kind = _Kind(spot, before, common)
     seen = {text(before)}
-    for value in chain(likely, [ABSENT], far, _beside(far)):
-        for spelt in [ABSENT] if value is ABSENT else wanted.spelt(value):
-            if text(spelt) not in seen:
-                seen.add(text(spelt))
-                yield spelt
+    for value in chain(likely, [ABSENT], unlikely_values, _neighbours(unlikely_values)):
+        for formatted in [ABSENT] if value is ABSENT else kind.format(value):
+            if text(formatted) not in seen:
+                seen.add(text(formatted))
+                yield formatted
 
 
 def _frequent(values: Sequence[Any]) -> list[Any]:
@@ -118,13 +123,13 @@ def _frequent(values: Sequence[Any]) -> list[Any]:
     return [first[text] for text, _ in counts.most_common(_OTHERS)]
 
 
-def _beside(values: Iterable[Any]) -> Iterator[int | float]:
+def _neighbours(values: Iterable[Any]) -> Iterator[int | float]:
     for value in values:
         if (number := as_number(value)) is not None:
             yield from (number + 1, number - 1)
 
 
-def _switched(before: object, common: Sequence[Any]) -> Iterator[Any]:
+def _booleans(before: object, common: Sequence[Any]) -> Iterator[Any]:
     words = {"true", "false", '"true"', '"false"'}
     if before is ABSENT or words & {text(value) for value in (before, *common)}:
         yield from (True, False)
@@ -138,12 +143,12 @@ class _Kind:
         self._label = spot[:2] == MAPS[0]
         self._types = {_type(value) for value in (before, *common) if value is not ABSENT}
 
-    def spelt(self, value: Any) -> Iterator[Any]:  # noqa: ANN401 - any JSON
+    def format(self, value: Any) -> Iterator[Any]:  # noqa: ANN401 - any JSON
         """Yield a value in the form for the spot, if it is possible there."""
         if self._text:
-            spelt = value if isinstance(value, str) else compact(value)
-            if not self._label or _is_label(spelt):
-                yield spelt
+            formatted = value if isinstance(value, str) else compact(value)
+            if not self._label or _is_label(formatted):
+                yield formatted
         elif not self._types or _type(value) in self._types:
             yield value
         elif "number" in self._types and (number := as_number(value)) is not None:

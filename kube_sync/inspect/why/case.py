@@ -14,10 +14,10 @@ from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import Broken
 from kube_sync.guard import Placements
-from kube_sync.inspect.plan.comparison import Worlds
 from kube_sync.inspect.plan.effects import clusters
-from kube_sync.inspect.plan.offline import OfflineOpa, Scratch, World, serving_world
-from kube_sync.inspect.plan.snapshot import reducing
+from kube_sync.inspect.plan.offline_opa import OfflineOpa, Scratch, World, serving_world
+from kube_sync.inspect.plan.snapshot import projection_of
+from kube_sync.inspect.plan.worlds import Worlds
 from kube_sync.inspect.why.subject import Subject
 from kube_sync.kube.collection import Item
 from kube_sync.opa.analysis.reads import Document, Reads
@@ -59,33 +59,33 @@ class Case:
 
         Raises SyncError.
         """
-        body = reducing(self.resource(name))(item)
+        body = projection_of(self.resource(name))(item)
         await opa.client.put_data(object_path(self.settings.replicate.root, name, item.key), body)
         return body
 
-    async def with_item(self, name: str, item: Item) -> Outcome:
+    async def evaluate_with(self, name: str, item: Item) -> Outcome:
         """Return the outcome with another object in its place, then restore it.
 
         Raises SyncError.
         """
         await self.put(self.opa, name, item)
         try:
-            return await _decided(self.opa, self.subject)
+            return await _evaluate(self.opa, self.subject)
         finally:
             place = object_path(self.settings.replicate.root, name, item.key)
             await self.opa.client.put_data(place, self.world.bodies[name][item.key])
 
 
 @asynccontextmanager
-async def opened_case(
+async def open_case(
     settings: Settings, worlds: Worlds, subject: Subject, scratch: Scratch, more: Modules
 ) -> AsyncGenerator[Case]:
     """Yield the case of an object, in an OPA that holds `more` modules. Raises SyncError."""
     async with serving_world(scratch, settings, worlds.then, more) as opa:
-        yield Case(settings, worlds, subject, opa, await _decided(opa, subject))
+        yield Case(settings, worlds, subject, opa, await _evaluate(opa, subject))
 
 
-async def _decided(opa: OfflineOpa, subject: Subject) -> Outcome:
+async def _evaluate(opa: OfflineOpa, subject: Subject) -> Outcome:
     answers = await opa.evaluate(subject.resource.name, [subject.key])
     if subject.key not in answers:
         why = "OPA does not hold it" if subject.item.uid else "it has no uid: nobody stored it"
@@ -94,13 +94,13 @@ async def _decided(opa: OfflineOpa, subject: Subject) -> Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class PlacementReader:
     """Parses placements as the remediator does."""
 
     placements: Placements
 
     @classmethod
-    def of(cls, settings: Settings) -> Reader:
+    def of(cls, settings: Settings) -> PlacementReader:
         """Create the parser of the configured placement annotations."""
         return cls(Placements(settings.remediate.guard.placements))
 
@@ -108,27 +108,27 @@ class Reader:
         """Return the clusters that annotations name, for people."""
         return clusters(self.placements, annotations)
 
-    def decided(self, outcome: Outcome) -> tuple[str, ...]:
+    def decided_clusters(self, outcome: Outcome) -> tuple[str, ...]:
         """Return the decided clusters, for people; none if the object is refused."""
-        decision = usable(outcome)
+        decision = applicable_decision(outcome)
         return () if decision is None else self.names(decision.annotations)
 
-    def chooses(self, outcome: Outcome, cluster: str) -> bool:
+    def is_chosen(self, outcome: Outcome, cluster: str) -> bool:
         """Return whether the outcome places the object on a cluster."""
-        if (decision := usable(outcome)) is None:
+        if (decision := applicable_decision(outcome)) is None:
             return False
         read = self.placements.read(decision.annotations).values()
         return any(c is not None and (cluster in c.names) != c.open for c in read)
 
-    def by_selector(self, outcome: Outcome) -> bool:
+    def is_by_selector(self, outcome: Outcome) -> bool:
         """Return whether the outcome selects clusters without names."""
-        decision, forms = usable(outcome), self.placements.forms
+        decision, forms = applicable_decision(outcome), self.placements.forms
         return decision is not None and any(
             forms.get(key) == "selector" for key in decision.annotations
         )
 
 
-def usable(outcome: Outcome) -> Decision | None:
+def applicable_decision(outcome: Outcome) -> Decision | None:
     """Return the decision if it can be applied."""
     decision = outcome.decision
     return None if decision is None or decision.errors else decision

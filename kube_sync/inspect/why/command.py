@@ -14,27 +14,27 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from kube_sync.config import CLUSTERS, Settings
 from kube_sync.inspect.plan import sources
-from kube_sync.inspect.plan.comparison import worlds
 from kube_sync.inspect.plan.extra_documents import in_effect
-from kube_sync.inspect.plan.offline import authored, both, inputs_module
+from kube_sync.inspect.plan.offline_opa import authored, gather_both, inputs_module
 from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.plan.snapshot import Snapshot
+from kube_sync.inspect.plan.worlds import worlds
 from kube_sync.inspect.survey.progress import Progress
-from kube_sync.inspect.why.case import opened_case
-from kube_sync.inspect.why.explanation import WhyReport, told
-from kube_sync.inspect.why.objections import weighed
+from kube_sync.inspect.why.case import open_case
+from kube_sync.inspect.why.explanation import WhyReport, build_report
+from kube_sync.inspect.why.objections import with_objections
 from kube_sync.inspect.why.report import as_json, as_text
 from kube_sync.inspect.why.search import search
-from kube_sync.inspect.why.subject import Subject, cluster, subject
+from kube_sync.inspect.why.subject import Subject, find_cluster, find_subject
 from kube_sync.kube.naming import Reference
 from kube_sync.opa.paths import object_path
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policykinds.printing import Answer
 
 if TYPE_CHECKING:  # slow
-    from kube_sync.inspect.why.past import Recalled
+    from kube_sync.inspect.why.past import PastRequest
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 TRIES: Final = 300
 Form = Literal["text", "json"]
 
@@ -53,63 +53,67 @@ class Question:
     kinds: Mapping[str, frozenset[str]] = field(default_factory=dict)  # what discovery calls them
 
 
-async def run(question: Question, settings: Settings, say: Say) -> Answer:
+async def run(question: Question, settings: Settings, report: PrintLine) -> Answer:
     """Answer a question, and return the output. Raises SyncError: there is no answer."""
-    progress = Progress(say)
+    progress = Progress(report)
     snapshot = await sources.snapshot_of(question.world, settings, progress)
     columns = shutil.get_terminal_size((100, 40)).columns
     texts = []
-    for one in (question.subject, *question.others):
-        found = await answered(replace(question, subject=one), settings, snapshot, progress)
+    for reference in (question.subject, *question.others):
+        found = await build_answer(
+            replace(question, subject=reference), settings, snapshot, progress
+        )
         texts.append(as_json(found) if question.form == "json" else as_text(found, columns))
     return Answer("\n\n".join(texts), 0)
 
 
-async def run_past(asked: Recalled, settings: Settings) -> Answer:
+async def run_past(request: PastRequest, settings: Settings) -> Answer:
     """Answer a question about the past from the ledger alone. Raises SyncError."""
     # Imported here: what reads a ledger is needed for the past only.
-    from kube_sync.inspect.why.past import past  # noqa: PLC0415
-    from kube_sync.inspect.why.pastreport import past_as_json, past_as_text  # noqa: PLC0415
-    from kube_sync.inspect.why.pastrules import derived  # noqa: PLC0415
+    from kube_sync.inspect.why.past import read_past  # noqa: PLC0415
+    from kube_sync.inspect.why.past_report import past_as_json, past_as_text  # noqa: PLC0415
+    from kube_sync.inspect.why.past_rules import derive  # noqa: PLC0415
     from kube_sync.ledger.reading import reading  # noqa: PLC0415
 
-    with reading(Path(asked.file)) as ledger:
-        found = past(ledger, asked)
-    rules = await derived(found, settings, lambda: ScratchOpa.of(settings))
-    if asked.form == "json":
+    with reading(Path(request.file)) as ledger:
+        found = read_past(ledger, request)
+    rules = await derive(found, settings, lambda: ScratchOpa.of(settings))
+    if request.form == "json":
         return Answer(past_as_json(found, rules), 0)
     return Answer(past_as_text(found, rules, shutil.get_terminal_size((100, 40)).columns), 0)
 
 
-async def answered(
+async def build_answer(
     question: Question, settings: Settings, snapshot: Snapshot, progress: Progress
 ) -> WhyReport:
     """Return the answer over a snapshot. Raises SyncError."""
     scratch = ScratchOpa.of(settings)
     # A misspelt name is reported at once, before anything is compiled.
-    meant = _subject(question, settings, snapshot)
-    on = await in_effect(snapshot.configmaps, settings.policies)
-    on = on if on is not None and on.side.has(meant.key) else None
-    sides = await worlds(question.world, settings, snapshot, scratch, progress, on)
-    asked = _subject(question, settings, sides.snapshot)
-    about, more = None, {}
+    named = _find_subject(question, settings, snapshot)
+    canary = await in_effect(snapshot.configmaps, settings.policies)
+    canary = canary if canary is not None and canary.side.has(named.key) else None
+    sides = await worlds(question.world, settings, snapshot, scratch, progress, canary)
+    target = _find_subject(question, settings, sides.snapshot)
+    cluster_item, more = None, {}
     if question.cluster is not None:
-        about = cluster(question.cluster, sides.snapshot.fleet()[1])
+        cluster_item = find_cluster(question.cluster, sides.snapshot.fleet()[1])
         root = settings.replicate.root
-        places = ((asked.resource.name, asked.key), (CLUSTERS, about.key))
+        places = ((target.resource.name, target.key), (CLUSTERS, cluster_item.key))
         more = inputs_module(settings.placement.path, (object_path(root, *one) for one in places))
     policies = authored(settings, sides.then.modules)
-    async with opened_case(settings, sides, asked, scratch, more) as case:
-        found, trees = await both(told(case), scratch.parsed(policies))
-        if about is None:
-            return await weighed(case, found, trees, scratch)
-        (standing,) = (s for s in found.standings if s.cluster == about.key)
-        if standing.chosen:
-            return replace(found, standings=(standing,))
-        turning = await search(case, about, trees, question.tries, progress)
-        return await weighed(case, replace(found, search=turning), trees, scratch, about)
+    async with open_case(settings, sides, target, scratch, more) as case:
+        found, trees = await gather_both(build_report(case), scratch.parsed(policies))
+        if cluster_item is None:
+            return await with_objections(case, found, trees, scratch)
+        (result,) = (s for s in found.cluster_results if s.cluster == cluster_item.key)
+        if result.chosen:
+            return replace(found, cluster_results=(result,))
+        changes = await search(case, cluster_item, trees, question.tries, progress)
+        return await with_objections(
+            case, replace(found, search=changes), trees, scratch, cluster_item
+        )
 
 
-def _subject(question: Question, settings: Settings, snapshot: Snapshot) -> Subject:
+def _find_subject(question: Question, settings: Settings, snapshot: Snapshot) -> Subject:
     targets, objects = settings.targets(), snapshot.objects
-    return subject(question.subject, question.namespace, targets, objects, question.kinds)
+    return find_subject(question.subject, question.namespace, targets, objects, question.kinds)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from kube_sync.inspect.why.probes import Note, Probed, Watched, shown
+from kube_sync.inspect.why.probes import Note, Probed, ProbedBody, noted_terms
 
-ANYBODY = ""  # a point that was reached for no particular cluster
+ANY_CLUSTER = ""  # a point that was reached for no particular cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class ObservedValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Against:
+class Objection:
     """An expression of a rule that speaks against a cluster: by not holding, or by holding."""
 
     file: str
@@ -48,7 +48,7 @@ class EvaluationPaths:
         found = cls()
         for note in notes:
             at = found.reached.setdefault(note.point, {})
-            for cluster in (*(note.clusters[0] if note.clusters else ()), ANYBODY):
+            for cluster in (*(note.clusters[0] if note.clusters else ()), ANY_CLUSTER):
                 at.setdefault(cluster, note.saw)
         return found
 
@@ -57,88 +57,88 @@ class EvaluationPaths:
         return self.reached.get(point, {})
 
 
-def against(
+def objections_to(
     cluster: str,
-    ways: EvaluationPaths,
-    others: EvaluationPaths,
+    paths: EvaluationPaths,
+    other_paths: EvaluationPaths,
     chosen: Collection[str],
     probed: Probed,
-) -> tuple[Against, ...]:
-    """Return the expressions against a cluster, compared with `chosen` ones on paths `others`."""
-    found: dict[tuple[str, int, str, bool], Against] = {}
+) -> tuple[Objection, ...]:
+    """Return the expressions against a cluster, compared with `chosen` ones."""
+    found: dict[tuple[str, int, str, bool], Objection] = {}
     for watched in probed.watched:
-        for one in _diverging(cluster, ways, others, chosen, watched, probed):
+        for one in _diverging(cluster, paths, other_paths, chosen, watched, probed):
             found.setdefault((one.file, one.row, one.text, one.holds), one)
     # A missing property says more than an excluding one, and values say more than none.
     return tuple(sorted(found.values(), key=lambda a: (not a.saw, a.holds)))
 
 
-def failing(cluster: str, ways: EvaluationPaths, probed: Probed) -> tuple[Against, ...]:
+def failing(cluster: str, paths: EvaluationPaths, probed: Probed) -> tuple[Objection, ...]:
     """Return the expressions at which the bodies fail that read a cluster by itself."""
-    return tuple(dict.fromkeys(_ends(cluster, ways, probed, probed.watched)))
+    return tuple(dict.fromkeys(_ends(cluster, paths, probed, probed.watched)))
 
 
-def by_name(name: str, ways: EvaluationPaths, probed: Probed) -> tuple[Against, ...]:
+def by_name(name: str, paths: EvaluationPaths, probed: Probed) -> tuple[Objection, ...]:
     """Return the expressions at which rules that name a cluster fail, for any cluster."""
     naming = [watched for watched in probed.watched if name in watched.body.texts]
-    return tuple(dict.fromkeys(_ends(ANYBODY, ways, probed, naming)))
+    return tuple(dict.fromkeys(_ends(ANY_CLUSTER, paths, probed, naming)))
 
 
-def gates(ways: EvaluationPaths, probed: Probed) -> tuple[Against, ...]:
+def gates(paths: EvaluationPaths, probed: Probed) -> tuple[Objection, ...]:
     """Return the expressions at which placing rules fail, whichever the cluster."""
     placing = [w for w in probed.watched if w.body.alone and w.body.rule.startswith("annotations")]
-    return tuple(dict.fromkeys(_ends(ANYBODY, ways, probed, placing)))
+    return tuple(dict.fromkeys(_ends(ANY_CLUSTER, paths, probed, placing)))
 
 
 def _ends(
-    who: str, ways: EvaluationPaths, probed: Probed, bodies: Iterable[Watched]
-) -> Iterator[Against]:
+    cluster: str, paths: EvaluationPaths, probed: Probed, bodies: Iterable[ProbedBody]
+) -> Iterator[Objection]:
     for watched in bodies:
-        last = _last(who, ways, watched)
+        last = _last(cluster, paths, watched)
         if last is not None and last < len(watched.body.expressions):
-            yield _against(who, ways, watched, last, probed, holds=False)
+            yield _against(cluster, paths, watched, last, probed, holds=False)
 
 
 def _diverging(
     cluster: str,
-    ways: EvaluationPaths,
-    others: EvaluationPaths,
+    paths: EvaluationPaths,
+    other_paths: EvaluationPaths,
     chosen: Collection[str],
-    watched: Watched,
+    watched: ProbedBody,
     probed: Probed,
-) -> Iterator[Against]:
-    last, length = _last(cluster, ways, watched), len(watched.body.expressions)
+) -> Iterator[Objection]:
+    last, length = _last(cluster, paths, watched), len(watched.body.expressions)
     if last is None:
         return
     if last < length:
-        if any(one in others.at(watched.first + last + 1) for one in chosen):
-            yield _against(cluster, ways, watched, last, probed, holds=False)
+        if any(one in other_paths.at(watched.first + last + 1) for one in chosen):
+            yield _against(cluster, paths, watched, last, probed, holds=False)
         return
-    theirs = [n for one in chosen if (n := _last(one, others, watched)) is not None]
-    if theirs and max(theirs) < length:
-        yield _against(cluster, ways, watched, max(theirs), probed, holds=True)
+    reached = [n for one in chosen if (n := _last(one, other_paths, watched)) is not None]
+    if reached and max(reached) < length:
+        yield _against(cluster, paths, watched, max(reached), probed, holds=True)
 
 
-def _last(cluster: str, ways: EvaluationPaths, watched: Watched) -> int | None:
+def _last(cluster: str, paths: EvaluationPaths, watched: ProbedBody) -> int | None:
     """Return how many expressions of a body held in a row, at best, None: it was not entered."""
     found = None
     for number in range(len(watched.body.expressions) + 1):
-        if cluster in ways.at(watched.first + number):
+        if cluster in paths.at(watched.first + number):
             found = number
     return found
 
 
 def _against(
     cluster: str,
-    ways: EvaluationPaths,
-    watched: Watched,
+    paths: EvaluationPaths,
+    watched: ProbedBody,
     number: int,
     probed: Probed,
     *,
     holds: bool,
-) -> Against:
+) -> Objection:
     place = watched.body.expressions[number].place
-    terms = shown(watched.body, number, probed.visible)
-    values = ways.at(watched.first + number).get(cluster, [])
+    terms = noted_terms(watched.body, number, probed.visible)
+    values = paths.at(watched.first + number).get(cluster, [])
     saw = tuple(ObservedValue(t, v) for t, v in zip(terms, values, strict=False))
-    return Against(watched.file, place.row, watched.body.rule, place.text, holds, saw)
+    return Objection(watched.file, place.row, watched.body.rule, place.text, holds, saw)

@@ -13,12 +13,12 @@ import msgspec
 
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.explaining import Rule
-from kube_sync.decisions.inputs import Input, inputs
+from kube_sync.decisions.input_values import Input, inputs
 from kube_sync.errors import NO_JSON
-from kube_sync.inspect.plan.extra_documents import InEffect
+from kube_sync.inspect.plan.extra_documents import CanaryInEffect
 from kube_sync.inspect.plan.snapshot import currents
-from kube_sync.inspect.why.case import Case, Reader
-from kube_sync.inspect.why.contrast import Against
+from kube_sync.inspect.why.case import Case, PlacementReader
+from kube_sync.inspect.why.contrast import Objection
 from kube_sync.inspect.why.search import Search
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.reads import Reads
@@ -31,8 +31,8 @@ class ClusterResult:
 
     cluster: ObjectKey
     chosen: bool
-    said: str = ""
-    against: tuple[Against, ...] = ()
+    reason: str = ""
+    objections: tuple[Objection, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +49,20 @@ class WhyReport:
     rules_failure: str | None = None
     inputs: tuple[Input, ...] = ()
     inputs_failure: str | None = None
-    standings: tuple[ClusterResult, ...] = ()
+    cluster_results: tuple[ClusterResult, ...] = ()
     compared: str = ""  # the basis of the derived reasons, or why there are none
     search: Search | None = None
-    canary: InEffect | None = None  # the canary that decides on it; None: the policies in force do
+    canary: CanaryInEffect | None = None  # that decides on it; None: the policies in force do
     notes: tuple[str, ...] = field(default=())
 
 
-async def told(case: Case) -> WhyReport:
+async def build_report(case: Case) -> WhyReport:
     """Return the report on the decision, without expressions against clusters.
 
     Raises SyncError.
     """
-    reader, subject = Reader.of(case.settings), case.subject
-    body = case.world.asked(subject.resource.name, subject.key)
+    reader, subject = PlacementReader.of(case.settings), case.subject
+    body = case.world.input_of(subject.resource.name, subject.key)
     explanation = await case.opa.explain(body)
     current = (await currents({subject.key: subject.item}))[subject.key]
     read, failure = inputs_read(body, case.reads)
@@ -70,14 +70,14 @@ async def told(case: Case) -> WhyReport:
         subject.resource.name,
         subject.key,
         case.outcome,
-        reader.decided(case.outcome),
+        reader.decided_clusters(case.outcome),
         reader.names(current.annotations),
         pending(case.outcome, current),
-        _named(case, explanation.rules),
+        _with_file_names(case, explanation.rules),
         explanation.failure,
         read,
         failure,
-        standings(case, reader),
+        cluster_results(case, reader),
         canary=case.worlds.canary,
         notes=_notes(case, reader),
     )
@@ -94,14 +94,14 @@ def pending(outcome: Outcome, current: Current) -> str:
     return "would be written: " + ", ".join(sorted({*step.annotations, *step.labels}))
 
 
-def standings(case: Case, reader: Reader) -> tuple[ClusterResult, ...]:
+def cluster_results(case: Case, reader: PlacementReader) -> tuple[ClusterResult, ...]:
     """Return for each cluster whether it is chosen, and the policy's message."""
     decision = case.outcome.decision
     reasons: Mapping[str, str] = decision.reasons if decision else {}
     return tuple(
         ClusterResult(
             key,
-            reader.chooses(case.outcome, key.name),
+            reader.is_chosen(case.outcome, key.name),
             reasons.get(str(key)) or reasons.get(key.name, ""),
         )
         for key in sorted(case.worlds.clusters)
@@ -118,17 +118,19 @@ def inputs_read(body: bytes, reads: Reads) -> tuple[tuple[Input, ...], str | Non
         return (), "the object cannot be read"
 
 
-def _named(case: Case, rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    return tuple(msgspec.structs.replace(rule, file=case.world.called(rule.file)) for rule in rules)
+def _with_file_names(case: Case, rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    return tuple(
+        msgspec.structs.replace(rule, file=case.world.file_name(rule.file)) for rule in rules
+    )
 
 
-def _notes(case: Case, reader: Reader) -> tuple[str, ...]:
+def _notes(case: Case, reader: PlacementReader) -> tuple[str, ...]:
     found = list(case.worlds.notes)
     if case.outcome == replace(case.outcome, decision=None, failure=None):
         found.append("nothing is decided of it: are all policies here?")
-    if reader.by_selector(case.outcome):
+    if reader.is_by_selector(case.outcome):
         found.append("clusters are chosen by a selector: by name it cannot be told which")
     if case.reads.impure:
-        asked = ", ".join(case.reads.impure)
-        found.append(f"decided by {asked}, which may answer otherwise another time")
+        builtins = ", ".join(case.reads.impure)
+        found.append(f"decided by {builtins}, which may answer otherwise another time")
     return tuple(found)

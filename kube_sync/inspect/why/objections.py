@@ -19,32 +19,32 @@ import msgspec
 
 from kube_sync.config import CLUSTERS
 from kube_sync.decisions.explaining import LONGEST
-from kube_sync.decisions.requested import as_asked
+from kube_sync.decisions.requested import as_requested
 from kube_sync.errors import SyncError
-from kube_sync.inspect.plan.offline import OfflineOpa, serving_world
+from kube_sync.inspect.plan.offline_opa import OfflineOpa, serving_world
 from kube_sync.inspect.why.case import Case
 from kube_sync.inspect.why.contrast import (
-    Against,
     EvaluationPaths,
-    against,
+    Objection,
     by_name,
     failing,
     gates,
+    objections_to,
 )
 from kube_sync.inspect.why.explanation import ClusterResult, WhyReport
 from kube_sync.inspect.why.probes import (
-    ASKED,
     BUILTINS,
     EVERYTHING,
     FLEET,
     MODULE,
+    PROBED_DECISION,
     Note,
     Probed,
     Visible,
+    insert_probes,
     module,
-    probed,
 )
-from kube_sync.inspect.why.search import TurningChange
+from kube_sync.inspect.why.search import DecisiveChange
 from kube_sync.kube.collection import Item
 from kube_sync.opa.modules import file_of
 from kube_sync.opa.scratch import ScratchOpa
@@ -57,74 +57,78 @@ _NOTE: Final = re.compile(r'.*\bNote "(?P<said>[A-Za-z0-9+/=]+)"')
 _notes = msgspec.json.Decoder(Note)
 
 
-async def weighed(
+async def with_objections(
     case: Case,
-    told: WhyReport,
+    report: WhyReport,
     trees: Mapping[str, Any],
     scratch: ScratchOpa,
-    about: Item | None = None,
+    cluster: Item | None = None,
 ) -> WhyReport:
-    """Return the report with expressions against all clusters, or against one (`about`).
+    """Return the report with expressions against all clusters, or against one (`cluster`).
 
     `trees` are the parsed syntax trees of the policies, by id.
     """
-    asked = [s for s in told.standings if about is None or s.cluster == about.key]
-    silent = [s for s in asked if not s.chosen and (about is not None or not s.said)]
-    if not silent:
-        return replace(told, standings=tuple(asked))
+    results = [s for s in report.cluster_results if cluster is None or s.cluster == cluster.key]
+    unexplained = [s for s in results if not s.chosen and (cluster is not None or not s.reason)]
+    if not unexplained:
+        return replace(report, cluster_results=tuple(results))
     try:
-        async with _watching(case, trees, scratch) as watched:
-            found, compared = await _derived(watched, told, silent)
+        async with _probed_evaluation(case, trees, scratch) as probes:
+            found, compared = await _derive(probes, report, unexplained)
     except SyncError as error:
-        return replace(told, standings=tuple(asked), compared=f"reasons are not derived: {error}")
-    reasons = {s.cluster: tuple(_named(case, f)) for s, f in zip(silent, found, strict=True)}
-    standings = (replace(s, against=reasons.get(s.cluster, ())) for s in asked)
-    return replace(told, standings=tuple(standings), compared=compared)
+        return replace(
+            report, cluster_results=tuple(results), compared=f"reasons are not derived: {error}"
+        )
+    reasons = {
+        s.cluster: tuple(_with_file_names(case, f)) for s, f in zip(unexplained, found, strict=True)
+    }
+    explained = (replace(s, objections=reasons.get(s.cluster, ())) for s in results)
+    return replace(report, cluster_results=tuple(explained), compared=compared)
 
 
-async def _derived(
-    watched: Watching, told: WhyReport, silent: Iterable[ClusterResult]
-) -> tuple[list[tuple[Against, ...]], str]:
+async def _derive(
+    probes: ProbedEvaluation, report: WhyReport, unexplained: Iterable[ClusterResult]
+) -> tuple[list[tuple[Objection, ...]], str]:
     """Return the expressions against each cluster, and what it was compared with."""
-    probed = watched.probed
-    now = await watched.ways()
-    chosen = [str(s.cluster) for s in told.standings if s.chosen]
-    found = [against(str(s.cluster), now, now, chosen, probed) for s in silent]
+    probed = probes.probed
+    paths = await probes.paths()
+    chosen = [str(s.cluster) for s in report.cluster_results if s.chosen]
+    found = [objections_to(str(s.cluster), paths, paths, chosen, probed) for s in unexplained]
     if any(found):
-        return _with_named(found, silent, now, watched), "compared with those that are chosen"
-    if told.search is not None and told.search.found:
-        (standing,) = silent
-        then = await watched.ways(_changed(told, told.search.found[0]))
-        name = str(standing.cluster)
-        if one := against(name, now, then, [name], probed):
+        return _or_by_name(found, unexplained, paths, probes), "compared with those that are chosen"
+    if report.search is not None and report.search.found:
+        (result,) = unexplained
+        changed_paths = await probes.paths(_changed_item(report, report.search.found[0]))
+        name = str(result.cluster)
+        if one := objections_to(name, paths, changed_paths, [name], probed):
             return [one], "compared with itself after the smallest change"
     if chosen:
-        return _with_named(found, silent, now, watched), "compared with those that are chosen"
-    ends = [failing(str(s.cluster), now, probed) for s in silent]
-    named = _with_named(ends, silent, now, watched)
-    return [one or gates(now, probed) for one in named], "none is chosen to compare with"
+        return _or_by_name(found, unexplained, paths, probes), "compared with those that are chosen"
+    ends = [failing(str(s.cluster), paths, probed) for s in unexplained]
+    named = _or_by_name(ends, unexplained, paths, probes)
+    return [one or gates(paths, probed) for one in named], "none is chosen to compare with"
 
 
-def _with_named(
-    found: Iterable[tuple[Against, ...]],
-    silent: Iterable[ClusterResult],
-    now: EvaluationPaths,
-    watched: Watching,
-) -> list[tuple[Against, ...]]:
+def _or_by_name(
+    found: Iterable[tuple[Objection, ...]],
+    unexplained: Iterable[ClusterResult],
+    paths: EvaluationPaths,
+    probes: ProbedEvaluation,
+) -> list[tuple[Objection, ...]]:
     """Return what was found and, where that is nothing, the rules that name a cluster."""
-    pairs = zip(found, silent, strict=True)
-    return [one or by_name(s.cluster.name, now, watched.probed) for one, s in pairs]
+    pairs = zip(found, unexplained, strict=True)
+    return [one or by_name(s.cluster.name, paths, probes.probed) for one, s in pairs]
 
 
-def _changed(told: WhyReport, turn: TurningChange) -> tuple[str, Item]:
-    return (CLUSTERS if turn.change.of == "cluster" else told.resource, turn.item)
+def _changed_item(report: WhyReport, change: DecisiveChange) -> tuple[str, Item]:
+    return (CLUSTERS if change.change.of == "cluster" else report.resource, change.item)
 
 
-def _named(case: Case, found: Iterable[Against]) -> Iterable[Against]:
-    return (replace(one, file=case.world.called(one.file)) for one in found)
+def _with_file_names(case: Case, found: Iterable[Objection]) -> Iterable[Objection]:
+    return (replace(one, file=case.world.file_name(one.file)) for one in found)
 
 
-class Watching:
+class ProbedEvaluation:
     """Evaluates probes for the current state, and with another object in its place."""
 
     def __init__(self, case: Case, opa: OfflineOpa, probed: Probed) -> None:
@@ -132,7 +136,7 @@ class Watching:
         self._opa = opa
         self.probed = probed
 
-    async def ways(self, change: tuple[str, Item] | None = None) -> EvaluationPaths:
+    async def paths(self, change: tuple[str, Item] | None = None) -> EvaluationPaths:
         """Return the paths of all clusters, after a lasting change of an object of a collection.
 
         Raises SyncError.
@@ -144,38 +148,40 @@ class Watching:
             of, item = change
             reduced = await self._case.put(self._opa, of, item)
             body = reduced if (of, item.key) == (name, key) else body
-        question = b'{"input":' + as_asked(body) + b"}"
-        found = await self._opa.client.explain(ASKED, question, LONGEST, _SECONDS, what="notes")
-        return EvaluationPaths.of(_said(found.explanation))
+        query = b'{"input":' + as_requested(body) + b"}"
+        found = await self._opa.client.explain(
+            PROBED_DECISION, query, LONGEST, _SECONDS, what="notes"
+        )
+        return EvaluationPaths.of(_decode_notes(found.explanation))
 
 
 @asynccontextmanager
-async def _watching(
+async def _probed_evaluation(
     case: Case, trees: Mapping[str, Any], scratch: ScratchOpa
-) -> AsyncGenerator[Watching]:
+) -> AsyncGenerator[ProbedEvaluation]:
     """Yield the evaluation of probes, in an OPA of its own. Raises SyncError."""
-    found = await _compiling(case, trees, scratch)
+    found = await _insert_probes(case, trees, scratch)
     world = replace(case.world, modules=found.modules)
     async with serving_world(scratch, case.settings, world, given=BUILTINS) as opa:
         await opa.client.put_data(FLEET, _fleet(case.worlds.clusters.values()))
-        yield Watching(case, opa, found)
+        yield ProbedEvaluation(case, opa, found)
 
 
-async def _compiling(case: Case, trees: Mapping[str, Any], scratch: ScratchOpa) -> Probed:
-    visible, left = _visible(case), dict(trees)
+async def _insert_probes(case: Case, trees: Mapping[str, Any], scratch: ScratchOpa) -> Probed:
+    visible, remaining = _visible_terms(case), dict(trees)
     path = case.settings.placement.path
     modules = {**case.world.modules, MODULE: module(path)}
     for _ in range(_ROUNDS):
-        found = probed(modules, left, path, visible)
+        found = insert_probes(modules, remaining, path, visible)
         causes = await scratch.check(found.modules, BUILTINS)
         if not causes:
             return found
         files = {(cause.get("location") or {}).get("file") for cause in causes}
-        left = {i: tree for i, tree in left.items() if not files & {i, file_of(i)}}
-    return probed(modules, {}, path, visible)
+        remaining = {i: tree for i, tree in remaining.items() if not files & {i, file_of(i)}}
+    return insert_probes(modules, {}, path, visible)
 
 
-def _visible(case: Case) -> Visible:
+def _visible_terms(case: Case) -> Visible:
     """Return the terms whose values are shown: variables may have those of Secrets in OPA."""
     everything = case.world.bodies
     if _SECRET in everything[case.subject.resource.name][case.subject.key]:
@@ -194,7 +200,7 @@ def _fleet(clusters: Iterable[Item]) -> bytes:
     return msgspec.json.encode({"names": names, "uids": uids})
 
 
-def _said(explanation: Iterable[str]) -> Iterator[Note]:
+def _decode_notes(explanation: Iterable[str]) -> Iterator[Note]:
     for line in explanation:
         if found := _NOTE.fullmatch(line):
             yield _notes.decode(base64.b64decode(found["said"]))

@@ -14,7 +14,7 @@ import msgspec
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.errors import NO_JSON, NotFound, Terminal
-from kube_sync.inspect.why.pastdata import Ground, ground
+from kube_sync.inspect.why.past_data import Ground, ground
 from kube_sync.kube.naming import Reference
 from kube_sync.ledger.entries import GapNote, Row, standing_since
 from kube_sync.ledger.printing import moment
@@ -28,7 +28,7 @@ Values = Mapping[str, str | None]  # of annotations and labels; None: the key is
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class PastRequest:
     """Of which object to tell what stood at which time, from which ledger."""
 
     file: str
@@ -79,29 +79,29 @@ class Past:
     notes: tuple[str, ...] = ()
 
 
-def past(ledger: Reading, asked: Recalled) -> Past:
+def read_past(ledger: Reading, request: PastRequest) -> Past:
     """Return the state of the object at that time. Raises NotFound, Terminal."""
     if (bounds := ledger.bounds()) is None:
-        msg = f"{asked.file}: nothing is recorded yet"
+        msg = f"{request.file}: nothing is recorded yet"
         raise NotFound(msg)
-    of = ledger.find(asked.of, asked.namespace)
-    found = ledger.at(of, asked.at)
-    told = _standing(ledger, of, asked.at, found, bounds[0])
-    writes = _writes(ledger, ledger.writes(of, found.row, asked.at, 2 * WRITES), asked.at)
-    held = writes[-1] if writes and writes[-1].held and told.status != "gone" else None
-    notes = (*told.notes, *_notes(found, asked.at, bounds[1]))
-    return replace(told, writes=tuple(writes[-WRITES:]), held=held, notes=notes)
+    of = ledger.find(request.of, request.namespace)
+    found = ledger.at(of, request.at)
+    state = _state_at(ledger, of, request.at, found, bounds[0])
+    writes = _writes(ledger, ledger.writes(of, found.row, request.at, 2 * WRITES), request.at)
+    held = writes[-1] if writes and writes[-1].held and state.status != "gone" else None
+    notes = (*state.notes, *_notes(found, request.at, bounds[1]))
+    return replace(state, writes=tuple(writes[-WRITES:]), held=held, notes=notes)
 
 
-def _standing(ledger: Reading, of: Object, time: float, found: DecisionAt, begin: float) -> Past:
+def _state_at(ledger: Reading, of: Object, time: float, found: DecisionAt, begin: float) -> Past:
     if found.row is not None:
         after = ledger.following(of, time)
-        return _said(ledger, of, time, found.row, None if after is None else after.seconds)
+        return _state_of_row(ledger, of, time, found.row, None if after is None else after.seconds)
     after = found.after
     if after is not None and found.told(time) is after:
         # Pruning repeats a state that holds since before the oldest row.
         until = ledger.following(of, after.seconds)
-        return _said(ledger, of, time, after, None if until is None else until.seconds)
+        return _state_of_row(ledger, of, time, after, None if until is None else until.seconds)
     if time < begin:
         msg = f"{moment(time)}: the ledger begins at {moment(begin)}"
         raise Terminal(msg)
@@ -115,9 +115,9 @@ def _standing(ledger: Reading, of: Object, time: float, found: DecisionAt, begin
     return Past(of, time, UNKNOWN, until=until_first, notes=(note,))
 
 
-def _said(ledger: Reading, of: Object, time: float, row: Row, until: float | None) -> Past:
-    entry, stood = row.entry, standing_since(row.entry)
-    again = stood is not None
+def _state_of_row(ledger: Reading, of: Object, time: float, row: Row, until: float | None) -> Past:
+    entry, pruned_since = row.entry, standing_since(row.entry)
+    is_repeated = pruned_since is not None
     gone = entry.kind == "gone"
     return Past(
         of,
@@ -125,47 +125,47 @@ def _said(ledger: Reading, of: Object, time: float, row: Row, until: float | Non
         "gone" if gone else entry.status,
         None if gone else _decision(ledger, entry.new),
         entry.note if entry.status == "failed" else "",
-        stood if stood is not None else row.seconds,
+        pruned_since if pruned_since is not None else row.seconds,
         until,
         row.seq,
         entry.uid,
-        "" if again else entry.cause,
-        None if again else _decision(ledger, entry.old),
+        "" if is_repeated else entry.cause,
+        None if is_repeated else _decision(ledger, entry.old),
         entry.policy,
         ledger.modules(entry.policy) if entry.policy else None,
         entry.new,
         ground(ledger, entry),
-        notes=("its cause was taken away with the oldest rows",) if again else (),
+        notes=("its cause was taken away with the oldest rows",) if is_repeated else (),
     )
 
 
 def _writes(ledger: Reading, rows: Iterable[Row], time: float) -> list[Written]:
     """Return writes with their outcomes, in the order of their intents."""
     found: list[Written] = []
-    begun: set[str] = set()
+    sent: set[str] = set()
     for row in rows:
         entry = row.entry
         if entry.kind == "outcome":
-            if entry.ref not in begun:  # it was sent for the decision before
+            if entry.ref not in sent:  # it was sent for the decision before
                 found.append(_write(ledger, row, row.seconds, row))
             continue
-        begun.add(entry.ref)
+        sent.add(entry.ref)
         answer = ledger.outcome(entry.ref) if entry.kind == "intent" else None
         known = answer if answer is not None and answer.seconds <= time else None
         found.append(_write(ledger, row, row.seconds, known))
     return found
 
 
-def _write(ledger: Reading, row: Row, begun: float, answer: Row | None) -> Written:
+def _write(ledger: Reading, row: Row, sent: float, answer: Row | None) -> Written:
     entry, held = row.entry, row.entry.kind == "held"
-    said = entry if answer is None or held else answer.entry
+    outcome = entry if answer is None or held else answer.entry
     return Written(
         held,
-        begun,
-        said.status,
+        sent,
+        outcome.status,
         None if answer is None else answer.seconds,
         entry.approved,
-        said.note,
+        outcome.note,
         _values(ledger, entry.old),
         _values(ledger, entry.new),
     )

@@ -29,7 +29,7 @@ from kube_sync.opa.paths import reference
 
 MODULE: Final = "kube_sync/inspect/why/probe"  # its id
 FLEET: Final = ("kube_sync", "probed")  # the path of the clusters' names in OPA's data
-ASKED: Final = "kube_sync/probe/asked"
+PROBED_DECISION: Final = "kube_sync/probe/asked"
 BUILTINS: Final = ("trace",)  # that only modules with probes may call
 _OPENS: Final = b"{ "
 _SOURCE: Final = """package kube_sync.probe
@@ -76,7 +76,7 @@ def module(path: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class ProbedBody:
     """A body with probes: the number of its first point, one for each expression and one more."""
 
     file: str  # the module's id
@@ -89,11 +89,11 @@ class Probed:
     """Modules with probes, and the bodies that they watch."""
 
     modules: Mapping[str, str]
-    watched: Sequence[Watched]
+    watched: Sequence[ProbedBody]
     visible: Visible
 
 
-def probed(
+def insert_probes(
     modules: Mapping[str, str], trees: Mapping[str, Any], path: str, visible: Visible
 ) -> Probed:
     """Insert probes into the modules with a syntax tree; `path` is the decision's.
@@ -101,28 +101,29 @@ def probed(
     Only values of terms with a `visible` prefix are noted.
     """
     names = _names(trees)
-    found, watched, points = dict(modules), list[Watched](), 0
+    found, watched, points = dict(modules), list[ProbedBody](), 0
     for policy_id, tree in sorted(trees.items()):
         package = package_of(tree)
-        text = _Edited(modules[policy_id].encode())
+        text = _ProbedText(modules[policy_id].encode())
         for body in bodies(tree, names[package] | aliases(tree)):
-            if text.watch(body, points, visible, again="/".join(package) == path):
-                watched.append(Watched(policy_id, body, points))
+            if text.insert(body, points, visible, repeat="/".join(package) == path):
+                watched.append(ProbedBody(policy_id, body, points))
                 points += len(body.expressions) + 1
-        found[policy_id] = text.whole().decode()
+        found[policy_id] = text.text().decode()
     return Probed(found, watched, visible)
 
 
-class _Edited:
+class _ProbedText:
     """A module's text, and the pieces to insert."""
 
     def __init__(self, source: bytes) -> None:
         self._source = source
         self._probes: list[tuple[int, bytes]] = []
         self._braces: list[tuple[int, bytes]] = []
-        self._again: list[tuple[int, int, int]] = []  # a point, and the begin and end of its body
+        # A point, and the begin and end of its body.
+        self._repeated: list[tuple[int, int, int]] = []
 
-    def watch(self, body: Body, first: int, visible: Visible, *, again: bool) -> bool:
+    def insert(self, body: Body, first: int, visible: Visible, *, repeat: bool) -> bool:
         """Insert probes into a body; return whether its text is what the tree says."""
         places = [_span(self._source, expression.place) for expression in body.expressions]
         spans = [place for place in places if place is not None]
@@ -136,24 +137,24 @@ class _Edited:
         # A body of one expression may come without braces.
         if self._source[:begin].rstrip().endswith(b"if"):
             self._braces += [(begin, _OPENS), (end, b" }")]
-        if again and body.alone:
-            self._again.append((first, begin, end))
+        if repeat and body.alone:
+            self._repeated.append((first, begin, end))
         return True
 
-    def whole(self) -> bytes:
+    def text(self) -> bytes:
         """Return the text with all insertions."""
         begins = [piece for piece in self._braces if piece[1] is _OPENS]
         ends = [piece for piece in self._braces if piece[1] is not _OPENS]
-        text = _with(self._source, 0, len(self._source), [*begins, *self._probes, *ends])
-        again = [
+        text = _insert(self._source, 0, len(self._source), [*begins, *self._probes, *ends])
+        repeated = [
             b"\nkube_sync_again_%d := [1 | %b\n]\n"
-            % (first, _with(self._source, begin, end, self._probes))
-            for first, begin, end in self._again
+            % (first, _insert(self._source, begin, end, self._probes))
+            for first, begin, end in self._repeated
         ]
-        return b"".join([text, *again])
+        return b"".join([text, *repeated])
 
 
-def _with(source: bytes, begin: int, end: int, pieces: Sequence[tuple[int, bytes]]) -> bytes:
+def _insert(source: bytes, begin: int, end: int, pieces: Sequence[tuple[int, bytes]]) -> bytes:
     """Return a part of a text with pieces inserted, each before its place."""
     parts, done = list[bytes](), begin
     for offset, piece in sorted(pieces, key=lambda one: one[0]):
@@ -176,13 +177,13 @@ def _note(body: Body, first: int, number: int, visible: Visible) -> bytes:
     terms: tuple[str, ...] = ()
     if number < len(body.expressions):
         bound = body.expressions[number].bound
-        terms = shown(body, number, visible)
+        terms = noted_terms(body, number, visible)
     saw = ", ".join(f"[kube_sync_it | kube_sync_it := {term}]" for term in terms)
     point = first + number
     return f"trace(data.kube_sync.probe.note({point}, [{', '.join(bound)}], [{saw}]))".encode()
 
 
-def shown(body: Body, number: int, visible: Visible) -> tuple[str, ...]:
+def noted_terms(body: Body, number: int, visible: Visible) -> tuple[str, ...]:
     """Return the terms of an expression whose values are noted."""
     return tuple(t for t in body.expressions[number].terms if t.startswith(visible))
 
@@ -197,8 +198,8 @@ def _span(source: bytes, place: Text) -> tuple[int, int] | None:
         return None
     before = sum(len(row) + 1 for row in rows[: place.row - 1])
     row = rows[place.row - 1]
-    in_letters = len(row.decode("utf-8", "replace")[: place.column - 1].encode())
-    for column in dict.fromkeys((place.column - 1, in_letters)):
+    decoded_column = len(row.decode("utf-8", "replace")[: place.column - 1].encode())
+    for column in dict.fromkeys((place.column - 1, decoded_column)):
         if source.startswith(text, before + column):
             return before + column, before + column + len(text)
     return None

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Final
 
 from kube_sync.decisions.explaining import Rule
-from kube_sync.decisions.inputs import Input
-from kube_sync.inspect.plan.extra_documents import InEffect
+from kube_sync.decisions.input_values import Input
+from kube_sync.inspect.plan.extra_documents import CanaryInEffect
 from kube_sync.inspect.why.change import as_option
-from kube_sync.inspect.why.contrast import Against
+from kube_sync.inspect.why.contrast import Objection
 from kube_sync.inspect.why.explanation import ClusterResult, WhyReport
-from kube_sync.inspect.why.search import Search, TurningChange
+from kube_sync.inspect.why.search import DecisiveChange, Search
 from kube_sync.policykinds.printing import indented, plain
 
 _RULES, _INPUTS, _CLUSTERS, _AGAINST = 6, 20, 40, 4
@@ -23,16 +23,19 @@ _GAP: Final = "  "
 NOTHING: Final = "no rule was found that speaks of this cluster on its own"
 
 
-def as_text(told: WhyReport, width: int) -> str:
+def as_text(report: WhyReport, width: int) -> str:
     """Format the answer for a terminal with `width` columns."""
-    asked = [_short(_standings(told), width), _search(told)]
-    why = [
-        _short(rules_of(told.rules, told.rules_failure), width),
-        _short(inputs_of(told.inputs, told.inputs_failure), width),
+    cluster_blocks = [_short(_cluster_lines(report), width), _search(report)]
+    reasons = [
+        _short(rules_of(report.rules, report.rules_failure), width),
+        _short(inputs_of(report.inputs, report.inputs_failure), width),
     ]
     # The answer to a question about one cluster begins with that cluster.
-    blocks = [_short(_decision(told), width), *([*asked, *why] if told.search else [*why, *asked])]
-    return _joined(blocks, told.notes)
+    blocks = [
+        _short(_decision(report), width),
+        *([*cluster_blocks, *reasons] if report.search else [*reasons, *cluster_blocks]),
+    ]
+    return _joined(blocks, report.notes)
 
 
 def laid_out(blocks: Iterable[Iterable[str]], notes: Iterable[str], width: int) -> str:
@@ -40,52 +43,52 @@ def laid_out(blocks: Iterable[Iterable[str]], notes: Iterable[str], width: int) 
     return _joined((_short(block, width) for block in blocks), notes)
 
 
-def as_json(told: WhyReport) -> str:
+def as_json(report: WhyReport) -> str:
     """Format the whole answer for programs."""
     whole = {
         "v": 1,
         "object": {
-            "resource": told.resource,
-            "namespace": told.key.namespace,
-            "name": told.key.name,
+            "resource": report.resource,
+            "namespace": report.key.namespace,
+            "name": report.key.name,
         },
-        "decision": told.outcome.decision,
-        "failure": told.outcome.failure,
-        "decided": told.decided,
-        "canary": None if told.canary is None else _canary(told.canary),
-        "has": told.has,
-        "pending": told.pending,
-        "rules": told.rules,
-        "rules_failure": told.rules_failure,
-        "inputs": told.inputs,
-        "inputs_failure": told.inputs_failure,
-        "clusters": [_standing(standing) for standing in told.standings],
-        "compared": told.compared,
-        "search": None if told.search is None else _searched(told, told.search),
-        "notes": told.notes,
+        "decision": report.outcome.decision,
+        "failure": report.outcome.failure,
+        "decided": report.decided,
+        "canary": None if report.canary is None else _canary_document(report.canary),
+        "has": report.has,
+        "pending": report.pending,
+        "rules": report.rules,
+        "rules_failure": report.rules_failure,
+        "inputs": report.inputs,
+        "inputs_failure": report.inputs_failure,
+        "clusters": [_cluster_document(result) for result in report.cluster_results],
+        "compared": report.compared,
+        "search": None if report.search is None else _search_document(report, report.search),
+        "notes": report.notes,
     }
     return indented(whole)
 
 
-def _decision(told: WhyReport) -> Iterator[str]:
-    yield f"{told.resource} {told.key}"
-    decision = told.outcome.decision
-    if told.outcome.failure is not None:
-        yield f"  failed   {_first_line(told.outcome.failure)}"
+def _decision(report: WhyReport) -> Iterator[str]:
+    yield f"{report.resource} {report.key}"
+    decision = report.outcome.decision
+    if report.outcome.failure is not None:
+        yield f"  failed   {_first_line(report.outcome.failure)}"
     elif decision is None:
         yield "  decided  nothing"
     elif decision.errors:
         yield from (f"  refused  {_first_line(error)}" for error in decision.errors)
     else:
-        yield f"  decided  {_names(told.decided)}"
+        yield f"  decided  {_names(report.decided)}"
         yield from (f"           label {k}: {v}" for k, v in decision.labels.items())
-    if told.canary is not None:
-        yield f"  by       {told.canary}"
-    yield f"  has      {_names(told.has)}"
-    yield f"  so       {told.pending or 'it is as decided'}"
+    if report.canary is not None:
+        yield f"  by       {report.canary}"
+    yield f"  has      {_names(report.has)}"
+    yield f"  so       {report.pending or 'it is as decided'}"
 
 
-def _canary(canary: InEffect) -> dict[str, Any]:
+def _canary_document(canary: CanaryInEffect) -> dict[str, Any]:
     return {
         "configmap": str(canary.policy.key),
         "stands_for": str(canary.place),
@@ -117,100 +120,98 @@ def inputs_of(inputs: Sequence[Input], failure: str | None) -> Iterator[str]:
         yield from more(inputs, _INPUTS, "inputs")
 
 
-def _standings(told: WhyReport) -> Iterator[str]:
-    if not told.standings:
+def _cluster_lines(report: WhyReport) -> Iterator[str]:
+    if not report.cluster_results:
         return
     yield "clusters"
-    wide = max(len(str(s.cluster)) for s in told.standings[:_CLUSTERS])
-    for standing in told.standings[:_CLUSTERS]:
-        said = "; ".join(
-            filter(None, ["chosen" if standing.chosen else "not chosen", standing.said])
-        )
-        yield f"  {str(standing.cluster).ljust(wide)}{_GAP}{said}"
-        for against in standing.against[:_AGAINST]:
-            yield from (f"    {line}" for line in _against(against))
-        yield from (f"    {line}" for line in more(standing.against, _AGAINST, "reasons"))
-        if not (standing.chosen or standing.said or standing.against):
+    width = max(len(str(s.cluster)) for s in report.cluster_results[:_CLUSTERS])
+    for result in report.cluster_results[:_CLUSTERS]:
+        text = "; ".join(filter(None, ["chosen" if result.chosen else "not chosen", result.reason]))
+        yield f"  {str(result.cluster).ljust(width)}{_GAP}{text}"
+        for objection in result.objections[:_AGAINST]:
+            yield from (f"    {line}" for line in _objection_lines(objection))
+        yield from (f"    {line}" for line in more(result.objections, _AGAINST, "reasons"))
+        if not (result.chosen or result.reason or result.objections):
             yield f"    {NOTHING}"
-    yield from more(told.standings, _CLUSTERS, "clusters")
-    if told.compared:
-        yield f"  ({told.compared})"
+    yield from more(report.cluster_results, _CLUSTERS, "clusters")
+    if report.compared:
+        yield f"  ({report.compared})"
 
 
-def _against(against: Against) -> Iterator[str]:
-    verb = "holds" if against.holds else "does not hold"
-    yield f"{against.file}:{against.row}"
-    yield f"  {verb}: {_one_line(against.text)}"
+def _objection_lines(objection: Objection) -> Iterator[str]:
+    verb = "holds" if objection.holds else "does not hold"
+    yield f"{objection.file}:{objection.row}"
+    yield f"  {verb}: {_one_line(objection.text)}"
     # A value derived from a whole object says more than the object.
-    plain = [seen for seen in against.saw if not (seen.value or "").startswith("{")]
-    for seen in plain or against.saw:
+    plain = [seen for seen in objection.saw if not (seen.value or "").startswith("{")]
+    for seen in plain or objection.saw:
         is_there = "is not there" if seen.value is None else f"is {seen.value}"
         yield f"    {_one_line(seen.term)} {is_there}"
 
 
-def _search(told: WhyReport) -> Iterator[str]:
-    if told.search is None:
+def _search(report: WhyReport) -> Iterator[str]:
+    if (search := report.search) is None:
         return
-    (standing,) = told.standings
-    cluster, found = standing.cluster, told.search.found
+    (result,) = report.cluster_results
+    cluster, found = result.cluster, search.found
     if not found:
-        yield f"no single change that was tried puts it on {cluster.name} ({_tried(told.search)})"
+        yield f"no single change that was tried puts it on {cluster.name} ({_tries(search)})"
         return
-    yield f"smallest change that puts it on {cluster.name} ({_tried(told.search)}, evaluated anew)"
-    for number, turn in enumerate(found):
+    yield f"smallest change that puts it on {cluster.name} ({_tries(search)}, evaluated anew)"
+    for number, decisive in enumerate(found):
         if number == 1:
             yield "others that do"
-        yield f"  {_whose(told, standing, turn)}"
-        yield f"    {turn.change}"
-        yield from (f"    {line}" for line in _effect(standing, turn))
+        yield f"  {_owner(report, result, decisive)}"
+        yield f"    {decisive.change}"
+        yield from (f"    {line}" for line in _effect(result, decisive))
 
 
-def _effect(standing: ClusterResult, turn: TurningChange) -> Iterator[str]:
-    yield f"then decided: {_names(turn.decided)}"
-    if (option := _option(standing, turn)) is not None:
+def _effect(result: ClusterResult, decisive: DecisiveChange) -> Iterator[str]:
+    yield f"then decided: {_names(decisive.decided)}"
+    if (option := _what_if_option(result, decisive)) is not None:
         yield f"what else it moves: kube-sync what-if {option}"
 
 
-def _option(standing: ClusterResult, turn: TurningChange) -> str | None:
-    of_cluster = turn.change.of == "cluster"
-    return as_option(turn.change, standing.cluster.name) if of_cluster else None
+def _what_if_option(result: ClusterResult, decisive: DecisiveChange) -> str | None:
+    of_cluster = decisive.change.of == "cluster"
+    return as_option(decisive.change, result.cluster.name) if of_cluster else None
 
 
-def _whose(told: WhyReport, standing: ClusterResult, turn: TurningChange) -> str:
-    if turn.change.of == "cluster":
-        return f"cluster {standing.cluster}"
-    return f"{told.resource} {told.key}"
+def _owner(report: WhyReport, result: ClusterResult, decisive: DecisiveChange) -> str:
+    if decisive.change.of == "cluster":
+        return f"cluster {result.cluster}"
+    return f"{report.resource} {report.key}"
 
 
-def _tried(search: Search) -> str:
+def _tries(search: Search) -> str:
     tried = f"{search.tried} changes tried"
     left = search.possible - search.tried
     return f"{tried}, {left} more are beyond --tries" if left else f"{tried}, all there are"
 
 
-def _searched(told: WhyReport, search: Search) -> dict[str, Any]:
-    (standing,) = told.standings
+def _search_document(report: WhyReport, search: Search) -> dict[str, Any]:
+    (result,) = report.cluster_results
     return {
         "tried": search.tried,
         "possible": search.possible,
         "found": [
             {
-                **turn.change.document(),
-                "decided": turn.decided,
-                "what_if": _option(standing, turn),
+                **decisive.change.document(),
+                "decided": decisive.decided,
+                "what_if": _what_if_option(result, decisive),
             }
-            for turn in search.found
+            for decisive in search.found
         ],
     }
 
 
-def _standing(standing: ClusterResult) -> dict[str, Any]:
+def _cluster_document(result: ClusterResult) -> dict[str, Any]:
     return {
-        "namespace": standing.cluster.namespace,
-        "name": standing.cluster.name,
-        "chosen": standing.chosen,
-        "said": standing.said,
-        "against": standing.against,
+        "namespace": result.cluster.namespace,
+        "name": result.cluster.name,
+        "chosen": result.chosen,
+        "said": result.reason,
+        "against": result.objections,
     }
 
 

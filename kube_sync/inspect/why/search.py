@@ -18,11 +18,11 @@ import msgspec
 
 from kube_sync.config import CLUSTERS
 from kube_sync.decisions.evaluator import Outcome
-from kube_sync.decisions.requested import as_asked, requests
-from kube_sync.inspect.plan.snapshot import reducing
+from kube_sync.decisions.requested import as_requested, requests
+from kube_sync.inspect.plan.snapshot import projection_of
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.inspect.why.candidate_changes import Side, as_number, changes
-from kube_sync.inspect.why.case import Case, Reader
+from kube_sync.inspect.why.case import Case, PlacementReader
 from kube_sync.inspect.why.change import ABSENT, Change, applied
 from kube_sync.inspect.why.terms import constants
 from kube_sync.kube.collection import Item
@@ -36,7 +36,7 @@ _OTHERS: Final = 100  # clusters, and objects, whose values are tried
 
 
 @dataclass(frozen=True, slots=True)
-class TurningChange:
+class DecisiveChange:
     """A change that turns the decision, the changed object, and the new decision."""
 
     change: Change
@@ -48,7 +48,7 @@ class TurningChange:
 class Search:
     """The result: changes that turn the decision, the smallest first, and the number of tries."""
 
-    found: tuple[TurningChange, ...]
+    found: tuple[DecisiveChange, ...]
     tried: int
     possible: int
 
@@ -69,35 +69,37 @@ async def search(
 
     `trees` are the parsed syntax trees of the policies, by id.
     """
-    reader = Reader.of(case.settings)
+    reader = PlacementReader.of(case.settings)
     every = [*changes(_sides(case, cluster, reader), constants(trees))]
-    trying = ChangeTrial(case, cluster)
-    tried = await trying.outcomes(every[:limit], progress)
+    trial = ChangeTrial(case, cluster)
+    tried = await trial.outcomes(every[:limit], progress)
     name = cluster.key.name
-    turning = [one for one in tried if reader.chooses(one.outcome, name)]
-    turning.sort(key=_size(reader, case.outcome, name))
-    return Search(await _verified(trying, turning, reader, name), len(tried), len(every))
+    decisive = [one for one in tried if reader.is_chosen(one.outcome, name)]
+    decisive.sort(key=_size(reader, case.outcome, name))
+    return Search(await _verify(trial, decisive, reader, name), len(tried), len(every))
 
 
-async def _verified(
-    trying: ChangeTrial, turning: Iterable[TriedChange], reader: Reader, name: str
-) -> tuple[TurningChange, ...]:
-    found: dict[object, TurningChange] = {}
-    for one in islice(turning, _DOUBTED):
+async def _verify(
+    trial: ChangeTrial, decisive: Iterable[TriedChange], reader: PlacementReader, name: str
+) -> tuple[DecisiveChange, ...]:
+    found: dict[object, DecisiveChange] = {}
+    for one in islice(decisive, _DOUBTED):
         spot = (one.change.of, one.change.spot)
         if spot not in found and len(found) < _SHOWN:
-            outcome = await trying.verified(one)
-            if reader.chooses(outcome, name):
-                found[spot] = TurningChange(one.change, one.item, reader.decided(outcome))
+            outcome = await trial.verify(one)
+            if reader.is_chosen(outcome, name):
+                found[spot] = DecisiveChange(one.change, one.item, reader.decided_clusters(outcome))
     return tuple(found.values())
 
 
-def _size(reader: Reader, now: Outcome, name: str) -> Callable[[TriedChange], tuple[object, ...]]:
+def _size(
+    reader: PlacementReader, now: Outcome, name: str
+) -> Callable[[TriedChange], tuple[object, ...]]:
     """Return the sort key of changes: first those without other effects on the placement."""
-    before = set(reader.decided(now))
+    before = set(reader.decided_clusters(now))
 
     def size(tried: TriedChange) -> tuple[object, ...]:
-        change, after = tried.change, set(reader.decided(tried.outcome))
+        change, after = tried.change, set(reader.decided_clusters(tried.outcome))
         kind = 2 if change.after is ABSENT else 1 if change.before is ABSENT else 0
         whole = isinstance(change.after, dict | list)
         return (
@@ -117,19 +119,21 @@ def _distance(before: object, after: object) -> float:
     return abs(one - other) if one is not None and other is not None else 0.0
 
 
-def _sides(case: Case, cluster: Item, reader: Reader) -> list[Side]:
+def _sides(case: Case, cluster: Item, reader: PlacementReader) -> list[Side]:
     fleet, siblings = case.worlds.clusters, case.worlds.snapshot.objects
-    chosen = (key for key in fleet if reader.chooses(case.outcome, key.name))
+    chosen = (key for key in fleet if reader.is_chosen(case.outcome, key.name))
     others = dict.fromkeys((*chosen, *fleet))
     others.pop(cluster.key)
     body = _body(case.subject.item)
     decision = case.outcome.decision
     noted = requests((body.get("metadata") or {}).get("annotations") or {})
     decided = {*(decision.annotations if decision else ()), *noted}
-    like = [i for k, i in siblings[case.subject.resource.name].items() if k != case.subject.key]
+    others_of_kind = [
+        i for k, i in siblings[case.subject.resource.name].items() if k != case.subject.key
+    ]
     return [
         Side("cluster", _body(cluster), case.fleet.fields, _bodies([fleet[k] for k in others])),
-        Side("object", body, _fields(case.reads, case), _bodies(like), decided),
+        Side("object", body, _fields(case.reads, case), _bodies(others_of_kind), decided),
     ]
 
 
@@ -157,30 +161,32 @@ class ChangeTrial:
         self._case = case
         self._items = {"object": case.subject.item, "cluster": cluster}
         self._names = {"object": case.subject.resource.name, "cluster": CLUSTERS}
-        self._reduce = {of: reducing(case.resource(name)) for of, name in self._names.items()}
+        self._reduce = {of: projection_of(case.resource(name)) for of, name in self._names.items()}
 
     async def outcomes(self, changes: Iterable[Change], progress: Progress) -> list[TriedChange]:
         """Return the outcome of each change. Raises SyncError."""
-        made = ((c, item) for c in changes if (item := applied(c, self._items[c.of])) is not None)
+        changed = (
+            (c, item) for c in changes if (item := applied(c, self._items[c.of])) is not None
+        )
         found: list[TriedChange] = []
-        room = 1
-        while part := list(islice(made, room)):
-            begun = self._clock()
-            outcomes = await self._case.opa.evaluate_inputs([self._question(*one) for one in part])
-            each = (self._clock() - begun) / len(part)
-            room = max(1, min(_MOST, int(_SECONDS / max(each, _SECONDS / _MOST))))
+        size = 1
+        while part := list(islice(changed, size)):
+            started = self._clock()
+            outcomes = await self._case.opa.evaluate_inputs([self._input(*one) for one in part])
+            each = (self._clock() - started) / len(part)
+            size = max(1, min(_MOST, int(_SECONDS / max(each, _SECONDS / _MOST))))
             found += [
                 TriedChange(*one, outcome) for one, outcome in zip(part, outcomes, strict=True)
             ]
-            progress.reached(f"{len(found)} changes tried …")
+            progress.report(f"{len(found)} changes tried …")
         return found
 
-    async def verified(self, tried: TriedChange) -> Outcome:
+    async def verify(self, tried: TriedChange) -> Outcome:
         """Return the outcome with the change in OPA's data. Raises SyncError."""
-        return await self._case.with_item(self._names[tried.change.of], tried.item)
+        return await self._case.evaluate_with(self._names[tried.change.of], tried.item)
 
-    def _question(self, change: Change, item: Item) -> dict[str, Any]:
+    def _input(self, change: Change, item: Item) -> dict[str, Any]:
         items = {**self._items, change.of: item}
         bodies = {of: reduce(items[of]) for of, reduce in self._reduce.items()}
         objects = [msgspec.Raw(bodies["object"]), msgspec.Raw(bodies["cluster"])]
-        return {"asked": msgspec.Raw(as_asked(bodies["object"])), "objects": objects}
+        return {"asked": msgspec.Raw(as_requested(bodies["object"])), "objects": objects}

@@ -56,8 +56,8 @@ class _Kind(msgspec.Struct):
 _kinds = msgspec.json.Decoder(_Kind)
 
 
-def subject(
-    asked: Reference,
+def find_subject(
+    reference: Reference,
     namespace: str | None,
     targets: Iterable[Resource],
     objects: Mapping[str, Objects],
@@ -68,48 +68,52 @@ def subject(
     `kinds` are more names of resources, by their names in OPA.
     """
     known = list(targets)
-    words = {r.name: _spellings(r, objects.get(r.name, {}), kinds or {}) for r in known}
-    readings = within(asked, namespace)
+    spellings_by_name = {r.name: _spellings(r, objects.get(r.name, {}), kinds or {}) for r in known}
+    readings = within(reference, namespace)
     found = {
         (resource.name, key): Subject(resource, item)
         for one in readings
-        for resource in _fitting(one, known, words)
+        for resource in _matching(one, known, spellings_by_name)
         for key in one.keys(namespace)
         if (item := objects.get(resource.name, {}).get(key)) is not None
     }
     if not found:
-        likely = next((one for one in readings if _fitting(one, known, words)), readings[-1])
-        fits = _fitting(likely, known, words)
-        if _is_of_another_kind(readings, known, words):
-            raise Broken([refused(asked[0].text, asked[0].kind or "", words)])
-        raise Broken([_missing(likely, namespace, fits, objects)])
+        likeliest = next(
+            (one for one in readings if _matching(one, known, spellings_by_name)), readings[-1]
+        )
+        matching = _matching(likeliest, known, spellings_by_name)
+        if _is_of_another_kind(readings, known, spellings_by_name):
+            raise Broken([refused(reference[0].text, reference[0].kind or "", spellings_by_name)])
+        raise Broken([_missing(likeliest, namespace, matching, objects)])
     if len(found) > 1:
         several = " or ".join(f"{name}/{key}" for name, key in found)
-        raise Broken([f"{asked[0].text}: it may be {several}: say which"])
+        raise Broken([f"{reference[0].text}: it may be {several}: say which"])
     return next(iter(found.values()))
 
 
-def _fitting(
-    one: Named, known: Iterable[Resource], words: Mapping[str, frozenset[str]]
+def _matching(
+    one: Named, known: Iterable[Resource], spellings_by_name: Mapping[str, frozenset[str]]
 ) -> list[Resource]:
-    return [r for r in known if one.kind is None or one.kind.lower() in words[r.name]]
+    return [r for r in known if one.kind is None or one.kind.lower() in spellings_by_name[r.name]]
 
 
 def _is_of_another_kind(
-    readings: Reference, known: Iterable[Resource], words: Mapping[str, frozenset[str]]
+    readings: Reference, known: Iterable[Resource], spellings_by_name: Mapping[str, frozenset[str]]
 ) -> bool:
     """Tell whether the first word can only be a kind, of which nothing is decided."""
     first = readings[0]
-    if first.kind is None or _fitting(first, known, words):
+    if first.kind is None or _matching(first, known, spellings_by_name):
         return False
     return len(readings) == 1 or is_built_in(first.kind)
 
 
-def cluster(asked: str, clusters: Objects) -> Item:
+def find_cluster(reference: str, clusters: Objects) -> Item:
     """Return the one cluster of a name, `namespace/name` or bare. Raises Broken."""
     names = {spelt: str(key) for key in clusters for spelt in (key.name, str(key))}
-    near = get_close_matches(asked, names, _NEAR) or sorted({k.name for k in clusters})[:_NEAR]
-    return clusters[named(asked, clusters, "CLUSTER", perhaps=_perhaps(near))]
+    similar = (
+        get_close_matches(reference, names, _NEAR) or sorted({k.name for k in clusters})[:_NEAR]
+    )
+    return clusters[named(reference, clusters, "CLUSTER", perhaps=_suggestion(similar))]
 
 
 def _spellings(
@@ -131,20 +135,20 @@ def _kind_of(objects: Objects) -> Iterator[str]:
 
 
 def _missing(
-    likely: Named,
+    likeliest: Named,
     namespace: str | None,
-    fits: Iterable[Resource],
+    matching: Iterable[Resource],
     objects: Mapping[str, Objects],
 ) -> str:
-    name, where = likely.name or "", likely.namespace or namespace or DEFAULT
-    keys = [key for resource in fits for key in objects.get(resource.name, {})]
+    name, where = likeliest.name or "", likeliest.namespace or namespace or DEFAULT
+    keys = [key for resource in matching for key in objects.get(resource.name, {})]
     elsewhere = sorted({str(key) for key in keys if key.name == name})
-    near = get_close_matches(name, {key.name for key in keys}, _NEAR)
-    others = sorted({str(key) for key in keys if key.name in near})
-    what = likely.text if likely.namespace is None else name
-    return f"there is no {what} in namespace {where}{_perhaps((elsewhere or others)[:_NEAR])}"
+    similar = get_close_matches(name, {key.name for key in keys}, _NEAR)
+    others = sorted({str(key) for key in keys if key.name in similar})
+    what = likeliest.text if likeliest.namespace is None else name
+    return f"there is no {what} in namespace {where}{_suggestion((elsewhere or others)[:_NEAR])}"
 
 
-def _perhaps(near: Iterable[str]) -> str:
-    found = ", ".join(near)
+def _suggestion(similar: Iterable[str]) -> str:
+    found = ", ".join(similar)
     return f"; perhaps {found}?" if found else ""

@@ -19,11 +19,11 @@ from kube_sync.inspect.why.terms import (
     has_closure,
     located,
     name_of,
+    notable_terms,
     operands,
     strings,
     title,
     variables,
-    worth_a_look,
 )
 
 _ROOTS: Final = frozenset({"input", "data"})
@@ -92,14 +92,14 @@ class _Rule:
 
     def bodies(self) -> list[Body]:
         """Return its bodies, and those within."""
-        way: Node | None = self._rule
-        while way is not None:
-            head = way["head"]
-            alone = way is self._rule and not head.get("args")
-            bound = self._body(way["body"], self._vars(head.get("args")), alone=alone)
+        branch: Node | None = self._rule
+        while branch is not None:
+            head = branch["head"]
+            alone = branch is self._rule and not head.get("args")
+            bound = self._body(branch["body"], self._vars(head.get("args")), alone=alone)
             for term in (head.get("ref"), head.get("key"), head.get("value")):
                 self._within(term, bound)
-            way = way.get("else")
+            branch = branch.get("else")
         return self._found
 
     def _body(
@@ -156,7 +156,7 @@ class _Rule:
         """Return the terms whose values explain why an expression holds or not."""
         texts = (
             place.text
-            for term in worth_a_look(expression.get("terms"))
+            for term in notable_terms(expression.get("terms"))
             if self._is_known(term, bound) and (place := located(term)) is not None
         )
         fit = (t for t in texts if t not in _ROOTS and "\n" not in t and len(t) <= _LONGEST)

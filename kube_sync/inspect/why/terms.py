@@ -59,7 +59,7 @@ def operands(terms: object) -> list[Any]:
     return [terms]
 
 
-def worth_a_look(terms: Any) -> Iterator[Node]:  # noqa: ANN401 - any JSON
+def notable_terms(terms: Any) -> Iterator[Node]:  # noqa: ANN401 - any JSON
     """Yield the terms of an expression that are worth showing: references, calls, operands."""
     match terms:
         case {"symbols": [{"value": [_, *_, domain]}]}:

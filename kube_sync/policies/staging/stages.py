@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from kube_sync.config import Settings
+from kube_sync.decisions.batch_module import batch_module
 from kube_sync.decisions.canary import Canary
-from kube_sync.decisions.evaluator import batch_module
 from kube_sync.opa.analysis.reads import Reads, joined
 from kube_sync.opa.scratch import Modules
 from kube_sync.policies.bundle import digest

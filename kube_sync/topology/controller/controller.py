@@ -19,7 +19,7 @@ from kube_sync.errors import Retriable, SyncError, first_of
 from kube_sync.observability import metrics
 from kube_sync.runtime.backoff import Backoff, Sleep
 from kube_sync.topology.controller.events import Backlog, ResourceEvent
-from kube_sync.topology.controller.live import LiveTopology
+from kube_sync.topology.controller.live_topology import LiveTopology
 from kube_sync.topology.controller.workflow import Reconcile, Reconciliation
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

@@ -15,7 +15,7 @@ from typing import Any
 
 from kube_sync.topology.identity import GroupKind, Locator, locator
 from kube_sync.topology.nodes import Body
-from kube_sync.topology.raw_json import same
+from kube_sync.topology.raw_json import is_same
 
 # Written by the API server itself. Not the generation: it shows a spec that changed and changed
 # back, whose observedGeneration a status has to follow.
@@ -61,7 +61,7 @@ class ResourceEvent:
 
 def means_the_same(old: Body, new: Body) -> bool:
     """Return whether two states of an object differ only in status and bookkeeping."""
-    return same(_without(old, _APART), _without(new, _APART)) and same(
+    return is_same(_without(old, _APART), _without(new, _APART)) and is_same(
         _without(old["metadata"], _BOOKKEEPING), _without(new["metadata"], _BOOKKEEPING)
     )
 

@@ -16,10 +16,10 @@ import structlog
 from kube_sync.kube.reflector import Store
 from kube_sync.objects import ObjectKey
 from kube_sync.topology.controller.events import ResourceEvent, means_the_same
-from kube_sync.topology.controller.kindstore import KindStore
+from kube_sync.topology.controller.kind_store import KindStore
 from kube_sync.topology.identity import GroupKind, Locator
 from kube_sync.topology.nodes import Body, Kind
-from kube_sync.topology.raw_json import same
+from kube_sync.topology.raw_json import is_same
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -166,7 +166,7 @@ class World:
         self, name: Locator, kind: GroupKind, key: ObjectKey, old: Body | None
     ) -> ResourceEvent | None:
         new = self._objects.get(name)
-        if same(old, new):
+        if is_same(old, new):
             return None
         meaning = old is None or new is None or not means_the_same(old, new)
         return ResourceEvent(kind, key.namespace, key.name, old, new, meaning)

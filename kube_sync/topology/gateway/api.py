@@ -22,7 +22,7 @@ from kube_sync.topology.gateway.kinds import (
     RULES,
     SERVICE,
 )
-from kube_sync.topology.gateway.listenersets import gateway_of, parents_named, set_of
+from kube_sync.topology.gateway.listenersets import gateway_of, listener_set_of, parents_named
 from kube_sync.topology.gateway.references import (
     backends_of_route,
     backends_of_rule,
@@ -67,7 +67,7 @@ def _sectioned(validity: Validity) -> list[Link]:
     listeners = partial(listeners_of, validity=validity)
     backends = partial(backends_of_rule, validity=validity)
     return [
-        Link(LISTENER_SET, LISTENER, parents=partial(set_of, validity=validity)),
+        Link(LISTENER_SET, LISTENER, parents=partial(listener_set_of, validity=validity)),
         *(Link(LISTENER, route, parents=listeners) for route in ROUTES),
         *(Link(rule, SERVICE, children=backends) for rule in RULES),
     ]

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 from kube_sync.topology.conditions import ACCEPTED
 from kube_sync.topology.gateway.kinds import GATEWAY, GROUP, LISTENER_SET
-from kube_sync.topology.gateway.places import Places
-from kube_sync.topology.gateway.validity import Validity, takes
+from kube_sync.topology.gateway.listener_conflicts import ListenerConflicts
+from kube_sync.topology.gateway.validity import Validity, accepts
 from kube_sync.topology.identity import GroupKind, Locator, locator
 from kube_sync.topology.links import View
 from kube_sync.topology.nodes import Node
@@ -51,35 +51,35 @@ def gateway_of(one: Node, view: View, validity: Validity) -> Iterator[Locator]:
     for gateway in parents_named(one):
         if view.get(gateway) is None:
             message = f"spec.parentRef: {gateway} is not there"
-            view.complain(ACCEPTED, "Pending", message, status="Unknown")
+            view.add_condition(ACCEPTED, "Pending", message, status="Unknown")
             continue
         found = attached(gateway, view, validity)
         if one.locator not in found.sets:
             why = f": its {found.problem}" if found.problem else " of this namespace"
             message = f"spec.parentRef: {gateway} takes no ListenerSets{why}"
-            view.complain(ACCEPTED, "NotAllowed", message)
+            view.add_condition(ACCEPTED, "NotAllowed", message)
             continue
         listeners = [listener.locator for listener in view.sections(one.locator)]
         if listeners and all(name in found.conflicts for name in listeners):
             message = f"spec.listeners: each conflicts with another listener of {gateway}"
-            view.complain(ACCEPTED, "ListenersNotValid", message)
+            view.add_condition(ACCEPTED, "ListenersNotValid", message)
         yield gateway
 
 
-def set_of(listener: Node, view: View, validity: Validity) -> Iterator[Locator]:
+def listener_set_of(listener: Node, view: View, validity: Validity) -> Iterator[Locator]:
     """Yield the ListenerSet of a listener, if it is of one, and report a conflict."""
     owner = view.get(listener.owner) if listener.owner else None
     if owner is None or owner.kind != LISTENER_SET:
         return
-    found = taking(owner, view, validity)
+    found = attachment_of(owner, view, validity)
     if found is not None and (why := found.conflicts.get(listener.locator)):
         # Without the other's name: its namespace may be hidden from the author.
         message = "it conflicts with another listener of its Gateway"
-        view.complain(_CONFLICTED, why, message, status="True")
+        view.add_condition(_CONFLICTED, why, message, status="True")
     yield owner.locator
 
 
-def taking(one: Node, view: View, validity: Validity) -> Attached | None:
+def attachment_of(one: Node, view: View, validity: Validity) -> Attached | None:
     """Return the result for the Gateway that accepts a ListenerSet, None if none does."""
     try:
         gateways = list(parents_named(one))
@@ -95,15 +95,15 @@ def attached(gateway: Locator, view: View, validity: Validity) -> Attached:
 
 
 def _attached(name: Locator, view: View, validity: Validity) -> Attached:
-    gateway, named = view.get(name), view.indexed(LISTENER_SET, name)
+    gateway, candidates = view.get(name), view.indexed(LISTENER_SET, name)
     if gateway is None:
         return Attached()
     if validity.allowed_listeners:
         try:
-            named = [one for one in named if takes(gateway, one, view)]
+            candidates = [one for one in candidates if accepts(gateway, one, view)]
         except UNREADABLE as error:
             return Attached(problem=reason(error))
-    sets = sorted(named, key=_precedence)
+    sets = sorted(candidates, key=_precedence)
     conflicts = _conflicts(name, sets, view) if validity.listener_conflicts else {}
     return Attached(frozenset(one.locator for one in sets), conflicts)
 
@@ -118,9 +118,9 @@ def _precedence(one: Node) -> tuple[bool, str, str]:
 
 
 def _conflicts(gateway: Locator, sets: Iterable[Node], view: View) -> dict[Locator, str]:
-    places = Places()
-    places.hold(view.sections(gateway))
+    registered = ListenerConflicts()
+    registered.add(view.sections(gateway))
     found: dict[Locator, str] = {}
     for one in sets:
-        found |= places.take(view.sections(one.locator))
+        found |= registered.register(view.sections(one.locator))
     return found

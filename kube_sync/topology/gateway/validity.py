@@ -54,39 +54,41 @@ PLAIN = Validity(
 
 def allows(listener: Node, route: Node, view: View) -> bool:
     """Return whether a listener accepts that kind and namespace of a route. Raises Malformed."""
-    kinds, spaces = _allowed(listener)
+    kinds, mode = _allowed(listener)
     if kinds is not None and route.kind not in kinds:
         return False
-    if spaces == "Selector":
-        return _selected(mapping(listener.body, "allowedRoutes", "namespaces"), route, view)
-    return spaces == "All" or (spaces == "Same" and listener.namespace == route.namespace)
+    if mode == "Selector":
+        return _is_namespace_selected(
+            mapping(listener.body, "allowedRoutes", "namespaces"), route, view
+        )
+    return mode == "All" or (mode == "Same" and listener.namespace == route.namespace)
 
 
-def takes(gateway: Node, listener_set: Node, view: View) -> bool:
+def accepts(gateway: Node, listener_set: Node, view: View) -> bool:
     """Return whether a Gateway accepts ListenerSets from a namespace. Raises Malformed."""
     namespaces = mapping(gateway.body, "spec", "allowedListeners", "namespaces")
-    spaces = text(namespaces, "from", default="None")
-    if spaces == "Selector":
-        return _selected(namespaces, listener_set, view)
-    return spaces == "All" or (spaces == "Same" and gateway.namespace == listener_set.namespace)
+    mode = text(namespaces, "from", default="None")
+    if mode == "Selector":
+        return _is_namespace_selected(namespaces, listener_set, view)
+    return mode == "All" or (mode == "Same" and gateway.namespace == listener_set.namespace)
 
 
-def _selected(namespaces: Body, node: Node, view: View) -> bool:
+def _is_namespace_selected(namespaces: Body, node: Node, view: View) -> bool:
     """Return whether a selector matches the namespace of a node."""
     if namespaces.get("selector") is None:
         return False  # it is required; `{}` is one, and matches all
-    space = view.get(locator(NAMESPACE, "", node.namespace))
-    labels = mapping(space.body, "metadata", "labels") if space else {}
-    return selects(mapping(namespaces, "selector"), {**labels, _NAME: node.namespace})
+    found = view.get(locator(NAMESPACE, "", node.namespace))
+    labels = mapping(found.body, "metadata", "labels") if found else {}
+    return matches_selector(mapping(namespaces, "selector"), {**labels, _NAME: node.namespace})
 
 
-def hostnames_meet(listener: Node, route: Node) -> bool:
+def have_common_hostname(listener: Node, route: Node) -> bool:
     """Return whether a listener and a route have a hostname in common. Raises Malformed."""
     own = text(listener.body, "hostname").lower()
     if not own or route.kind not in WITH_HOSTNAMES:
         return True
     wanted = texts(route.body, "spec", "hostnames")
-    return not wanted or any(_meet(own, name.lower()) for name in wanted)
+    return not wanted or any(_overlap(own, name.lower()) for name in wanted)
 
 
 def shared_hostnames(own: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
@@ -98,7 +100,7 @@ def shared_hostnames(own: Sequence[str], wanted: Sequence[str]) -> tuple[str, ..
         return tuple(dict.fromkeys(own or wanted)) or (ANY_HOSTNAME,)
     # Of two that overlap the longer one is narrower: a wildcard matches one or more labels.
     found = {
-        max(one, other, key=_width): None for one in own for other in wanted if _meet(one, other)
+        max(one, other, key=_width): None for one in own for other in wanted if _overlap(one, other)
     }
     return tuple(found)
 
@@ -107,7 +109,7 @@ def _width(name: str) -> tuple[bool, int]:
     return not name.startswith("*."), len(name)
 
 
-def _meet(one: str, other: str) -> bool:
+def _overlap(one: str, other: str) -> bool:
     if one == other:
         return True
     if one.startswith("*."):
@@ -122,22 +124,22 @@ def _allowed(listener: Node) -> tuple[frozenset[GroupKind] | None, str]:
         GroupKind(text(kind, "group", default=GROUP), text(kind, "kind"))
         for kind in items(listener.body, "allowedRoutes", "kinds")
     )
-    spaces = text(listener.body, "allowedRoutes", "namespaces", "from", default="Same")
+    mode = text(listener.body, "allowedRoutes", "namespaces", "from", default="Same")
     possible = _OF_PROTOCOL.get(text(listener.body, "protocol"))
     if possible is None or not named:
-        return named or possible, spaces
-    return named & possible, spaces  # named kinds narrow those of the protocol
+        return named or possible, mode
+    return named & possible, mode  # named kinds narrow those of the protocol
 
 
-def selects(selector: Body, labels: Mapping[str, str]) -> bool:
+def matches_selector(selector: Body, labels: Mapping[str, str]) -> bool:
     """Return whether a selector matches labels; an empty one matches all. Raises Malformed."""
     wanted = mapping(selector, "matchLabels")
     return all(labels.get(key) == value for key, value in wanted.items()) and all(
-        _holds(expression, labels) for expression in items(selector, "matchExpressions")
+        _matches(expression, labels) for expression in items(selector, "matchExpressions")
     )
 
 
-def _holds(expression: Body, labels: Mapping[str, str]) -> bool:
+def _matches(expression: Body, labels: Mapping[str, str]) -> bool:
     key, operator = text(expression, "key"), text(expression, "operator")
     values = texts(expression, "values")
     match operator:

@@ -37,21 +37,21 @@ class ResyncLoop:
         """The time of the next resync, on the given clock."""
         return self._due
 
-    def looked(self, again: float | None) -> None:
-        """Schedule the next resync; `again` is the time of the next retry, None: there is none."""
+    def schedule(self, retry_at: float | None) -> None:
+        """Schedule the next resync; `retry_at` is the time of the next retry, None if none."""
         now = self._clock()
         latest = now + self._every
-        self._due = latest if again is None else min(latest, max(again, now + self._least))
+        self._due = latest if retry_at is None else min(latest, max(retry_at, now + self._least))
         self._changed.set()
 
-    async def run(self, wake: Callable[[], None]) -> NoReturn:
-        """Call `wake` whenever a resync is due."""
+    async def run(self, on_due: Callable[[], None]) -> NoReturn:
+        """Call `on_due` whenever a resync is due."""
         while True:
             self._changed.clear()
             try:
                 async with asyncio.timeout(max(0.0, self._due - self._clock())):
                     await self._changed.wait()
             except TimeoutError:
-                # A replica that is not the leader reconciles nothing, and so never calls `looked`.
-                self.looked(None)
-                wake()
+                # A replica that is not the leader reconciles nothing, and never calls `schedule`.
+                self.schedule(None)
+                on_due()

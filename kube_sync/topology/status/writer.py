@@ -27,7 +27,7 @@ from kube_sync.observability import metrics
 from kube_sync.topology import GroupKind, Locator
 from kube_sync.topology.nodes import Body
 from kube_sync.topology.status.plan import Replace, Step
-from kube_sync.topology.status.write_cache import Latest, saying
+from kube_sync.topology.status.write_cache import LatestObjects, written_content
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -46,7 +46,7 @@ class Address:
     lacking: str = ""  # why policies get no status, in words
 
     @property
-    def tells(self) -> bool:
+    def gets_status(self) -> bool:
         """Whether policies get any conditions."""
         return self.ancestors or self.conditions
 
@@ -56,7 +56,7 @@ Addresses = Callable[[GroupKind], Address | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class WriteFailure:
     """Why something was not written; `until`: when to retry, None: as soon as possible.
 
     `after` is the server's Retry-After, in seconds. Times are those of the Writer's clock.
@@ -70,7 +70,7 @@ class Trouble:
 @dataclass(frozen=True, slots=True)
 class _Refusal:
     version: str
-    trouble: Trouble
+    failure: WriteFailure
     until: float
 
 
@@ -82,7 +82,7 @@ class Writer:
         client: KubeClient,
         addresses: Addresses,
         fenced: FencedWriter,
-        latest: Latest,
+        latest: LatestObjects,
         *,
         at_once: int = _AT_ONCE,
         clock: Callable[[], float] = time.monotonic,
@@ -97,45 +97,45 @@ class Writer:
         self._forbidden: dict[tuple[GroupKind, str], _Refusal] = {}
         self._missing: dict[Locator, str] = {}  # last not found, and its version
         self._rivals = Rivals()
-        self._left: set[Locator] = set()  # to rivals
+        self._left_to_rivals: set[Locator] = set()
 
-    async def write(self, steps: AsyncIterator[Step]) -> dict[Locator, Trouble]:
+    async def write(self, steps: AsyncIterator[Step]) -> dict[Locator, WriteFailure]:
         """Send all steps; return the failures, by object."""
-        troubles: dict[Locator, Trouble] = {}
-        self._forget()
+        failures: dict[Locator, WriteFailure] = {}
+        self._drop_expired()
         async with asyncio.TaskGroup() as group:
-            taking = asyncio.Lock()  # an async generator must not be advanced concurrently
+            lock = asyncio.Lock()  # an async generator must not be advanced concurrently
             for _ in range(self._at_once):
-                group.create_task(self._work(steps, taking, troubles))
-        self._missing = {n: v for n, v in self._missing.items() if n in troubles}
-        self._left &= troubles.keys()
-        return troubles
+                group.create_task(self._work(steps, lock, failures))
+        self._missing = {n: v for n, v in self._missing.items() if n in failures}
+        self._left_to_rivals &= failures.keys()
+        return failures
 
     async def _work(
-        self, steps: AsyncIterator[Step], taking: asyncio.Lock, troubles: dict[Locator, Trouble]
+        self, steps: AsyncIterator[Step], lock: asyncio.Lock, failures: dict[Locator, WriteFailure]
     ) -> None:
         while True:
-            async with taking:
+            async with lock:
                 step = await anext(steps, None)
             if step is None:
                 return
-            trouble = await self._one(step)
-            if trouble is not None:
-                troubles[step.node] = trouble
+            failure = await self._write_step(step)
+            if failure is not None:
+                failures[step.node] = failure
 
-    async def _one(self, step: Step) -> Trouble | None:
+    async def _write_step(self, step: Step) -> WriteFailure | None:
         address = self._addresses(step.kind)
         if address is None:
             return None  # its kind is gone, or cannot be written at all
-        said = saying(step)
-        if (known := self._known(step) or self._truce(step, said)) is not None:
+        content = written_content(step)
+        if (known := self._refusal_of(step) or self._truce(step, content)) is not None:
             return known
         try:
-            answer = await self._fenced.send("status", lambda: self._send(address.gvr, step))
+            response = await self._fenced.send("status", lambda: self._send(address.gvr, step))
         except SyncError as error:
             return self._failed(step, error)
-        self._latest.answered(step.node, step.version, answer)
-        self._rivals.wrote(step.node, said, self._clock())
+        self._latest.record_response(step.node, step.version, response)
+        self._rivals.wrote(step.node, content, self._clock())
         log.info(
             "status_written", gvk=str(step.kind), key=str(step.key), fields=sorted(step.status)
         )
@@ -146,52 +146,52 @@ class Writer:
             return await replace_lists(
                 self._client, gvr, step.key, step.version, step.status, MANAGER
             )
-        answer: Body = {}
+        response: Body = {}
         if step.removals:
-            answer = await remove_at(
+            response = await remove_at(
                 self._client, gvr, step.key, step.version, step.removals, MANAGER
             )
         if step.status:
-            answer = await apply_shared(
+            response = await apply_shared(
                 self._client,
                 ObjectReference(gvr, step.kind.kind, step.key, step.uid),
                 step.status,
                 MANAGER,
             )
-        return answer
+        return response
 
-    def _known(self, step: Step) -> Trouble | None:
+    def _refusal_of(self, step: Step) -> WriteFailure | None:
         """Return why a step must not be tried now."""
         refused = self._refused.get(step.node)
         if refused is not None and refused.version == step.version:
-            return refused.trouble
+            return refused.failure
         forbidden = self._forbidden.get((step.kind, step.key.namespace))
-        return forbidden.trouble if forbidden is not None else None
+        return forbidden.failure if forbidden is not None else None
 
-    def _truce(self, step: Step, said: object) -> Trouble | None:
+    def _truce(self, step: Step, content: object) -> WriteFailure | None:
         """Return why a step that another writer keeps reverting is left out."""
-        until = self._rivals.truce(step.node, said, self._clock())
+        until = self._rivals.truce(step.node, content, self._clock())
         if until is None:
             return None
         reason = f"another one undid it {WRITES} times within a minute; left as it is for a while"
-        if step.node not in self._left:
-            self._left.add(step.node)
+        if step.node not in self._left_to_rivals:
+            self._left_to_rivals.add(step.node)
             metrics.topology_writes.labels("status", "left to a rival").inc()
             log.warning("status_left_to_rival", gvk=str(step.kind), key=str(step.key))
-        return Trouble(reason, until)
+        return WriteFailure(reason, until)
 
-    def _failed(self, step: Step, error: SyncError) -> Trouble:
+    def _failed(self, step: Step, error: SyncError) -> WriteFailure:
         log.warning("status_not_written", gvk=str(step.kind), key=str(step.key), error=str(error))
         until = self._clock() + _SLOWLY
-        refusal = _Refusal(step.version, Trouble(str(error), until), until)
+        refusal = _Refusal(step.version, WriteFailure(str(error), until), until)
         if isinstance(error, Refused):
             self._forbidden[step.kind, step.key.namespace] = refusal
-            return refusal.trouble
+            return refusal.failure
         if isinstance(error, Terminal) or self._is_missing_again(step, error):
             self._refused[step.node] = refusal
-            return refusal.trouble
+            return refusal.failure
         after = error.retry_after if isinstance(error, Retriable) else None
-        return Trouble(str(error), after=after)
+        return WriteFailure(str(error), after=after)
 
     def _is_missing_again(self, step: Step, error: SyncError) -> bool:
         """Return whether the write got 404 twice for an existing object: it has no status."""
@@ -201,7 +201,7 @@ class Writer:
         self._missing[step.node] = step.version
         return before == step.version
 
-    def _forget(self) -> None:
+    def _drop_expired(self) -> None:
         """Drop expired refusals."""
         now = self._clock()
         self._rivals.tidy(now)

@@ -7,7 +7,7 @@ from prometheus_client import REGISTRY
 
 from kube_sync.admission import breaker
 from kube_sync.admission.breaker import Breaker
-from kube_sync.admission.failures import Failed, NoAnswer, Passing
+from kube_sync.admission.engine_errors import Failed, NoAnswer, Passing
 from kube_sync.errors import SyncError
 from tests.unit.async_tools import PATIENCE, until
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from kube_sync.admission.breaker import probing
-from kube_sync.admission.failures import NoAnswer
+from kube_sync.admission.engine_errors import NoAnswer
 from tests.unit.async_tools import Waits, running, until
 
 

@@ -22,7 +22,7 @@ from kube_sync.admission.decision_client import (
     waits,
 )
 from kube_sync.admission.engine import engine_client
-from kube_sync.admission.failures import NoAnswer
+from kube_sync.admission.engine_errors import NoAnswer
 from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import Decision

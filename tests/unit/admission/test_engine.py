@@ -12,8 +12,8 @@ from aiohttp import web
 from prometheus_client import REGISTRY
 
 from kube_sync.admission.engine import EngineClient, engine_client
+from kube_sync.admission.engine_errors import Evaluation, Failed, NoAnswer, Passing
 from kube_sync.admission.engine_formats import DIALECTS, Answer
-from kube_sync.admission.failures import Evaluation, Failed, NoAnswer, Passing
 from kube_sync.admission.target import Target
 from kube_sync.certificates import write_certificates
 from kube_sync.errors import Misconfigured

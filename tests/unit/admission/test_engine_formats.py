@@ -5,8 +5,8 @@ import json
 import msgspec
 import pytest
 
+from kube_sync.admission.engine_errors import Failed
 from kube_sync.admission.engine_formats import DIALECTS, Answer
-from kube_sync.admission.failures import Failed
 from kube_sync.decisions.decision import REQUESTED
 from tests.fakes.engine import WEB, review
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kube_sync.admission.engine import EngineClient
+from kube_sync.admission.engine_errors import Failed, Passing
 from kube_sync.admission.engine_formats import Answer
 from kube_sync.admission.entry import EntryClient, entry_client
-from kube_sync.admission.failures import Failed, Passing
 from tests.fakes.engine import PATH, review, stand_in
 from tests.fakes.http import answer
 

@@ -9,7 +9,7 @@ from kube_sync.admission.decision_client import Admitted, Denied, Verdict, place
 from kube_sync.admission.fleet import FleetDecider
 from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import PLACEMENT, Decision
-from kube_sync.decisions.reading import DecisionReader
+from kube_sync.decisions.decision_reader import DecisionReader
 from kube_sync.errors import Undecided
 from kube_sync.guard import Inventory, Placements
 from kube_sync.guard.placements import SELECTOR

@@ -13,7 +13,7 @@ from kube_sync.admission.answer import allow, differing, trespass
 from kube_sync.admission.requested_values import as_remediated, asked, proven, view
 from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import REQUESTED, Decision
-from kube_sync.decisions.requested import restored
+from kube_sync.decisions.requested import requested_annotations
 from kube_sync.decisions.sealing import Place, Seals
 from kube_sync.remediation.plan import Amend, Apply, Current, Wanted, after, plan
 from tests.fakes.reviews import create, resource, stored, update
@@ -50,15 +50,15 @@ class World:
     @property
     def restored(self) -> dict[str, str]:
         """What is asked for, as whoever reads the stored object takes it."""
-        if self.seals.sealing and not self.seals.proves(self.annotations, PLACE):
+        if self.seals.is_required and not self.seals.has_valid_seal(self.annotations, PLACE):
             return {k: v for k, v in self.annotations.items() if k != REQUESTED}
-        return restored(self.annotations)
+        return requested_annotations(self.annotations)
 
     @property
     def current(self) -> Current:
         """As the remediator takes it."""
         annotations = self.annotations
-        if self.seals.sealing and not self.seals.proves(annotations, PLACE):
+        if self.seals.is_required and not self.seals.has_valid_seal(annotations, PLACE):
             annotations = {k: v for k, v in annotations.items() if k != REQUESTED}
         return Current("u", annotations)
 
@@ -81,13 +81,13 @@ class World:
 
     def plant(self, annotations: dict[str, str]) -> None:
         """Write past the webhook, note and all; without seals such a note is believed."""
-        if self.seals.sealing:
+        if self.seals.is_required:
             self.annotations = self.annotations | annotations
             self.requests = self.restored
 
     def create(self) -> None:
         """Copy the object as it stands, as `kubectl get -o yaml | kubectl create -f -` does."""
-        self.requests = restored(self.annotations)  # a note that is sent is a request
+        self.requests = requested_annotations(self.annotations)  # a note that is sent is a request
         self.admit(create(resource(self.annotations)), self.annotations)
         # What no policy decides any more is stored as it was asked for.
         self.unchanged(create(resource(self.annotations)))

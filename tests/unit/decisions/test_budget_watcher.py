@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_sync.decisions.budget_watcher import LONGEST, Limiting
+from kube_sync.decisions.budget_watcher import LONGEST, BudgetWatcher
 from kube_sync.decisions.evaluator import Evaluator, Outcome
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import Budget, DecisionRecord, Record, StatusRecord
@@ -57,7 +57,9 @@ class World(Opa):
         self.hub = DecisionHub("me", stricter=self.stricter)
         self.beside = Collection("data-configmaps")
         beside, clock = [self.beside], lambda: self.clock
-        self.limiting = Limiting(self, "e", self.hub, checked, beside=beside, clock=clock)
+        self.budget_watcher = BudgetWatcher(
+            self, "e", self.hub, checked, other_data=beside, clock=clock
+        )
         self.waits = Waits()
         self.policies = asyncio.Event()
         self.tracker = Tracker(
@@ -66,7 +68,7 @@ class World(Opa):
             {"replicasets": REPLICASETS},
             [self.replicasets, self.clusters],
             static=static,
-            limiting=self.limiting,
+            budget_watcher=self.budget_watcher,
             backoff=self.waits.backoff(0.1, 5.0),
             clock=lambda: self.clock,
         )
@@ -142,7 +144,7 @@ async def test_undefined_limits_nothing() -> None:
 
 async def test_without_policies_nobody_is_asked() -> None:
     world = World("a", policies=0)
-    world.hub.limit({"moves_burst": 1})  # by an earlier epoch
+    world.hub.set_limits({"moves_burst": 1})  # by an earlier epoch
     world.document = {"moves_burst": 1}
     async with world.loaded():
         assert world.hub.budget is None
@@ -268,7 +270,7 @@ async def test_the_end_of_a_limit_is_told_after_the_decisions_of_the_same_polici
         world.tracker.written("replicasets", [_key("a")])
         await world.idle()
         world.clock += 99
-        assert world.limiting.seconds is None, "only the news of the policies ends it"
+        assert world.budget_watcher.seconds is None, "only the news of the policies ends it"
         world.tracker.wake()
         await world.idle()
         assert world.hub.budget == Budget({"moves_burst": 1})
@@ -303,7 +305,7 @@ async def test_writes_without_end_keep_no_limit_for_ever() -> None:
         world.clusters.pending = 1
         world.tracker.written("replicasets", [_key("a")])
         await world.idle()
-        assert world.limiting.seconds == pytest.approx(10.0, abs=0.1)
+        assert world.budget_watcher.seconds == pytest.approx(10.0, abs=0.1)
         world.clock += 9.9
         world.tracker.wake()
         await world.idle()
@@ -311,7 +313,7 @@ async def test_writes_without_end_keep_no_limit_for_ever() -> None:
         world.clock += 0.2
         world.tracker.wake()
         await until(lambda: world.hub.budget is None)
-        assert world.limiting.seconds is None
+        assert world.budget_watcher.seconds is None
 
 
 async def test_what_is_queued_while_opa_is_asked_for_limits_is_decided_before_they_end() -> None:
@@ -319,18 +321,18 @@ async def test_what_is_queued_while_opa_is_asked_for_limits_is_decided_before_th
     world.document = {"moves_burst": 1}
     async with world.loaded():
         world.document = None
-        keep = world.limiting.keep
+        keep = world.budget_watcher.refresh
 
         async def kept() -> None:
             await keep()
-            world.limiting.keep = keep  # type: ignore[method-assign]
+            world.budget_watcher.refresh = keep  # type: ignore[method-assign]
             world.text = "two"
             world.tracker.written("replicasets", [_key("a")])
 
         budgets: list[Budget | None] = []
         world.hub.update = _noting(world, budgets)  # type: ignore[method-assign]
-        world.limiting.keep = kept  # type: ignore[method-assign]
-        world.limiting.written("clusters")
+        world.budget_watcher.refresh = kept  # type: ignore[method-assign]
+        world.budget_watcher.written("clusters")
         world.tracker.wake()
         await until(lambda: world.hub.budget is None)
     assert budgets == [Budget({"moves_burst": 1})]
@@ -391,7 +393,7 @@ async def test_waiting_for_the_limits_ends_in_no_sweep() -> None:
         await world.idle()
         world.questions.clear()
         world.took = FAST
-        world.limiting.written("clusters")
+        world.budget_watcher.written("clusters")
         world.clock += 0.599
         world.tracker.wake()
         await world.idle()
@@ -414,7 +416,7 @@ async def test_limits_that_change_by_themselves_are_asked_for_now_and_then() -> 
         both = replace(reads(clusters=True), beside=impure)
         world.tracker.policies_changed("p1", 1, both)
         await world.idle()
-        assert world.limiting.seconds == pytest.approx(30.0)
+        assert world.budget_watcher.seconds == pytest.approx(30.0)
         world.questions.clear()
         world.clock += 30.1
         world.tracker.wake()
@@ -619,7 +621,7 @@ async def test_no_limit_ends_before_the_decisions_of_that_time_are_told(steps: l
         for step in steps:
             await world.do(step)
         await world.do("end")
-        await until(lambda: world.hub.settled)
+        await until(lambda: world.hub.is_settled)
         await world.idle()
         assert world.hub.budget == Budget({"version": world.version})
     assert [pair for pair in world.settled if pair[0] > pair[1]] == []

@@ -59,7 +59,7 @@ class Held:
         self.members.note(key, self.members.read(key.name.encode(), f"uid-{key.name}"))
 
     @property
-    def held(self) -> int:
+    def object_count(self) -> int:
         return len(self._keys)
 
     def keys(self) -> Iterable[ObjectKey]:
@@ -69,10 +69,10 @@ class Held:
     def unreadable(self) -> dict[ObjectKey, tuple[str, str]]:
         return {}
 
-    def turned(self) -> set[ObjectKey]:
+    def take_readability_changes(self) -> set[ObjectKey]:
         return set()
 
-    def moves(self, _key: ObjectKey) -> bool:
+    def is_pending(self, _key: ObjectKey) -> bool:
         return False
 
 

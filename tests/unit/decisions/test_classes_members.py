@@ -61,5 +61,5 @@ def test_object_that_cannot_be_read_is_unknown() -> None:
 
 
 def test_without_a_classifier_nothing_is_known() -> None:
-    assert not Members().wanted
+    assert not Members().is_classifying
     assert Members().read(b"{}", "u") is None

@@ -77,7 +77,7 @@ def test_collection_that_is_forgotten_takes_holds_and_decisions_along() -> None:
     ]
     assert not world.hub.held
     assert not world.decided
-    assert not world.collections.found
+    assert not world.collections.by_name
 
 
 def test_kind_that_another_collection_is_of_keeps_its_decisions() -> None:
@@ -103,10 +103,10 @@ def test_object_that_cannot_be_read_is_asked_about_in_a_target_and_late_elsewher
     turn(world.replicasets, "z", unreadable=True)
     turn(world.clusters, "c1", unreadable=True)
     unreadable = ObjectKey("ns", "z")
-    assert dict(world.collections.turned()) == {"replicasets": {unreadable}}
+    assert dict(world.collections.take_readability_changes()) == {"replicasets": {unreadable}}
     assert [late.source for late in world.hub.freshness.sources] == ["clusters that cannot be read"]
     assert unreadable in world.collections.keys("replicasets")
-    assert dict(world.collections.turned()) == {"replicasets": set()}
+    assert dict(world.collections.take_readability_changes()) == {"replicasets": set()}
     world.collections.retarget("clusters", DAEMONSETS)
     assert not world.hub.freshness.sources
 

@@ -61,24 +61,24 @@ class Opa(Untimed):
 class World:
     def __init__(self, reads: Reads = READS, held: int = 1) -> None:
         self.opa = Opa()
-        self.witness = InputReader(
+        self.input_reader = InputReader(
             "kubernetes",
             "p/q",
             targets=lambda: {"replicasets": REPLICASETS},
-            kept=lambda _name, _reads: None,
-            held=lambda _name: held,
+            fields_of=lambda _name, _reads: None,
+            count_of=lambda _name: held,
             secrets=lambda: ("secrets",),
         )
-        self.evaluator = Evaluator(self.opa, "e", clock=lambda: 0.0, witness=self.witness)
+        self.evaluator = Evaluator(self.opa, "e", clock=lambda: 0.0, input_reader=self.input_reader)
         self.evaluator.policies_changed(reads)
 
     def write(self, **clusters: int) -> None:
-        self.witness.batch({"clusters": [ObjectKey("", "c")]}, self.opa.number + 1)
+        self.input_reader.batch({"clusters": [ObjectKey("", "c")]}, self.opa.number + 1)
         self.opa.clusters = dict(clusters)
         self.opa.number += 1
 
     def change(self, web: int, key: ObjectKey = WEB) -> None:
-        self.witness.batch({"replicasets": [key]}, self.opa.number + 1)
+        self.input_reader.batch({"replicasets": [key]}, self.opa.number + 1)
         self.opa.web = web
         self.opa.number += 1
 
@@ -125,7 +125,7 @@ async def test_an_input_that_is_written_while_opa_decides_is_that_of_the_answer(
     await world.data()
     world.change(8)
     # Brought as it was before a batch that is on its way: it is not what OPA has later.
-    world.opa.before.append(lambda: world.witness.batch({"replicasets": [WEB]}, 99))
+    world.opa.before.append(lambda: world.input_reader.batch({"replicasets": [WEB]}, 99))
     await world.data()
     world.opa.web = 9
     await world.data()
@@ -171,7 +171,7 @@ async def test_a_decision_follows_from_the_data_that_is_said_to_be_its_own(
                 world.evaluator.policies_changing()
                 world.evaluator.policies_changed(READS)
             case "apart":
-                with world.witness.apart("clusters"):
+                with world.input_reader.writing_whole("clusters"):
                     await world.ask()
                     world.opa.clusters = {"c": number}  # without a number
             case _:

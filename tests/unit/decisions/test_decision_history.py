@@ -36,40 +36,40 @@ def _steps(changes: tuple[Change, ...]) -> list[tuple[object, ...]]:
 
 def test_what_was_decided_at_the_load_is_no_change() -> None:
     history = History()
-    history.take(_record("a", EU, "load"))
-    history.take(_record("a", US))
+    history.add(_record("a", EU, "load"))
+    history.add(_record("a", US))
     assert _steps(history.after().changes) == [("a", EU, US, False)]
 
 
 def test_new_changed_and_deleted_objects_are_changes() -> None:
     history = History()
-    history.take(_record("a", EU, "object"))
-    history.take(_record("a", US))
-    history.take(_record("a", US))  # told again
-    history.take(DeletedRecord(_target("a"), 3))
-    history.take(DeletedRecord(_target("nobody"), 3))
+    history.add(_record("a", EU, "object"))
+    history.add(_record("a", US))
+    history.add(_record("a", US))  # told again
+    history.add(DeletedRecord(_target("a"), 3))
+    history.add(DeletedRecord(_target("nobody"), 3))
     steps = [("a", None, EU, False), ("a", EU, US, False), ("a", US, None, True)]
     assert _steps(history.after().changes) == steps
 
 
 def test_undefined_and_failed_are_changes_and_told_once() -> None:
     history = History()
-    history.take(_record("a", EU, "object"))
-    history.take(_record("a", EU, failure="conflict"))
-    history.take(_record("a", EU, failure="conflict"))
-    history.take(_record("a", None))
+    history.add(_record("a", EU, "object"))
+    history.add(_record("a", EU, failure="conflict"))
+    history.add(_record("a", EU, failure="conflict"))
+    history.add(_record("a", None))
     failures = [(one.failure, one.new) for one in history.after().changes]
     assert failures == [(None, EU), ("conflict", EU), (None, None)]
-    history.take(_record("a", US, "data"))
+    history.add(_record("a", US, "data"))
     assert history.after().changes[-1].old is None
 
 
 def test_history_is_bounded_by_count_and_says_that_it_was_cut() -> None:
     now, clock = _clock()
-    history = History(kept=2, clock=clock)
+    history = History(capacity=2, clock=clock)
     for name in "abc":
         now[0] += 1
-        history.take(_record(name, EU, "object"))
+        history.add(_record(name, EU, "object"))
     page = history.after()
     assert [one.object.name for one in page.changes] == ["b", "c"]
     assert (page.cut, page.complete_since) == (True, 1001.0)
@@ -78,9 +78,9 @@ def test_history_is_bounded_by_count_and_says_that_it_was_cut() -> None:
 def test_history_is_bounded_by_age_and_that_is_no_cut() -> None:
     now, clock = _clock()
     history = History(seconds=60.0, clock=clock)
-    history.take(_record("a", EU, "object"))
+    history.add(_record("a", EU, "object"))
     now[0] += 50
-    history.take(_record("b", EU, "object"))
+    history.add(_record("b", EU, "object"))
     now[0] += 20
     page = history.after()
     assert [one.object.name for one in page.changes] == ["b"]
@@ -89,9 +89,9 @@ def test_history_is_bounded_by_age_and_that_is_no_cut() -> None:
 
 def test_a_cut_is_forgotten_once_it_is_older_than_the_history() -> None:
     now, clock = _clock()
-    history = History(kept=1, seconds=60.0, clock=clock)
+    history = History(capacity=1, seconds=60.0, clock=clock)
     for name in "ab":
-        history.take(_record(name, EU, "object"))
+        history.add(_record(name, EU, "object"))
     assert history.after().cut
     now[0] += 61
     assert not history.after().cut
@@ -100,7 +100,7 @@ def test_a_cut_is_forgotten_once_it_is_older_than_the_history() -> None:
 def test_history_is_read_on_from_where_one_was_and_in_pieces() -> None:
     history = History()
     for name in "abcd":
-        history.take(_record(name, EU, "object"))
+        history.add(_record(name, EU, "object"))
     first = history.after(limit=3)
     assert ([one.number for one in first.changes], first.upto, first.more) == ([1, 2, 3], 3, True)
     second = history.after(first.upto, limit=3)
@@ -123,10 +123,10 @@ async def test_reader_that_began_afresh_finds_what_ended_meanwhile() -> None:
 
 def test_time_of_day_that_jumps_takes_no_change_away(monkeypatch: pytest.MonkeyPatch) -> None:
     history = History(seconds=60.0)
-    history.take(_record("a", EU, "object"))
+    history.add(_record("a", EU, "object"))
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + 3600.0)
-    history.take(_record("b", EU, "object"))
+    history.add(_record("b", EU, "object"))
     first, second = history.after().changes
     assert 0 <= second.time - first.time < 60
 

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 from kube_sync.decisions.evaluation_queue import (
-    OWN,
+    OBJECT_CHANGED,
     Cause,
+    Evaluation,
     EvaluationQueue,
     Group,
-    Question,
 )
 from kube_sync.decisions.records import Source
 from kube_sync.objects import ObjectKey
@@ -31,7 +31,7 @@ class Timed:
 
 def test_new_queue_has_nothing_to_ask() -> None:
     queue = Timed().queue
-    assert (queue.is_due, queue.is_empty, queue.planned) == (False, True, None)
+    assert (queue.is_due, queue.is_empty, queue.scheduled) == (False, True, None)
     assert queue.begin_sweep() is None
     assert not queue.end_sweep()
 
@@ -39,27 +39,27 @@ def test_new_queue_has_nothing_to_ask() -> None:
 def test_object_that_changed_is_due_also_while_policies_change() -> None:
     queue = Timed().queue
     queue.policies_changing()
-    queue.add("sets", [A], OWN)
-    assert queue.changed == {("sets", A): OWN}
+    queue.add("sets", [A], OBJECT_CHANGED)
+    assert queue.changed == {("sets", A): OBJECT_CHANGED}
     assert (queue.is_due, queue.is_empty) == (True, False)
 
 
 def test_what_is_asked_again_comes_first_with_the_cause_of_its_last_change() -> None:
     queue = Timed().queue
-    queue.add("sets", [B, A], OWN)
-    queue.add_again({("sets", A): POLICY, ("sets", C): POLICY})
+    queue.add("sets", [B, A], OBJECT_CHANGED)
+    queue.requeue({("sets", A): POLICY, ("sets", C): POLICY})
     assert [*queue.changed.items()] == [
-        (("sets", A), OWN),
+        (("sets", A), OBJECT_CHANGED),
         (("sets", C), POLICY),
-        (("sets", B), OWN),
+        (("sets", B), OBJECT_CHANGED),
     ]
 
 
 def test_question_of_a_sweep_is_asked_again_as_a_class_or_alone_before_all_others() -> None:
     queue = Timed().queue
     queue.replace_sweep({("sets", b"k"): Group([A], DATA)})
-    alone, shared = Question(None, {B: DATA}, 0, 0), Question(b"l", {C: DATA, A: DATA}, 0, 0)
-    queue.sweep_again("sets", [alone, shared, shared.others])
+    alone, shared = Evaluation(None, {B: DATA}, 0, 0), Evaluation(b"l", {C: DATA, A: DATA}, 0, 0)
+    queue.requeue_sweep("sets", [alone, shared, shared.without_representative])
     assert [*queue.sweep.items()] == [
         (("sets", B), Group([B], DATA)),
         (("sets", b"l"), Group([C, A, A], DATA)),
@@ -71,10 +71,10 @@ def test_dropped_collection_is_asked_about_no_more() -> None:
     queue = Timed().queue
     queue.replace_sweep({(name, b"k"): Group([A], DATA) for name in ("sets", "pods")})
     for name in ("sets", "pods"):
-        queue.add(name, [A], OWN)
+        queue.add(name, [A], OBJECT_CHANGED)
     queue.drop("sets")
     assert (queue.changed, queue.sweep) == (
-        {("pods", A): OWN},
+        {("pods", A): OBJECT_CHANGED},
         {("pods", b"k"): Group([A], DATA)},
     )
 
@@ -98,30 +98,30 @@ def test_requests_for_one_sweep_are_merged_and_taken_once() -> None:
 
 def test_planned_sweep_is_not_put_off_and_the_first_one_is_due_first() -> None:
     timed = Timed()
-    timed.queue.plan_sweep(DATA, 30.0)
-    timed.queue.plan_sweep(OWN, 2.0)
+    timed.queue.schedule_sweep(DATA, 30.0)
+    timed.queue.schedule_sweep(OBJECT_CHANGED, 2.0)
     timed.now += 1.5
-    timed.queue.plan_sweep(OWN, 2.0)
-    assert timed.queue.planned == (0.5, OWN)
+    timed.queue.schedule_sweep(OBJECT_CHANGED, 2.0)
+    assert timed.queue.scheduled == (0.5, OBJECT_CHANGED)
     timed.now += 9.0
-    assert timed.queue.planned == (0.0, OWN)
+    assert timed.queue.scheduled == (0.0, OBJECT_CHANGED)
 
 
 def test_sweep_that_begins_stands_for_all_planned_ones() -> None:
     queue = Timed().queue
-    queue.plan_sweep(OWN, 2.0)
+    queue.schedule_sweep(OBJECT_CHANGED, 2.0)
     assert queue.begin_sweep() is None
-    assert queue.planned is not None
+    assert queue.scheduled is not None
     queue.request_sweep(POLICY)
     queue.begin_sweep()
-    assert queue.planned is None
+    assert queue.scheduled is None
 
 
 def test_planned_sweep_waits_ten_times_as_long_as_the_last_one_took() -> None:
     timed = Timed()
     timed.took(3.0)
-    timed.queue.plan_sweep(OWN, 2.0)
-    assert timed.queue.planned == (30.0, OWN)
+    timed.queue.schedule_sweep(OBJECT_CHANGED, 2.0)
+    assert timed.queue.scheduled == (30.0, OBJECT_CHANGED)
 
 
 def test_sweeps_that_follow_each_other_take_as_long_as_all_of_them() -> None:
@@ -130,19 +130,19 @@ def test_sweeps_that_follow_each_other_take_as_long_as_all_of_them() -> None:
     timed.queue.begin_sweep()
     timed.now += 1.0
     timed.took(1.0)
-    timed.queue.plan_sweep(OWN, 2.0)
-    assert timed.queue.planned == (20.0, OWN)
+    timed.queue.schedule_sweep(OBJECT_CHANGED, 2.0)
+    assert timed.queue.scheduled == (20.0, OBJECT_CHANGED)
 
 
 def test_sweep_waits_for_what_changing_policies_read_but_not_for_ever() -> None:
     timed = Timed()
     queue = timed.queue
     queue.replace_sweep({("sets", b"k"): Group([A], DATA)})
-    assert (queue.is_due, queue.unread_seconds) == (True, None)
+    assert (queue.is_due, queue.sweep_wait_seconds) == (True, None)
     queue.policies_changing()
     timed.now += 59.0
     queue.policies_changing()
-    assert (queue.is_due, queue.is_empty, queue.unread_seconds) == (False, False, 1.0)
+    assert (queue.is_due, queue.is_empty, queue.sweep_wait_seconds) == (False, False, 1.0)
     timed.now += 1.0
     assert (queue.is_due, queue.may_sweep) == (True, True)
 

@@ -7,7 +7,7 @@ import pytest
 
 from kube_sync.decisions.collections import TrackedCollections
 from kube_sync.decisions.decision import Decision
-from kube_sync.decisions.evaluation_queue import OWN, Cause, EvaluationQueue
+from kube_sync.decisions.evaluation_queue import OBJECT_CHANGED, Cause, EvaluationQueue
 from kube_sync.decisions.evaluation_worker import EvaluationWorker
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
@@ -21,7 +21,7 @@ from tests.unit.decisions.test_tracker import READS, REPLICASETS, Collection, tu
 class World:
     """A worker, and itself as the evaluator."""
 
-    room = 2
+    batch_size = 2
 
     def __init__(self, *names: str) -> None:
         self.hub = DecisionHub("me")
@@ -39,7 +39,7 @@ class World:
             self.collections,
             self.queue,
             self.sharing,
-            limiting=None,
+            budget_watcher=None,
             backoff=self.waits.backoff(0.1, 5.0),
         )
 
@@ -53,11 +53,11 @@ class World:
         return {key: Outcome(f"uid-{key.name}", Decision({})) for key in asked}
 
     def change(self, *names: str) -> None:
-        self.queue.add("replicasets", [ObjectKey("ns", name) for name in names], OWN)
+        self.queue.add("replicasets", [ObjectKey("ns", name) for name in names], OBJECT_CHANGED)
 
     def sweep(self) -> None:
         cause = Cause("policy")
-        self.queue.replace_sweep(self.sharing.grouped(self.sets, self.sets.keys(), cause))
+        self.queue.replace_sweep(self.sharing.group_by_class(self.sets, self.sets.keys(), cause))
 
     def fail_once(self) -> None:
         self.meanwhile = lambda: None

@@ -11,9 +11,10 @@ import pytest
 from aiohttp import web
 
 from kube_sync.config import Opa
+from kube_sync.decisions.batch_module import batch_module
 from kube_sync.decisions.decision import Decision, parse_decision
-from kube_sync.decisions.evaluator import Evaluator, Outcome, batch_module
-from kube_sync.decisions.reading import DecisionReader, ReadDecision
+from kube_sync.decisions.decision_reader import DecisionReader, ReadDecision
+from kube_sync.decisions.evaluator import Evaluator, Outcome
 from kube_sync.errors import Refused, Retriable
 from kube_sync.guard import Placements
 from kube_sync.guard.placements import PREFERENCES
@@ -115,16 +116,16 @@ async def test_cluster_scoped_objects_are_asked_for_with_an_empty_namespace() ->
 
 
 @pytest.mark.parametrize(
-    ("evaluated", "room"), [(1_000_000, 20), (200_000_000, 1), (None, 1), ("1", 1)]
+    ("evaluated", "batch_size"), [(1_000_000, 20), (200_000_000, 1), (None, 1), ("1", 1)]
 )
 async def test_size_goes_by_how_long_opa_evaluated_and_not_by_how_long_it_was_waited_for(
-    evaluated: object, room: int
+    evaluated: object, batch_size: int
 ) -> None:
     opa = StandIn(dict.fromkeys("abcdefghij"), evaluated=evaluated)
     waited = count(0.0, 0.5)  # seconds
     async with _evaluator(opa, clock=lambda: next(waited)) as evaluator:
         await evaluator.evaluate("replicasets", _keys(*"abcdefghij"))
-        assert evaluator.room == room
+        assert evaluator.batch_size == batch_size
 
 
 async def test_undefined_is_an_answer_and_not_a_failure() -> None:

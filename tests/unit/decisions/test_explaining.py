@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 
 from kube_sync.decisions.decision import Decision
-from kube_sync.decisions.explaining import WAITING, Explaining, Rule, rules
+from kube_sync.decisions.explaining import MOST_WAITING, Explaining, Rule, rules
 from kube_sync.errors import Retriable
 from kube_sync.opa.client import Explained
 
@@ -88,8 +88,8 @@ async def test_undefined_and_failures_are_told() -> None:
 async def test_one_question_at_a_time_and_few_that_wait() -> None:
     opa = Opa(Explained())
     explaining = Explaining(opa, "a")
-    asked = (explaining.explain(b"{}", {}) for _ in range(WAITING + 2))
+    asked = (explaining.explain(b"{}", {}) for _ in range(MOST_WAITING + 2))
     failures = [one.failure for one in await asyncio.gather(*asked)]
-    assert (len(opa.asked), opa.most) == (WAITING, 1)
-    assert failures[WAITING:] == ["OPA is being asked about others, try again"] * 2
+    assert (len(opa.asked), opa.most) == (MOST_WAITING, 1)
+    assert failures[MOST_WAITING:] == ["OPA is being asked about others, try again"] * 2
     assert (await explaining.explain(b"{}", {})).failure is None

@@ -376,7 +376,7 @@ async def _play(hub: DecisionHub, steps: list[tuple[str, str, str]], readers: li
         if step == "read" and readers:
             await readers[int(name)].read(int(value))
         _change(hub, step, name, value)
-        ended = sum(hub.log.ended(_target(name)) is not None for name in _NAMES)
+        ended = sum(hub.log.find_ended(_target(name)) is not None for name in _NAMES)
         known = len(hub.log.current) + ended
         assert known <= len(_NAMES), "memory has a bound"
 
@@ -463,17 +463,17 @@ async def test_objects_that_are_decided_alike_share_what_is_said_of_them() -> No
     hub, outcome = DecisionHub("me"), _outcome("1")
     for name in "abc":
         hub.update(_target(name), outcome, "load", "p1")
-    assert len({id(entry.told) for entry in hub.log.current.values()}) == 1
+    assert len({id(entry.encoded) for entry in hub.log.current.values()}) == 1
 
 
 async def test_what_is_shared_is_forgotten_before_it_takes_much_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kube_sync.decisions.hub._ALIKE", 2)
+    monkeypatch.setattr("kube_sync.decisions.hub._CACHED_VERDICTS", 2)
     hub, outcomes = DecisionHub("me"), [_outcome(text) for text in "123"]
     for name, outcome in zip("abcde", [*outcomes, outcomes[2], outcomes[0]], strict=True):
         hub.update(_target(name), outcome, "load", "p1")
-    a, _, c, d, e = (entry.told for entry in hub.log.current.values())
+    a, _, c, d, e = (entry.encoded for entry in hub.log.current.values())
     assert c is d
     assert a is not e
     assert a and e and a.verdict == e.verdict  # noqa: PT018 - there is one of each
@@ -538,7 +538,7 @@ async def test_an_object_that_came_back_is_told_once() -> None:
     hub.update(_target("a"), _outcome("2"), "object", "")
     with hub.subscribe(("me", 1)) as subscription:
         assert _names(await _read(subscription)) == ["a"]
-    assert hub.log.ended(_target("a")) is None
+    assert hub.log.find_ended(_target("a")) is None
 
 
 async def test_a_decision_that_ended_is_forgotten_with_its_object() -> None:
@@ -609,7 +609,7 @@ async def test_a_load_that_changes_nothing_keeps_one_string_of_each_uid() -> Non
 async def test_a_snapshot_is_everything_in_pieces_up_to_a_bookmark() -> None:
     hub = _hub(a="1", b="2")
     pieces = []
-    for piece in hub.reader().snapshot(2):
+    for piece in hub.open_reader().snapshot(2):
         pieces.append(piece)
         hub.update(_target("b"), _outcome(f"3{len(pieces)}"), "data", "")
     records = [decode(line) for line in b"".join(pieces).splitlines(keepends=True)]
@@ -659,7 +659,7 @@ async def test_limits_are_told_before_what_was_decided_later() -> None:
     hub = _hub(a="1")
     with hub.subscribe() as subscription:
         assert _budgets(await _read(subscription)) == [None, None]
-        hub.limit({"moves_burst": 1})
+        hub.set_limits({"moves_burst": 1})
         hub.update(_target("a"), _outcome("2"), "data", "p1")
         status, change, _ = await _read(subscription)
     assert status == StatusRecord((), "me", budget=Budget({"moves_burst": 1}))
@@ -668,7 +668,7 @@ async def test_limits_are_told_before_what_was_decided_later() -> None:
 
 async def test_whoever_comes_later_is_told_the_limits_before_it_may_act() -> None:
     hub = _hub(a="1")
-    hub.limit({"moves_burst": 1})
+    hub.set_limits({"moves_burst": 1})
     with hub.subscribe() as subscription:
         records = await _read(subscription)
     assert _budgets(records) == [Budget({"moves_burst": 1})] * 2
@@ -680,26 +680,26 @@ async def test_limits_wake_a_reader_once() -> None:
         await _read(subscription)
         reader = asyncio.create_task(subscription.read(100, 3600.0))
         await asyncio.sleep(0)
-        hub.limit({"moves_burst": 1})
+        hub.set_limits({"moves_burst": 1})
         async with asyncio.timeout(PATIENCE):
             assert _budgets(await reader) == [Budget({"moves_burst": 1})]
-        hub.limit({"moves_burst": 1})
+        hub.set_limits({"moves_burst": 1})
         assert await _read(subscription) == [BookmarkRecord(0, "me")]
-        hub.limit(None)
+        hub.set_limits(None)
         assert _budgets(await _read(subscription)) == [None]
 
 
 async def test_the_last_good_limits_stand_and_what_is_wrong_is_noted() -> None:
     hub = _hub()
-    hub.not_limited("a conflict")
+    hub.set_limits_failure("a conflict")
     assert hub.budget == Budget(None, "a conflict", last_good=False)
-    hub.limit({"moves_burst": 1})
+    hub.set_limits({"moves_burst": 1})
     assert not hub.notes
-    hub.not_limited("a conflict")
+    hub.set_limits_failure("a conflict")
     assert hub.budget == Budget({"moves_burst": 1}, "a conflict", last_good=True)
     assert hub.notes == ("limits of policies are not in force as they are: a conflict",)
-    hub.limit(None)
-    hub.not_limited("a conflict")
+    hub.set_limits(None)
+    hub.set_limits_failure("a conflict")
     assert hub.budget == Budget(None, "a conflict", last_good=True)
 
 
@@ -711,7 +711,7 @@ def _lower(one: Any, other: Any) -> Any:
 
 def _limited(burst: int | None) -> DecisionHub:
     hub = DecisionHub("me", stricter=_lower)
-    hub.limit(None if burst is None else {"moves_burst": burst})
+    hub.set_limits(None if burst is None else {"moves_burst": burst})
     hub.settle()
     return hub
 
@@ -720,13 +720,13 @@ async def test_what_limits_less_is_told_when_it_is_settled_and_after_what_was_de
     hub = _limited(1)
     with hub.subscribe() as subscription:
         await _read(subscription)
-        hub.limit(None)
-        assert not hub.settled
+        hub.set_limits(None)
+        assert not hub.is_settled
         assert await _read(subscription) == [BookmarkRecord(0, "me")]
         hub.update(_target("a"), _outcome("1"), "data", "p1")
         hub.update(_target("b"), _outcome("1"), "data", "p1")
         hub.settle()
-        assert hub.settled
+        assert hub.is_settled
         (first,) = await subscription.read(1, 0.0)
         assert _names([first]) == ["a"]
         second, status, bookmark = await subscription.read(1, 0.0)
@@ -740,7 +740,7 @@ async def test_what_limits_more_is_told_at_once_and_what_was_before_still_does()
     with hub.subscribe() as subscription:
         await _read(subscription)
         for burst, told in ((3, [3]), (4, []), (2, [2]), (9, [])):
-            hub.limit({"moves_burst": burst})
+            hub.set_limits({"moves_burst": burst})
             records = await _read(subscription)
             assert _budgets(records) == [Budget({"moves_burst": number}) for number in told]
         hub.settle()
@@ -754,13 +754,13 @@ async def test_a_reader_that_is_behind_is_told_of_no_end_before_what_it_has_not_
         await _read(subscription)
         for name in "abcd":
             hub.update(_target(name), _outcome("1"), "data", "p1")
-        hub.limit(None)
+        hub.set_limits(None)
         hub.settle()
         assert _budgets(await subscription.read(1, 0.0)) == []
-        hub.limit({"moves_burst": 3})
+        hub.set_limits({"moves_burst": 3})
         hub.settle()
         assert _budgets(await subscription.read(1, 0.0)) == []
-        hub.limit({"moves_burst": 2})
+        hub.set_limits({"moves_burst": 2})
         hub.settle()
         assert _budgets(await subscription.read(1, 0.0)) == []
         change, status, _ = await subscription.read(1, 0.0)
@@ -775,7 +775,7 @@ async def test_a_reader_that_is_behind_is_told_of_a_lower_limit_before_what_it_h
     with hub.subscribe() as subscription:
         await _read(subscription)
         hub.update(_target("a"), _outcome("1"), "data", "p1")
-        hub.limit({"moves_burst": 2})
+        hub.set_limits({"moves_burst": 2})
         hub.settle()
         status, change, bookmark = await _read(subscription)
     assert status == StatusRecord((), "me", budget=Budget({"moves_burst": 2}))
@@ -784,8 +784,8 @@ async def test_a_reader_that_is_behind_is_told_of_a_lower_limit_before_what_it_h
 
 async def test_limits_that_cannot_be_used_leave_in_force_what_was_not_settled() -> None:
     hub = _limited(1)
-    hub.limit(None)
-    hub.not_limited("a conflict")
+    hub.set_limits(None)
+    hub.set_limits_failure("a conflict")
     assert hub.budget == Budget({"moves_burst": 1}, "a conflict", last_good=True)
     hub.settle()
     assert hub.budget == Budget(None, "a conflict", last_good=True)
@@ -795,7 +795,7 @@ async def test_before_any_good_limits_a_reader_is_told_that_nobody_knows() -> No
     hub = DecisionHub("me", stricter=_lower)
     with hub.subscribe() as subscription:
         await _read(subscription)
-        hub.not_limited("a conflict")
+        hub.set_limits_failure("a conflict")
         assert _budgets(await _read(subscription)) == [Budget(None, "a conflict")]
-        hub.limit({"moves_burst": 1})
+        hub.set_limits({"moves_burst": 1})
         assert _budgets(await _read(subscription)) == [Budget({"moves_burst": 1})]

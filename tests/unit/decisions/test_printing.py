@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 
 from kube_sync.decisions.decision import PLACEMENT, Decision
-from kube_sync.decisions.printing import Board, Request
+from kube_sync.decisions.printing import DecisionPrinter, Request
 from kube_sync.decisions.records import (
     BookmarkRecord,
     DecisionRecord,
@@ -57,22 +57,22 @@ def _record(
     )
 
 
-def _board(request: Request | None = None) -> Board:
-    return Board(request or Request(), lambda: "12:03:04")
+def _printer(request: Request | None = None) -> DecisionPrinter:
+    return DecisionPrinter(request or Request(), lambda: "12:03:04")
 
 
-def _lines(board: Board, *records: Record | None) -> list[str]:
-    return [line for record in records for line in board.take(record)]
+def _lines(printer: DecisionPrinter, *records: Record | None) -> list[str]:
+    return [line for record in records for line in printer.handle(record)]
 
 
 def _table(*records: Record) -> list[str]:
-    return _lines(_board(), None, *records, BOOKMARK)
+    return _lines(_printer(), None, *records, BOOKMARK)
 
 
-def _shown(*records: Record) -> Board:
-    board = _board()
-    _lines(board, None, *records, BOOKMARK)
-    return board
+def _shown(*records: Record) -> DecisionPrinter:
+    printer = _printer()
+    _lines(printer, None, *records, BOOKMARK)
+    return printer
 
 
 def test_the_table_comes_with_the_bookmark_in_order_of_the_names() -> None:
@@ -84,10 +84,10 @@ def test_the_table_comes_with_the_bookmark_in_order_of_the_names() -> None:
 
 
 def test_nothing_known_is_no_table() -> None:
-    board = _board()
-    assert _lines(board, None, BOOKMARK) == []
-    assert board.empty
-    assert board.shown
+    printer = _printer()
+    assert _lines(printer, None, BOOKMARK) == []
+    assert printer.is_empty
+    assert printer.is_shown
 
 
 def test_kinds_are_named_where_there_are_several() -> None:
@@ -135,9 +135,9 @@ def test_what_a_policy_says_cannot_steer_a_terminal() -> None:
 
 
 def test_a_change_is_one_line_with_what_caused_it() -> None:
-    board = _shown(_record("web", _on("c1", "c2")))
+    printer = _shown(_record("web", _on("c1", "c2")))
     change = _record("web", _on("c1"), source=Source("clusters", "fleet/c2"))
-    assert _lines(board, change, BOOKMARK) == [
+    assert _lines(printer, change, BOOKMARK) == [
         "12:03:04 shop/web  c1,c2 -> c1  (data: clusters fleet/c2; policy ab12cd)"
     ]
 
@@ -160,15 +160,15 @@ def test_a_change_in_nothing_that_is_shown_is_no_line() -> None:
     ],
 )
 def test_the_end_of_a_decision_is_told_once(record: Record, line: str) -> None:
-    board = _shown(_record("web", _on("c1")))
-    assert _lines(board, record, DeletedRecord(_target("web"), 3)) == [line]
-    assert board.empty
+    printer = _shown(_record("web", _on("c1")))
+    assert _lines(printer, record, DeletedRecord(_target("web"), 3)) == [line]
+    assert printer.is_empty
 
 
 def test_a_stream_that_begins_afresh_tells_only_what_differs() -> None:
-    board = _shown(_record("a", _on("c1")), _record("b", _on("c1")), _record("c", _on("c1")))
+    printer = _shown(_record("a", _on("c1")), _record("b", _on("c1")), _record("c", _on("c1")))
     again: list[Record] = [_record("a", _on("c1")), _record("b", _on("c2")), BOOKMARK]
-    assert _lines(board, None, *again) == [
+    assert _lines(printer, None, *again) == [
         "12:03:04 shop/b  c1 -> c2  (data; policy ab12cd)",
         "12:03:04 shop/c  gone",
     ]
@@ -184,10 +184,10 @@ def test_a_stream_that_begins_afresh_tells_only_what_differs() -> None:
     ],
 )
 def test_only_what_was_asked_for_is_shown(request_: Request, names: Iterable[str]) -> None:
-    board = _board(request_)
-    lines = _lines(board, None, *(_record(name, _on("c1")) for name in "ab"), BOOKMARK)
+    printer = _printer(request_)
+    lines = _lines(printer, None, *(_record(name, _on("c1")) for name in "ab"), BOOKMARK)
     assert [line.split()[0] for line in lines[1:]] == [f"shop/{name}" for name in names]
-    assert _lines(board, _record("x", _on("c1")), DeletedRecord(_target("y"), 1)) == [
+    assert _lines(printer, _record("x", _on("c1")), DeletedRecord(_target("y"), 1)) == [
         "12:03:04 shop/x  - -> c1  (data; policy ab12cd)"
     ] * (request_ == Request(namespace="shop"))
 
@@ -195,7 +195,7 @@ def test_only_what_was_asked_for_is_shown(request_: Request, names: Iterable[str
 def test_holds_and_notes_are_told_when_they_change() -> None:
     held = StatusRecord(("OPA is being loaded", "more"), "me", ("p: wrong",))
     assert _lines(
-        _board(),
+        _printer(),
         StatusRecord((SENDING,), "me"),
         FREE,
         held,
@@ -217,7 +217,7 @@ def test_what_is_not_current_is_told_when_it_begins_and_ends() -> None:
         return StatusRecord((), "me", (), stale)
 
     assert _lines(
-        _board(), FREE, late("clusters"), late("clusters", "nodes", seconds=2.0), late("nodes")
+        _printer(), FREE, late("clusters"), late("clusters", "nodes", seconds=2.0), late("nodes")
     ) == [
         "12:03:04 -- not current: clusters: 503\N{REPLACEMENT CHARACTER}",
         "12:03:04 -- not current: nodes: 503\N{REPLACEMENT CHARACTER}",
@@ -226,7 +226,9 @@ def test_what_is_not_current_is_told_when_it_begins_and_ends() -> None:
 
 
 def test_wide_table_has_all_that_identifies_an_object() -> None:
-    board = _board(Request(form="wide"))
-    lines = [line for record in (_record("a", _on("c1")), BOOKMARK) for line in board.take(record)]
+    printer = _printer(Request(form="wide"))
+    lines = [
+        line for record in (_record("a", _on("c1")), BOOKMARK) for line in printer.handle(record)
+    ]
     assert lines[0].split() == ["TYPE", "OBJECT", "DECISION", "CAUSE", "POLICY", "UID", "DATA"]
     assert lines[1].split() == ["replicasets.v1.apps", "shop/a", "c1", "data", "ab12cd34", "u", "0"]

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from kube_sync.decisions.decision import REQUESTED, compact
 from kube_sync.decisions.requested import (
     NOTE,
-    as_asked,
-    noted,
-    put_back,
+    as_requested,
+    requested_annotations,
     requests,
-    restored,
+    requests_to_note,
+    restore,
     with_note,
 )
 from kube_sync.opa.analysis.analyzer import Collection, PolicyModule, analyze
@@ -36,29 +36,29 @@ def _paths(*paths: Path) -> tuple[Path, ...]:
 
 def test_requests_are_put_back_and_the_note_is_left_out() -> None:
     stored = {"a": "1", "b": "2", "c": "3", REQUESTED: '{"a":"mine","b":null,"gone":"too"}'}
-    assert restored(stored) == {"a": "mine", "c": "3", "gone": "too"}
+    assert requested_annotations(stored) == {"a": "mine", "c": "3", "gone": "too"}
 
 
 @pytest.mark.parametrize("text", _UNREADABLE)
 def test_a_note_that_cannot_be_read_counts_as_none(text: str) -> None:
-    assert restored({"a": "1", REQUESTED: text}) == {"a": "1"}
+    assert requested_annotations({"a": "1", REQUESTED: text}) == {"a": "1"}
 
 
 def test_a_note_about_itself_is_nothing() -> None:
     assert requests({REQUESTED: json.dumps({REQUESTED: "x", "a": None})}) == {"a": None}
-    assert put_back({"a": "1"}, {REQUESTED: "x"}) == {"a": "1"}
+    assert restore({"a": "1"}, {REQUESTED: "x"}) == {"a": "1"}
 
 
 def test_a_note_is_compact_sorted_and_only_about_what_differs() -> None:
     asked = {"c": "mine", "a": '"ü"', "same": "1"}
     decided = {"c": "3", "b": "2", "a": "1", "same": "1"}
-    assert compact(noted(asked, decided, {})) == '{"a":"\\"ü\\"","b":null,"c":"mine"}'
-    assert noted(asked, {"same": "1"}, {}) == {}
+    assert compact(requests_to_note(asked, decided, {})) == '{"a":"\\"ü\\"","b":null,"c":"mine"}'
+    assert requests_to_note(asked, {"same": "1"}, {}) == {}
 
 
 def test_an_earlier_request_stays_noted_until_its_key_is_decided_again() -> None:
-    assert noted({"a": "mine"}, {}, {"a": "mine"}) == {"a": "mine"}
-    assert noted({"a": "mine"}, {"a": "mine"}, {"a": "mine"}) == {}
+    assert requests_to_note({"a": "mine"}, {}, {"a": "mine"}) == {"a": "mine"}
+    assert requests_to_note({"a": "mine"}, {"a": "mine"}, {"a": "mine"}) == {}
 
 
 _keys = st.sampled_from(["a", "b", "c"])
@@ -69,31 +69,34 @@ _maps = st.dictionaries(_keys, st.sampled_from(["1", "2", "3"]))
 def test_what_was_asked_for_follows_from_what_is_written(
     asked: dict[str, str], decided: dict[str, str]
 ) -> None:
-    found = noted(asked, decided, {})
+    found = requests_to_note(asked, decided, {})
     written = {**asked, **decided} | ({REQUESTED: compact(found)} if found else {})
-    assert restored(written) == asked
-    assert noted(restored(written), decided, requests(written)) == found
+    assert requested_annotations(written) == asked
+    assert requests_to_note(requested_annotations(written), decided, requests(written)) == found
 
 
 def test_an_object_without_a_note_is_the_bytes_that_it_was() -> None:
     for body in (b'{"metadata":{"name":"x"} }', b'{ "metadata":{"annotations":{"a":"1"}}}'):
-        assert as_asked(body) is body
+        assert as_requested(body) is body
 
 
 def test_an_object_with_a_note_is_as_it_was_asked_for() -> None:
     metadata = {"name": "x", "annotations": {"a": "1", REQUESTED: '{"a":null}'}}
     body = json.dumps({"metadata": metadata, "spec": 1}).encode()
-    assert json.loads(as_asked(body)) == {"metadata": {"name": "x", "annotations": {}}, "spec": 1}
+    assert json.loads(as_requested(body)) == {
+        "metadata": {"name": "x", "annotations": {}},
+        "spec": 1,
+    }
 
 
 def test_metadata_of_another_shape_is_left_as_it_is() -> None:
     for body in (b'{"metadata":{"annotations":[]}}', b"{}", b"[]"):
-        assert as_asked(body) is body
+        assert as_requested(body) is body
 
 
 def test_what_is_no_json_is_an_error() -> None:
     with pytest.raises(msgspec.DecodeError):
-        as_asked(b"{")
+        as_requested(b"{")
 
 
 # What is read
@@ -187,7 +190,7 @@ def test_objects_of_one_class_are_decided_on_as_the_same_input(
     kept = with_note(_reads(*read)).input.paths
     a, b = (project(found, kept) for found in (one, other))
     if a == b:
-        inputs = [json.loads(as_asked(json.dumps(found).encode())) for found in (one, other)]
+        inputs = [json.loads(as_requested(json.dumps(found).encode())) for found in (one, other)]
         assert project(inputs[0], read) == project(inputs[1], read)
-    whole, part = (json.loads(as_asked(json.dumps(found).encode())) for found in (one, a))
+    whole, part = (json.loads(as_requested(json.dumps(found).encode())) for found in (one, a))
     assert project(whole, read) == project(part, read)

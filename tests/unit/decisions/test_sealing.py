@@ -31,7 +31,7 @@ def keyed(folder: Path, *keys: str) -> Seals:
 
 
 def noted(seals: Seals, place: Place = WEB) -> dict[str, str]:
-    return {**STORED, REQUESTED: seals.note(REQUESTS, STORED, place)}
+    return {**STORED, REQUESTED: seals.sealed_note(REQUESTS, STORED, place)}
 
 
 def item(annotations: dict[str, str] | None, **metadata: Any) -> Item:
@@ -47,7 +47,7 @@ def seals(tmp_path: Path) -> Seals:
 
 def test_a_note_that_was_sealed_is_proven_and_says_what_was_asked_for(seals: Seals) -> None:
     sealed = noted(seals)
-    assert seals.proves(sealed, WEB)
+    assert seals.has_valid_seal(sealed, WEB)
     note = json.loads(sealed[REQUESTED])
     assert note.pop(REQUESTED)
     assert note == REQUESTS
@@ -63,7 +63,7 @@ def test_a_note_that_was_sealed_is_proven_and_says_what_was_asked_for(seals: Sea
     ],
 )
 def test_a_note_of_another_object_is_not_proven(seals: Seals, place: Place) -> None:
-    assert not seals.proves(noted(seals), place)
+    assert not seals.has_valid_seal(noted(seals), place)
 
 
 @pytest.mark.parametrize(
@@ -73,62 +73,62 @@ def test_a_note_beside_other_values_than_it_was_written_with_is_not_proven(
     seals: Seals, change: dict[str, str | None]
 ) -> None:
     changed = {k: v for k, v in (noted(seals) | change).items() if v is not None}
-    assert not seals.proves(changed, WEB)
-    assert seals.proves(noted(seals) | {"other": "2"}, WEB)
+    assert not seals.has_valid_seal(changed, WEB)
+    assert seals.has_valid_seal(noted(seals) | {"other": "2"}, WEB)
 
 
 def test_a_note_with_other_requests_is_not_proven(seals: Seals) -> None:
     note = json.loads(noted(seals)[REQUESTED])
     for change in ({"danger": None}, {PLACEMENT: "moon"}, {"more": "1"}):
-        assert not seals.proves({**STORED, REQUESTED: json.dumps(note | change)}, WEB)
+        assert not seals.has_valid_seal({**STORED, REQUESTED: json.dumps(note | change)}, WEB)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"a":1}', f'{{"{REQUESTED}":null}}', "ü"])
 def test_what_is_no_sealed_note_is_not_proven(seals: Seals, text: str) -> None:
-    assert not seals.proves({**STORED, REQUESTED: text}, WEB)
-    assert not seals.proves(STORED, WEB)
-    assert not seals.proves({**STORED, REQUESTED: f'{{"{REQUESTED}":"ü"}}'}, WEB)
+    assert not seals.has_valid_seal({**STORED, REQUESTED: text}, WEB)
+    assert not seals.has_valid_seal(STORED, WEB)
+    assert not seals.has_valid_seal({**STORED, REQUESTED: f'{{"{REQUESTED}":"ü"}}'}, WEB)
 
 
 def test_with_several_keys_the_first_seals_and_each_proves(tmp_path: Path) -> None:
     old, both = keyed(tmp_path, FIRST), keyed(tmp_path, SECOND, FIRST)
-    assert both.proves(noted(old), WEB)
-    assert not old.proves(noted(both), WEB)
-    assert not keyed(tmp_path, SECOND).proves(noted(old), WEB)
+    assert both.has_valid_seal(noted(old), WEB)
+    assert not old.has_valid_seal(noted(both), WEB)
+    assert not keyed(tmp_path, SECOND).has_valid_seal(noted(old), WEB)
 
 
 def test_a_note_that_proves_the_same_is_kept_as_it_is(tmp_path: Path) -> None:
     """Or each new key would be a write of every object."""
     text = noted(keyed(tmp_path, FIRST))[REQUESTED]
     both = keyed(tmp_path, SECOND, FIRST)
-    assert both.note(REQUESTS, STORED, WEB, text) == text
-    assert both.note({"danger": None}, STORED, WEB, text) != text
-    assert both.note(REQUESTS, {**STORED, PLACEMENT: "us"}, WEB, text) != text
+    assert both.sealed_note(REQUESTS, STORED, WEB, text) == text
+    assert both.sealed_note({"danger": None}, STORED, WEB, text) != text
+    assert both.sealed_note(REQUESTS, {**STORED, PLACEMENT: "us"}, WEB, text) != text
 
 
 def test_a_generated_name_is_proven_by_what_it_was_generated_from(seals: Seals) -> None:
     sealed = noted(seals, Place("apps", "replicasets", "shop", "", "web-"))
-    assert seals.proves(sealed, Place("apps", "replicasets", "shop", "web-x1", "web-"))
-    assert not seals.proves(sealed, Place("apps", "replicasets", "shop", "web-x1", "we"))
-    assert not seals.proves(sealed, Place("apps", "replicasets", "shop", "db", "web-"))
-    assert not seals.proves(sealed, Place("apps", "replicasets", "shop", "web-x1"))
+    assert seals.has_valid_seal(sealed, Place("apps", "replicasets", "shop", "web-x1", "web-"))
+    assert not seals.has_valid_seal(sealed, Place("apps", "replicasets", "shop", "web-x1", "we"))
+    assert not seals.has_valid_seal(sealed, Place("apps", "replicasets", "shop", "db", "web-"))
+    assert not seals.has_valid_seal(sealed, Place("apps", "replicasets", "shop", "web-x1"))
     named = noted(seals, Place("apps", "replicasets", "shop", "web-x1", "web-"))
-    assert seals.proves(named, Place("apps", "replicasets", "shop", "web-x1"))
+    assert seals.has_valid_seal(named, Place("apps", "replicasets", "shop", "web-x1"))
 
 
 def test_without_a_key_notes_are_not_sealed_and_all_count() -> None:
     seals = Seals()
     assert json.loads(noted(seals)[REQUESTED]) == REQUESTS
     found = item({REQUESTED: '{"danger":null}'})
-    assert seals.proven(GVR, found) is found.body
+    assert seals.without_unsealed_note(GVR, found) is found.body
 
 
 def test_an_object_is_read_without_a_note_that_is_not_proven(seals: Seals) -> None:
     for found in (item(None), item(STORED), item(noted(seals))):
-        assert seals.proven(GVR, found) is found.body
+        assert seals.without_unsealed_note(GVR, found) is found.body
     forged = item({**STORED, REQUESTED: '{"danger":null}'})
     with capture_logs() as logs:
-        bodies = [seals.proven(GVR, forged) for _ in range(2)]
+        bodies = [seals.without_unsealed_note(GVR, forged) for _ in range(2)]
     whole = json.loads(forged.body)
     del whole["metadata"]["annotations"][REQUESTED]
     assert [json.loads(body) for body in bodies] == [whole, whole]
@@ -145,12 +145,15 @@ def test_an_object_is_read_without_a_note_that_is_not_proven(seals: Seals) -> No
 def test_an_object_with_a_generated_name_keeps_its_note(seals: Seals) -> None:
     sealed = noted(seals, Place("apps", "replicasets", "shop", "", "we"))
     found = item(sealed, generateName="we")
-    assert seals.proven(GVR, found) is found.body
+    assert seals.without_unsealed_note(GVR, found) is found.body
 
 
 def test_what_is_no_object_is_left_to_whoever_reads_it(seals: Seals) -> None:
     body = REQUESTED.encode()
-    assert seals.proven(GVR, Item(ObjectKey("", ""), "u", ResourceVersion("1"), body)) is body
+    assert (
+        seals.without_unsealed_note(GVR, Item(ObjectKey("", ""), "u", ResourceVersion("1"), body))
+        is body
+    )
 
 
 @pytest.mark.parametrize(("text", "said"), [("", "empty"), ("short", "less than 32 characters")])
@@ -165,15 +168,15 @@ def test_a_file_without_a_good_key_is_refused(tmp_path: Path, text: str, said: s
 def test_new_keys_are_read_and_the_last_good_ones_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sealing, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(sealing, "_CHECK_SECONDS", 0.0)
     file = tmp_path / "key"
     file.write_text(FIRST, encoding="utf-8")
     seals = Seals(str(file))
     sealed = noted(seals)
     file.unlink()
     with capture_logs() as logs:
-        assert seals.proves(sealed, WEB)
+        assert seals.has_valid_seal(sealed, WEB)
     assert [found["event"] for found in logs] == ["keys_not_read"]
     assert FIRST not in str(logs)
     file.write_text(f"{SECOND}\n{FIRST}", encoding="utf-8")
-    assert keyed(tmp_path, SECOND).proves(noted(seals), WEB)
+    assert keyed(tmp_path, SECOND).has_valid_seal(noted(seals), WEB)

@@ -239,7 +239,7 @@ async def test_policies_that_change_again_and_again_put_no_sweep_off_for_ever() 
 async def test_sweep_that_waits_for_policies_comes_without_any_other_news(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kube_sync.decisions.evaluation_queue._READ_SECONDS", 0.05)
+    monkeypatch.setattr("kube_sync.decisions.evaluation_queue._SWEEP_WAIT_SECONDS", 0.05)
     fleet = Fleet(BY_A, **SIX)
     async with fleet.running():
         began = time.monotonic()

@@ -119,7 +119,7 @@ class Story:
                 fleet.mirror.learning = False
                 fleet.tracker.wake()
             case "learning":
-                fleet.mirror.learning = fleet.mirror.members.wanted
+                fleet.mirror.learning = fleet.mirror.members.is_classifying
             case "evaluate":
                 fleet.go_on(fleet.evaluating)
             case "answer":

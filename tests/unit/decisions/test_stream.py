@@ -158,7 +158,7 @@ async def test_another_path_needs_a_token_too(token_file: Path) -> None:
 
 
 async def test_a_quiet_stream_gives_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "SILENCE_SECONDS", 0.01)
+    monkeypatch.setattr(stream, "KEEPALIVE_SECONDS", 0.01)
     async with _served(DecisionHub("me")) as url, _opened(url) as response:
         await _records(response, 3)
         assert await _records(response, 2) == [BookmarkRecord(0, "me")] * 2
@@ -185,7 +185,7 @@ async def test_a_slow_reader_gets_the_latest_and_not_every_step() -> None:
 
 
 async def test_a_reader_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "SILENCE_SECONDS", 0.01)
+    monkeypatch.setattr(stream, "KEEPALIVE_SECONDS", 0.01)
     hub = DecisionHub("me")
     async with _served(hub) as url:
         async with _opened(url) as response:

@@ -213,7 +213,7 @@ async def test_a_connection_that_breaks_off_is_reported_and_made_again() -> None
 
 
 async def test_a_silent_stream_is_a_broken_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streamclient, "SILENCE_SECONDS", 0.01)
+    monkeypatch.setattr(streamclient, "KEEPALIVE_SECONDS", 0.01)
     async with _world(_goes_silent, _says(encode(TWO))) as world:
         assert await world.read(4) == [None, ONE, None, TWO]
         assert str(world.reports[1]).endswith("no answer in time")

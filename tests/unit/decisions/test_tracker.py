@@ -13,7 +13,7 @@ from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import DecisionRecord, Source, Target, Unreadable
-from kube_sync.decisions.sharing import TURN
+from kube_sync.decisions.sharing import OBJECTS_PER_YIELD
 from kube_sync.decisions.tracker import Tracker
 from kube_sync.errors import Refused, Retriable
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -47,7 +47,7 @@ class Collection:
         self.unreadable: dict[ObjectKey, tuple[str, str]] = {}
         self.turns: set[ObjectKey] = set()
 
-    def turned(self) -> set[ObjectKey]:
+    def take_readability_changes(self) -> set[ObjectKey]:
         found, self.turns = self.turns, set()
         return found
 
@@ -55,15 +55,15 @@ class Collection:
         return [_key(name) for name in self.names]
 
     @property
-    def held(self) -> int:
+    def object_count(self) -> int:
         return len(self.names)
 
-    def moves(self, key: ObjectKey) -> bool:
+    def is_pending(self, key: ObjectKey) -> bool:
         return key.name in self.moving
 
     def knows(self, **kinds: str) -> None:
         """Have objects be of these classes."""
-        if not self.members.wanted:
+        if not self.members.is_classifying:
             self.members.classify(bytes)
         for name, kind in kinds.items():
             self.members.note(_key(name), self.members.read(kind.encode(), f"uid-{name}"))
@@ -237,13 +237,13 @@ async def test_nothing_is_told_of_a_kind_that_was_withdrawn_while_opa_answered_a
 
 
 async def test_nothing_more_is_told_of_a_kind_that_was_withdrawn_while_its_class_was_told() -> None:
-    names = [f"n{number}" for number in range(2 * TURN)]
+    names = [f"n{number}" for number in range(2 * OBJECTS_PER_YIELD)]
     world = World(*names)
     world.replicasets.knows(**dict.fromkeys(names, "k"))
     world.policies.set()
     async with world.running():
-        await until(lambda: len(world.hub.records) >= TURN)
-        assert len(world.hub.records) < 2 * TURN
+        await until(lambda: len(world.hub.records) >= OBJECTS_PER_YIELD)
+        assert len(world.hub.records) < 2 * OBJECTS_PER_YIELD
         world.tracker.retarget("replicasets", None)
         await world.idle()
         assert not world.hub.records

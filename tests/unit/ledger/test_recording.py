@@ -194,7 +194,7 @@ async def test_nothing_is_told_to_readers_before_it_is_in_the_ledger(
     world = World(path)
     for number in range(200):
         world.decide(f"web-{number}", "c1")
-    app = stream_app(world.hub, TokenFile(None), recorded=world.journal.recorded)
+    app = stream_app(world.hub, TokenFile(None), wait_until_recorded=world.journal.recorded)
     async with (
         running(world.journal.run()),
         serving(app, ("127.0.0.1", 0), grace=0.05) as port,
@@ -213,7 +213,7 @@ async def test_nothing_is_told_to_readers_before_it_is_in_the_ledger(
 async def test_readers_are_told_though_the_ledger_cannot_be_written(tmp_path: Path) -> None:
     world = World(tmp_path / "nowhere" / "ledger.db")
     world.decide("web", "c1")
-    app = stream_app(world.hub, TokenFile(None), recorded=world.journal.recorded)
+    app = stream_app(world.hub, TokenFile(None), wait_until_recorded=world.journal.recorded)
     async with (
         asyncio.timeout(10),
         running(world.journal.run()),

@@ -11,7 +11,7 @@ from kube_sync.kube import fencedwriter
 from kube_sync.observability import metrics
 from kube_sync.policysync import hub_status_writer
 from kube_sync.remediation import writer
-from kube_sync.topology.status import ownmaps
+from kube_sync.topology.status import owned_configmaps
 
 ALL = {name: found for name, found in vars(metrics).items() if isinstance(found, MetricWrapperBase)}
 # Named as client-go names them, with its label for the name of a queue: dashboards for these exist.
@@ -94,7 +94,7 @@ def test_what_begins_at_0_is_what_there_can_be() -> None:
         (word,) for word in (*get_args(writer.Status), "held", "dry-run")
     }
     for counter, operations, success in (
-        (metrics.topology_writes, ("status", *get_args(ownmaps.Operation)), "written"),
+        (metrics.topology_writes, ("status", *get_args(owned_configmaps.Operation)), "written"),
         (
             metrics.policy_sync_writes,
             ("apply", "leave", "remove", *get_args(hub_status_writer.Operation)),

@@ -134,7 +134,7 @@ class Held:
     namespace: str = ""
 
     @property
-    def held(self) -> int:
+    def object_count(self) -> int:
         return self.number
 
     def keys(self) -> Iterable[ObjectKey]:

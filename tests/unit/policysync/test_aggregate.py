@@ -14,7 +14,7 @@ from kube_sync.policysync.aggregate import SYNCED, aggregate, extra_values
 from kube_sync.policysync.copies import PLACED, STATUS, Copy, Feedback, Placed
 from kube_sync.policysync.desired import Desired
 from kube_sync.policysync.downstream import Downstream
-from kube_sync.policysync.policystatus import Notes, placed_annotations
+from kube_sync.policysync.policy_status_writer import PolicyAnnotations, placed_annotations
 from tests.fakes.syncing import POLICY, copies, said, there
 
 ACCEPTED = {"acceptedStatus": "True", "acceptedReason": "Accepted", "acceptedMessage": "fine"}
@@ -138,7 +138,7 @@ def test_an_answer_to_a_copy_that_is_not_wanted_any_more_is_none() -> None:
 
 
 def test_what_could_not_be_applied_says_where_and_why() -> None:
-    refused = Feedback(applied=False, values={}, trouble="Failed to apply manifest: conflict")
+    refused = Feedback(applied=False, values={}, problem="Failed to apply manifest: conflict")
     found = together({"c1": ACCEPTED, "c2": refused, "c3": {}})
     why = "it could not be applied: Failed to apply manifest: conflict"
     assert found[SYNCED] == ("False", "NotApplied", f"c2: {why}; c3: it waits to be applied")
@@ -166,7 +166,7 @@ def test_references_that_are_not_synced_are_told_beside() -> None:
 
 def test_a_path_that_a_cluster_cannot_read_is_told_and_hinders_nothing_else() -> None:
     copy = copies("c1")["c1"]
-    partly = Feedback(applied=True, values=said(copy, **ACCEPTED).values, trouble="x: no scalar")
+    partly = Feedback(applied=True, values=said(copy, **ACCEPTED).values, problem="x: no scalar")
     found = together({"c1": partly, "c2": ACCEPTED})
     told = "synced to c1, c2; c1: not all of its status can be read: x: no scalar"
     assert found[SYNCED] == ("True", "Synced", told)
@@ -199,7 +199,7 @@ def test_a_message_is_bounded_for_any_number_of_clusters() -> None:
 
 def test_what_could_not_be_applied_anywhere_is_bounded_and_counted() -> None:
     refused: Answers = {
-        name: Feedback(applied=False, values={}, trouble=f"{name} {'x' * 100}") for name in NAMES
+        name: Feedback(applied=False, values={}, problem=f"{name} {'x' * 100}") for name in NAMES
     }
     status, _, found = together(refused)[SYNCED]
     assert status == "False"
@@ -249,7 +249,9 @@ def test_a_policy_says_where_its_copies_are() -> None:
 
 
 def test_a_policy_without_copies_says_nothing() -> None:
-    assert placed_annotations(POLICY, [], {}, Downstream()) == Notes({PLACED: None, STATUS: None})
+    assert placed_annotations(POLICY, [], {}, Downstream()) == PolicyAnnotations(
+        {PLACED: None, STATUS: None}
+    )
 
 
 def test_what_spokes_say_is_bounded() -> None:

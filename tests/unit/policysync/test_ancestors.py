@@ -22,9 +22,9 @@ from kube_sync.policysync.ancestors import ancestor_fields, is_taken
 from kube_sync.policysync.copies import Copy, Placed
 from kube_sync.policysync.desired import Desired
 from kube_sync.policysync.downstream import Downstream, copied
+from kube_sync.policysync.manifestworks import placed_of, work_of
 from kube_sync.policysync.parameters import Invalid
-from kube_sync.policysync.spokesteps import copy_in
-from kube_sync.policysync.works import placed_of, work_of
+from kube_sync.policysync.spoke_collection import copy_in
 from tests.fakes.copies import AUTH, policy
 from tests.fakes.syncing import GATEWAY_API
 from tests.ocm.feedback import feedback

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.copies import DIGEST, PolicyId
 from kube_sync.policysync.downstream import Downstream, Source, copied, digest
-from kube_sync.policysync.fields import FIELDS
-from kube_sync.policysync.naming import cut, keys_of, policy_of, spelt
+from kube_sync.policysync.feedback_fields import FIELDS
+from kube_sync.policysync.naming import format_policy, parse_keys, parse_policy, shorten
 from tests.fakes.syncing import (
     AUTH,
     CREATED,
@@ -175,11 +175,11 @@ def test_two_namespaces_never_become_one(one: str, other: str) -> None:
 
 def test_a_name_that_is_long_ends_with_a_digest_of_all_of_it() -> None:
     long = "a" * 80
-    assert len(cut(long, 63)) == 63
-    assert cut(long, 63) != cut(long + "b", 63)
-    assert cut("ab", 63) == "ab"
-    assert cut("ab", 63, always="x") != cut("ab", 63, always="y")
-    assert cut("a." * 40, 19)[:3] == "a-" + cut("a." * 40, 19)[2]
+    assert len(shorten(long, 63)) == 63
+    assert shorten(long, 63) != shorten(long + "b", 63)
+    assert shorten("ab", 63) == "ab"
+    assert shorten("ab", 63, always="x") != shorten("ab", 63, always="y")
+    assert shorten("a." * 40, 19)[:3] == "a-" + shorten("a." * 40, 19)[2]
 
 
 NAMES = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,9}[a-z0-9])?", fullmatch=True)
@@ -188,7 +188,7 @@ NAMES = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,9}[a-z0-9])?", fullmatch=True)
 @given(st.just("") | NAMES, NAMES, NAMES, st.just("") | NAMES, NAMES)
 def test_a_policy_is_read_as_it_was_spelt(g: str, v: str, r: str, ns: str, name: str) -> None:
     id_ = PolicyId(GroupVersionResource(g, v, r), ns, name)
-    assert policy_of(spelt(id_)) == id_
+    assert parse_policy(format_policy(id_)) == id_
 
 
 @pytest.mark.parametrize(
@@ -208,13 +208,13 @@ def test_a_policy_is_read_as_it_was_spelt(g: str, v: str, r: str, ns: str, name:
     ],
 )
 def test_what_could_lead_elsewhere_spells_no_policy(text: str) -> None:
-    assert policy_of(text) is None
+    assert parse_policy(text) is None
 
 
 def test_gateways_are_read_as_they_were_spelt_or_not_at_all() -> None:
-    assert keys_of(f"{GATEWAY},{OTHER}") == {GATEWAY, OTHER}
-    assert keys_of(f"{GATEWAY},x") == frozenset()
-    assert keys_of("") == frozenset()
+    assert parse_keys(f"{GATEWAY},{OTHER}") == {GATEWAY, OTHER}
+    assert parse_keys(f"{GATEWAY},x") == frozenset()
+    assert parse_keys("") == frozenset()
 
 
 def test_where_a_policy_lies_is_in_its_identity() -> None:
@@ -224,9 +224,9 @@ def test_where_a_policy_lies_is_in_its_identity() -> None:
 
 @given(st.from_regex(r"[a-z]{1,70}(-[0-9a-f]{16})?", fullmatch=True), st.integers(24, 63))
 def test_no_name_is_that_of_another_that_was_cut(name: str, most: int) -> None:
-    short = cut(name, most)
+    short = shorten(name, most)
     assert len(short) <= most
-    assert cut(short, most) != short or short == name
+    assert shorten(short, most) != short or short == name
 
 
 def test_a_namespace_that_looks_cut_is_not_that_of_one_that_was() -> None:

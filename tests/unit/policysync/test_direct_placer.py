@@ -20,14 +20,14 @@ from kube_sync.kube.reflector import Reflector
 from kube_sync.kube.wholeobjects import NAMESPACES
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.copies import MANAGED, MANAGER, PolicyId
-from kube_sync.policysync.direct import DirectPlacer, spoke_kinds
+from kube_sync.policysync.direct_placer import DirectPlacer, spoke_kinds
 from kube_sync.policysync.downstream import Downstream
-from kube_sync.policysync.fields import FIELDS
-from kube_sync.policysync.placers import AT_ONCE, PlacerRoute, Placers
+from kube_sync.policysync.feedback_fields import FIELDS
+from kube_sync.policysync.manifestworks import LEAVING
+from kube_sync.policysync.placers import CONCURRENT_STEPS, PlacerRoute, Placers
 from kube_sync.policysync.plan import Apply
-from kube_sync.policysync.spoke import Manners
-from kube_sync.policysync.works import LEAVING
-from kube_sync.topology.synced import SYNCED
+from kube_sync.policysync.spoke import SpokeOptions
+from kube_sync.topology.synced_policies import SYNCED
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists, patches
 from tests.fakes.clients import SECRETS, kube_of
 from tests.fakes.copies import AUTH, PLACE, copy, policy
@@ -65,11 +65,11 @@ class Fleet:
         self.hub.put(SECRETS, ObjectKey("spokes", cluster), type="Opaque", data=data)
 
     @asynccontextmanager
-    async def placing(self, **manners: Any) -> AsyncGenerator[DirectPlacer]:
+    async def placing(self, **options: Any) -> AsyncGenerator[DirectPlacer]:
         placer = DirectPlacer(
             self.news.append,
             self.came.append,
-            manners=Manners(MANAGER, **manners),
+            options=SpokeOptions(MANAGER, **options),
             schemes=("http",),
         )
         placer.follow({AUTH: FIELDS})
@@ -81,8 +81,8 @@ class Fleet:
                 yield placer
 
     @asynccontextmanager
-    async def placed(self, **manners: Any) -> AsyncGenerator[DirectPlacer]:
-        async with self.placing(**manners) as placer:
+    async def placed(self, **options: Any) -> AsyncGenerator[DirectPlacer]:
+        async with self.placing(**options) as placer:
             await until(lambda: placer.ready and len(self.came) == len(self.spokes))
             for spoke in self.spokes.values():
                 await spoke.watched(AUTH)
@@ -238,8 +238,8 @@ async def test_a_namespace_that_somebody_else_made_meanwhile_is_fine(fleet: Flee
 async def test_a_kind_that_a_spoke_lacks_is_told_and_tried_again(fleet: Fleet) -> None:
     fleet.east.undefine(AUTH)
     async with fleet.placing() as placer:
-        await until(lambda: placer.ready and "east" in placer.troubles)
-        assert "does not know this resource" in placer.troubles["east"]
+        await until(lambda: placer.ready and "east" in placer.errors)
+        assert "does not know this resource" in placer.errors["east"]
         with pytest.raises(Retriable, match="cluster east"):
             await placer.apply(copy())
         await placer.apply(copy("west"))
@@ -251,9 +251,9 @@ async def test_copies_stay_known_while_their_kind_is_said_to_be_unknown(fleet: F
         fleet.east.http.fault(lists(AUTH), failing(404, "the server could not find it"))
         fleet.east.compact()
         fleet.east.http.cut()
-        await until(lambda: "east" in placer.troubles)
+        await until(lambda: "east" in placer.errors)
         assert list(placer.placed(policy())) == ["east"]
-        await until(lambda: "east" not in placer.troubles)
+        await until(lambda: "east" not in placer.errors)
         assert fleet.news == []
 
 
@@ -278,7 +278,7 @@ async def test_a_status_of_a_strange_shape_is_trouble_of_that_copy_alone(fleet: 
         await until(lambda: fleet.news)
         feedback = placer.placed(policy())["east"].feedback
         assert feedback is not None
-        assert "observedGeneration" in feedback.trouble
+        assert "observedGeneration" in feedback.problem
 
 
 async def test_a_spec_that_somebody_changed_is_put_right(fleet: Fleet) -> None:
@@ -320,11 +320,11 @@ async def test_a_copy_that_lost_its_label_is_news_and_found_by_its_name(fleet: F
 async def test_a_copy_leaves_and_comes_back(fleet: Fleet) -> None:
     async with fleet.placed() as placer:
         await placer.apply(copy())
-        await placer.leave(copy().key, 99.5)
+        await placer.mark_for_removal(copy().key, 99.5)
         assert fleet.east.get(AUTH, PLACE)["metadata"]["annotations"][LEAVING] == "100"
-        assert placer.placed(policy())["east"].leaving == 100.0
+        assert placer.placed(policy())["east"].remove_after == 100.0
         await placer.apply(copy())
-        assert placer.placed(policy())["east"].leaving is None
+        assert placer.placed(policy())["east"].remove_after is None
         assert fleet.writes() == ["PATCH"] * 3
 
 
@@ -332,8 +332,8 @@ async def test_to_mark_a_copy_that_is_gone_is_fine(fleet: Fleet) -> None:
     async with fleet.placed() as placer:
         await placer.apply(copy())
         fleet.east.http.fault(patches(AUTH), failing(404, "gone"))
-        await placer.leave(copy().key, 100)
-        assert placer.placed(policy())["east"].leaving is None
+        await placer.mark_for_removal(copy().key, 100)
+        assert placer.placed(policy())["east"].remove_after is None
 
 
 async def test_a_removed_copy_is_deleted_by_its_uid(fleet: Fleet) -> None:
@@ -400,7 +400,7 @@ async def test_a_refusal_of_one_spoke_is_told_and_hinders_no_other(fleet: Fleet)
 
 
 async def test_a_spoke_that_hangs_is_given_up_and_hinders_no_other(fleet: Fleet) -> None:
-    async with fleet.placed(patience=1.0) as placer:
+    async with fleet.placed(timeout=1.0) as placer:
         fleet.east.http.fault(patches(AUTH), hang())
         with pytest.raises(Retriable, match="cluster east: no answer in"):
             await placer.apply(copy())
@@ -411,22 +411,22 @@ async def test_many_policies_for_a_spoke_that_hangs_delay_no_other_spoke(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than there are turns: those of the other one are not taken by who waits."""
-    names = [f"p{number}" for number in range(AT_ONCE + 4)]
+    names = [f"p{number}" for number in range(CONCURRENT_STEPS + 4)]
     fleet.east.http.fault(patches(AUTH), hang(), times=100)
-    async with fleet.placed(patience=60.0) as placer:
+    async with fleet.placed(timeout=60.0) as placer:
         placers = Placers(FencedWriter(lambda: 10.0))
-        placers.add(PlacerRoute(placer, apart=True))
-        east = [placers.do(Apply(copy("east", name))) for name in names]
+        placers.add(PlacerRoute(placer, per_cluster=True))
+        east = [placers.run(Apply(copy("east", name))) for name in names]
         async with running(*map(_quietly, east)):
             await until(lambda: len(fleet.writes("east")) >= 4)
             started = asyncio.get_running_loop().time()
             for name in names:
-                await placers.do(Apply(copy("west", name)))
+                await placers.run(Apply(copy("west", name)))
             assert asyncio.get_running_loop().time() - started < 5.0
             assert len(fleet.spokes["west"].objects(AUTH)) == len(names)
             monkeypatch.setattr("kube_sync.policysync.placers._SLOW", 0.01)
             with pytest.raises(Retriable, match="what was asked of it before takes more"):
-                await placers.do(Apply(copy("east", "late")))
+                await placers.run(Apply(copy("east", "late")))
 
 
 async def _quietly(step: Coroutine[Any, Any, None]) -> None:
@@ -437,7 +437,7 @@ async def _quietly(step: Coroutine[Any, Any, None]) -> None:
 async def test_no_more_than_a_few_steps_at_once_are_under_way_to_a_spoke(fleet: Fleet) -> None:
     gate = asyncio.Event()
     fault = fleet.east.http.fault(patches(AUTH), held(gate), times=9)
-    async with fleet.placed(at_once=2) as placer, asyncio.TaskGroup() as group:
+    async with fleet.placed(concurrency=2) as placer, asyncio.TaskGroup() as group:
         for n in range(9):
             group.create_task(placer.apply(copy(name=f"p{n}")))
         await until(lambda: len(fleet.writes()) == 2)
@@ -452,15 +452,15 @@ async def test_a_spoke_that_is_away_is_told_and_asked_again(fleet: Fleet) -> Non
     server = fleet.east.http
     server.fault(lists(AUTH), failing(503, "starting"), times=2)
     async with fleet.placing() as placer:
-        await until(lambda: "503" in placer.troubles.get("east", ""))
+        await until(lambda: "503" in placer.errors.get("east", ""))
         await until(lambda: placer.ready)
-        assert "503 starting" in placer.troubles["east"]
+        assert "503 starting" in placer.errors["east"]
         with pytest.raises(Retriable, match="cluster east: 503"):
             await placer.apply(copy())
         assert fleet.writes() == []
         await until(lambda: "east" in fleet.came)
         await placer.apply(copy())
-        assert placer.troubles == {}
+        assert placer.errors == {}
 
 
 async def test_a_cluster_without_a_secret_is_told(fleet: Fleet) -> None:
@@ -474,7 +474,7 @@ async def test_a_secret_that_cannot_be_used_is_told_for_its_cluster_alone(fleet:
     fleet.put_secret("east", kubeconfig(server, {"exec": {"command": "sh"}}))
     async with fleet.placing() as placer:
         await until(lambda: placer.ready and fleet.came)
-        assert placer.troubles == {
+        assert placer.errors == {
             "east": "kubeconfig: users[].user.exec is refused: it runs a program"
         }
         with pytest.raises(Retriable, match="exec"):
@@ -506,7 +506,7 @@ async def test_a_step_under_way_ends_with_the_token_that_it_began_with(fleet: Fl
         await until(fleet.writes)
         fleet.grant("east", token="new")
         fleet.put_secret("west", b"{")
-        await until(lambda: "west" in placer.troubles)  # and so it has read the one before
+        await until(lambda: "west" in placer.errors)  # and so it has read the one before
         for _ in range(20):
             await asyncio.sleep(0)
         gate.set()
@@ -520,13 +520,13 @@ async def test_a_secret_that_breaks_keeps_what_is_known_and_stops_what_is_done(
     async with fleet.placed() as placer:
         await placer.apply(copy())
         fleet.put_secret("east", b"{")
-        await until(lambda: "east" in placer.troubles)
+        await until(lambda: "east" in placer.errors)
         assert list(placer.placed(policy())) == ["east"]
         await until(lambda: fleet.east.watchers(AUTH) == 0)
         with pytest.raises(Retriable, match="is no kubeconfig"):
             await placer.apply(copy(rules=["a"]))
         fleet.grant("east")
-        await until(lambda: fleet.came.count("east") > 1 or not placer.troubles)
+        await until(lambda: fleet.came.count("east") > 1 or not placer.errors)
 
 
 async def test_a_spoke_whose_secret_is_gone_is_gone_and_comes_back_whole(fleet: Fleet) -> None:
@@ -623,7 +623,7 @@ async def test_a_spoke_that_comes_later_and_does_not_answer_holds_nobody_up(flee
         fleet.put_secret("north", content)
         await until(lambda: "north" in placer.clusters)
         assert placer.ready
-        assert "not everything is listed" in placer.troubles["north"]
+        assert "not everything is listed" in placer.errors["north"]
 
 
 async def test_a_spoke_that_does_not_answer_at_the_start_is_waited_for_a_while(

@@ -12,7 +12,7 @@ from kube_sync.kube.approvals import APPROVED
 from kube_sync.kube.conditions import Condition
 from kube_sync.kube.events import Occurrence, Reference
 from kube_sync.objects import ObjectKey
-from kube_sync.policysync.events import News
+from kube_sync.policysync.events import PolicySyncEvents
 from kube_sync.policysync.hub_status_writer import HELD, TYPE
 from kube_sync.policysync.policy_state import PolicyState
 from kube_sync.runtime.freshness import Stale
@@ -65,7 +65,7 @@ async def test_a_hold_is_told_on_the_policy_once_in_the_words_of_the_condition(r
     assert (event.reason, event.warns) == ("RemovalsHeld", True)
     assert event.note == said
     await rig.later(60)
-    rig.hub.wake()
+    rig.hub.on_started_leading()
     await rig.later(60)
     assert len(rig.events) == 1
 
@@ -77,7 +77,7 @@ async def test_another_process_does_not_tell_again_what_the_policy_says(tmp_path
         rig.events.clear()
         found = rig.policy(LOGIN)
         put(rig.state.policies(AUTH), ObjectKey("shop", "login"), **dict(found))
-        rig.hub.wake()
+        rig.hub.on_started_leading()
         await rig.later(5)
         assert told(rig) == []
 
@@ -150,24 +150,25 @@ def test_a_kind_that_is_not_defined_any_more_has_no_name_to_tell_by() -> None:
     )
     events: list[Occurrence] = []
     for kind in ("", "AuthPolicy"):
-        News(lambda what, _: events.append(what), lambda _, kind=kind: kind).removals(*found, {})  # type: ignore[misc]
+        published = PolicySyncEvents(lambda what, _: events.append(what), lambda _, k=kind: k)  # type: ignore[misc]
+        published.publish_removals(*found, {})
     assert [one.regarding.kind for one in events] == ["AuthPolicy"]
 
 
 def test_objects_that_cannot_be_read_are_told_of_or_passed_over_but_fail_nobody() -> None:
     events: list[Occurrence] = []
-    news = News(lambda what, _: events.append(what), lambda _: "AuthPolicy")
+    news = PolicySyncEvents(lambda what, _: events.append(what), lambda _: "AuthPolicy")
     strange = {"metadata": "what", "status": "what"}
     found = PolicyState(LOGIN, None, {}, body=strange)
-    news.removals(found, {"east": Withheld("mass", "many would be removed", "fewer")}, {})
-    news.refused(strange, [Condition(TYPE, "False", "InvalidParameters", "no")])
+    news.publish_removals(found, {"east": Withheld("mass", "many would be removed", "fewer")}, {})
+    news.publish_refused(strange, [Condition(TYPE, "False", "InvalidParameters", "no")])
     assert [one.regarding.uid for one in events] == [""]
 
 
 async def test_an_ancestor_that_tells_of_the_hold_is_read_too(rig: Rig) -> None:
     with_status(rig.world, "ancestors")
     await hold_told(rig)
-    rig.hub.wake()
+    rig.hub.on_started_leading()
     put(rig.state.policies(AUTH), ObjectKey("shop", "login"), **dict(rig.policy(LOGIN)))
     await rig.later(5)
     assert told(rig) == []

@@ -86,7 +86,7 @@ def trouble(made: Work, *conditions: Work) -> str:
     made["status"]["resourceStatus"]["manifests"][0]["conditions"] = list(conditions)
     found = feedback_of(made)
     assert found is not None
-    return found.trouble
+    return found.problem
 
 
 FAILED = {"type": "Applied", "status": "False", "message": "Failed to apply manifest: conflict"}
@@ -123,4 +123,4 @@ def test_a_status_that_cannot_be_read_is_told(status: Any) -> None:
     found = feedback_of({"metadata": {}, "status": status})
     assert found is not None
     assert found.applied is None
-    assert found.trouble.startswith("the status of the work cannot be read: ")
+    assert found.problem.startswith("the status of the work cannot be read: ")

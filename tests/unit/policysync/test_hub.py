@@ -11,7 +11,7 @@ from kube_sync.errors import Conflict
 from kube_sync.kube.approvals import APPROVED
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.copies import CopyKey, Placed
-from kube_sync.policysync.hubstate import meant
+from kube_sync.policysync.hubstate import relevant_parts
 from kube_sync.policysync.validation import VERBS
 from kube_sync.runtime.freshness import Stale
 from tests.fakes.copies import AUTH, policy
@@ -52,7 +52,7 @@ async def test_what_clusters_say_is_told_on_the_hub_and_starts_no_round(rig: Rig
     found = rig.policy(LOGIN)
     held = rig.state.policies(AUTH).get(ObjectKey("shop", "login"))
     put(rig.state.policies(AUTH), ObjectKey("shop", "login"), **dict(found))  # its echo
-    assert meant(found) == meant(held)
+    assert relevant_parts(found) == relevant_parts(held)
     assert rig.world.concerned == []
     assert await rig.later(5) == []
     assert len(rig.writes) == before
@@ -95,7 +95,7 @@ async def test_only_who_holds_the_lease_does_anything(rig: Rig) -> None:
     assert rig.writes == []
     assert rig.notes["copies"] == "another one brings them"
     rig.leader.held = True
-    rig.hub.wake()
+    rig.hub.on_started_leading()
     assert await rig.settle() == BOTH
 
 
@@ -105,7 +105,7 @@ async def test_one_that_loses_the_lease_amid_a_round_stops(rig: Rig) -> None:
     assert rig.writes == []  # of statuses: what was under way ended, nothing began
     rig.placer.during = lambda: None
     rig.leader.held = True
-    rig.hub.wake()
+    rig.hub.on_started_leading()
     await rig.settle()
     assert rig.listed(LOGIN) == ["east", "west"]
 
@@ -174,7 +174,7 @@ async def test_a_kind_whose_definition_goes_keeps_its_copies(rig: Rig, *, leavin
 
 async def test_a_permission_that_is_gone_keeps_copies_too(rig: Rig) -> None:
     await rig.settle()
-    rig.state.allow(AUTH, ["get"])
+    rig.state.set_allowed_verbs(AUTH, ["get"])
     assert await rig.later(10) == []
     assert len(rig.placer.there) == 2
 
@@ -199,7 +199,7 @@ async def test_a_kind_in_another_version_keeps_its_copies(rig: Rig) -> None:
     put(rig.state.definitions, DEFINITION, spec=spec)
     rig.world.listen(newer)
     rig.state.forget(AUTH)
-    rig.state.allow(newer, VERBS)
+    rig.state.set_allowed_verbs(newer, VERBS)
     store = rig.state.policies(newer)
     found = rig.policy(LOGIN)
     put(store, ObjectKey("shop", "login"), **{n: v for n, v in found.items() if n != "status"})
@@ -226,7 +226,7 @@ async def test_a_placement_nobody_knows_empties_nothing_also_after_a_restart(rig
     drop(rig.state.decisions, ObjectKey("shop", "d1"))
     assert await rig.later(2) == []
     assert rig.said(LOGIN)[SYNCED][1] == "PlacementUnknown"
-    rig.hub.wake()
+    rig.hub.on_started_leading()
     assert await rig.later(2) == []
     assert len(rig.placer.there) == 2
 
@@ -273,16 +273,16 @@ async def test_a_copy_that_somebody_changed_is_put_right(rig: Rig) -> None:
 async def test_it_looks_by_itself_and_at_once_when_it_is_woken(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kube_sync.policysync.hub._LOOKS_SECONDS", 0.01)
-    async with running(rig.hub.look()):
+    monkeypatch.setattr("kube_sync.policysync.hub._SURVEY_SECONDS", 0.01)
+    async with running(rig.hub.run_surveys()):
         await until(lambda: len(rig.placer.there) == 2)
         rig.leader.held = False
         await until(lambda: rig.notes["copies"] == "another one brings them")
-        monkeypatch.setattr("kube_sync.policysync.hub._LOOKS_SECONDS", 1000.0)
+        monkeypatch.setattr("kube_sync.policysync.hub._SURVEY_SECONDS", 1000.0)
         rig.notes.clear()
         await until(lambda: "copies" in rig.notes)  # it waits for so long now
         rig.leader.held = True
-        rig.hub.wake()
+        rig.hub.on_started_leading()
         await until(lambda: rig.notes["copies"] == "2 placed, 2 wanted")
 
 
@@ -301,8 +301,8 @@ async def test_what_waits_is_looked_at_before_anything_is_weighed_but_not_for_ev
     rig.leader.held = True
     for turn in range(4):
         rig.now += 1.0
-        rig.hub.add_all()
-        await rig.hub.look_once()
+        rig.hub.enqueue_all()
+        await rig.hub.survey()
         assert (rig.weighed > weighed) is (turn == 3)
 
 

@@ -9,9 +9,9 @@ from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.copies import MANAGER, FeedbackField, PolicyId
 from kube_sync.policysync.desired import PLACEMENT
-from kube_sync.policysync.fields import FIELDS
-from kube_sync.policysync.hubstate import HubState, Listeners
-from kube_sync.policysync.object_cache import Bodies
+from kube_sync.policysync.feedback_fields import FIELDS
+from kube_sync.policysync.hubstate import ChangeHandlers, HubState
+from kube_sync.policysync.object_cache import ObjectCache
 from kube_sync.policysync.parameters import Invalid
 from kube_sync.policysync.validation import VERBS, Faulty, Undetermined, Valid
 from tests.fakes.copies import AUTH, policy, source
@@ -29,11 +29,11 @@ def item(key: ObjectKey, body: dict[str, Any]) -> Item:
     return Item(key, "u", ResourceVersion("1"), content)
 
 
-def put(store: Bodies, key: ObjectKey, **body: Any) -> None:
+def put(store: ObjectCache, key: ObjectKey, **body: Any) -> None:
     store.apply(Event("MODIFIED", ResourceVersion("1"), item(key, body)))
 
 
-def drop(store: Bodies, key: ObjectKey) -> None:
+def drop(store: ObjectCache, key: ObjectKey) -> None:
     store.apply(Event("DELETED", ResourceVersion("1"), item(key, {})))
 
 
@@ -43,14 +43,16 @@ class World:
     def __init__(self, *, classed: bool = True, allowed: bool = True) -> None:
         self.told: list[Any] = []
         self.now = 0.0
-        tell = Listeners(self.told.append, self.told.append, lambda: self.told.append("kinds"))
-        self.state = HubState(tell, clock=lambda: self.now)
+        handlers = ChangeHandlers(
+            self.told.append, self.told.append, lambda: self.told.append("kinds")
+        )
+        self.state = HubState(handlers, clock=lambda: self.now)
         self.listen(AUTH)
         if classed:
             put(self.state.classes, MULTI, spec={"parametersRef": ref("params")})
         self.define()
         if allowed:
-            self.state.allow(AUTH, VERBS)
+            self.state.set_allowed_verbs(AUTH, VERBS)
         self.gateway()
         self.decide("d1", "east", "west")
         self.add("login")
@@ -117,7 +119,7 @@ class World:
 class _Listed:
     """A store whose LIST tells what it holds already."""
 
-    def __init__(self, store: Bodies) -> None:
+    def __init__(self, store: ObjectCache) -> None:
         self.store = store
 
     def finish_now(self) -> None:
@@ -139,8 +141,8 @@ def world() -> World:
 
 def test_a_policy_goes_where_its_gateway_is_placed(world: World) -> None:
     assert world.clusters() == {WEB: frozenset({"east", "west"})}
-    assert world.state.wanted(AUTH) is True
-    assert world.state.valid == {AUTH}
+    assert world.state.is_wanted(AUTH) is True
+    assert world.state.valid_kinds == {AUTH}
 
 
 def test_placements_beyond_one_decision_count_together(world: World) -> None:
@@ -214,7 +216,7 @@ def test_a_deleted_policy_is_told_and_has_no_source(world: World) -> None:
     drop(world.state.policies(AUTH), ObjectKey("shop", "login"))
     assert world.concerned == [policy()]
     assert world.state.source(policy()) is None
-    assert world.state.wanted(AUTH) is True
+    assert world.state.is_wanted(AUTH) is True
     world.gateway(placement="other")
     assert world.concerned == []
 
@@ -223,12 +225,12 @@ def test_several_classes_with_different_lists_live_together(world: World) -> Non
     put(world.state.classes, ObjectKey("", "second"), spec={"parametersRef": ref("more")})
     world.listen(TLS, name="more")
     world.define(TLS, "TLSPolicy")
-    world.state.allow(TLS, VERBS)
-    assert world.state.valid == {AUTH, TLS}
+    world.state.set_allowed_verbs(TLS, VERBS)
+    assert world.state.valid_kinds == {AUTH, TLS}
     world.gateway(of="second")
     assert world.clusters() == {}  # its class does not sync this kind
     drop(world.state.classes, ObjectKey("", "second"))
-    assert world.state.valid == {AUTH}
+    assert world.state.valid_kinds == {AUTH}
 
 
 def test_parameters_that_change_concern_policies_and_classes(world: World) -> None:
@@ -236,8 +238,8 @@ def test_parameters_that_change_concern_policies_and_classes(world: World) -> No
     assert "multi" in world.told
     assert "kinds" in world.told
     assert world.concerned == [policy()]
-    assert world.state.wanted(AUTH) is False
-    assert world.state.wanted(TLS) is None  # nobody has listed it
+    assert world.state.is_wanted(AUTH) is False
+    assert world.state.is_wanted(TLS) is None  # nobody has listed it
 
 
 def test_parameters_that_stay_the_same_concern_no_policy(world: World) -> None:
@@ -249,7 +251,7 @@ def test_parameters_that_stay_the_same_concern_no_policy(world: World) -> None:
 def test_parameters_that_cannot_be_read_are_no_empty_list(world: World) -> None:
     drop(world.state.configmaps, ObjectKey("system", "params"))
     assert isinstance(world.state.parameters["multi"], Invalid)
-    assert world.state.wanted(AUTH) is None
+    assert world.state.is_wanted(AUTH) is None
     found = world.state.source(policy())
     assert found is not None
     (target,) = world.state.targets(found.id, found.kind, found.body).targets
@@ -258,23 +260,23 @@ def test_parameters_that_cannot_be_read_are_no_empty_list(world: World) -> None:
 
 def test_a_class_without_its_configmap_listed_is_not_judged() -> None:
     told: list[Any] = []
-    state = HubState(Listeners(told.append, told.append, lambda: None))
+    state = HubState(ChangeHandlers(told.append, told.append, lambda: None))
     put(state.classes, ObjectKey("", "multi"), spec={"parametersRef": ref("params")})
     state.classes.finish(known=True)
     assert state.parameters == {}
-    assert state.wanted(AUTH) is None
+    assert state.is_wanted(AUTH) is None
     assert not state.ready
 
 
 def test_a_kind_is_judged_by_its_definition_and_our_permissions(world: World) -> None:
     assert isinstance(world.state.verdict(AUTH), Valid)
-    world.state.allow(AUTH, ["get"])
+    world.state.set_allowed_verbs(AUTH, ["get"])
     assert world.told == ["multi", "kinds"]
     found = world.state.verdict(AUTH)
     assert isinstance(found, Faulty)
     assert "list, watch" in found.reason
     world.told.clear()
-    world.state.allow(AUTH, ["get"])
+    world.state.set_allowed_verbs(AUTH, ["get"])
     assert world.told == []
     assert isinstance(world.state.verdict(TLS), Faulty)
 
@@ -282,14 +284,14 @@ def test_a_kind_is_judged_by_its_definition_and_our_permissions(world: World) ->
 def test_a_definition_that_vanishes_keeps_what_is_there(world: World) -> None:
     drop(world.state.definitions, DEFINITION)
     assert "kinds" in world.told
-    assert world.state.valid == frozenset()
-    assert world.state.wanted(AUTH) is None
+    assert world.state.valid_kinds == frozenset()
+    assert world.state.is_wanted(AUTH) is None
     world.define()
-    assert world.state.wanted(AUTH) is True
+    assert world.state.is_wanted(AUTH) is True
 
 
 def test_nothing_is_judged_before_definitions_are_listed() -> None:
-    state = HubState(Listeners(lambda _: None, lambda _: None, lambda: None))
+    state = HubState(ChangeHandlers(lambda _: None, lambda _: None, lambda: None))
     assert isinstance(state.verdict(AUTH), Undetermined)
 
 
@@ -304,17 +306,17 @@ def test_extra_fields_are_those_of_the_class_of_the_gateway(world: World) -> Non
 def test_a_kind_that_is_followed_no_more_tells_its_policies(world: World) -> None:
     world.state.forget(AUTH)
     assert world.concerned == [policy()]
-    assert world.state.held == frozenset()
+    assert world.state.cached_kinds == frozenset()
     assert world.state.source(policy()) is None
     world.state.forget(AUTH)
     assert world.concerned == []
 
 
 def test_managed_clusters_tell_which_are_gone_once_they_are_listed(world: World) -> None:
-    assert world.state.gone(["east", "west"]) == frozenset()
+    assert world.state.gone_clusters(["east", "west"]) == frozenset()
     put(world.state.clusters, ObjectKey("", "east"))
     _Listed(world.state.clusters).finish_now()
-    assert world.state.gone(["east", "west"]) == {"west"}
+    assert world.state.gone_clusters(["east", "west"]) == {"west"}
     world.told.clear()
     put(world.state.clusters, ObjectKey("", "east"), status={})
     assert world.concerned == []
@@ -433,7 +435,9 @@ async def test_a_list_that_breaks_off_or_finds_no_kind_changes_nothing(world: Wo
 
 def test_a_kind_that_is_never_served_is_waited_for_only_so_long() -> None:
     now = [0.0]
-    state = HubState(Listeners(lambda _: None, lambda _: None, lambda: None), clock=lambda: now[0])
+    state = HubState(
+        ChangeHandlers(lambda _: None, lambda _: None, lambda: None), clock=lambda: now[0]
+    )
     for one in (state.classes, state.configmaps, state.gateways, state.decisions):
         one.finish(known=True)
     state.definitions.finish(known=True)
@@ -448,26 +452,28 @@ def test_a_kind_that_is_never_served_is_waited_for_only_so_long() -> None:
 
 def test_the_parameters_of_all_classes_are_told_by_name(world: World) -> None:
     assert list(world.state.parameters) == ["multi"]
-    assert list(world.state.together.kinds) == [AUTH]
+    assert list(world.state.merged_parameters.kinds) == [AUTH]
 
 
 def test_what_a_write_was_answered_with_counts_until_the_watch_has_come_so_far() -> None:
     told: list[ObjectKey] = []
-    store = Bodies(lambda key, _before, _after: told.append(key))
-    store.wrote(WEB, {"metadata": {"uid": "u", "resourceVersion": "9"}})  # it is gone meanwhile
+    store = ObjectCache(lambda key, _before, _after: told.append(key))
+    store.record_write(
+        WEB, {"metadata": {"uid": "u", "resourceVersion": "9"}}
+    )  # it is gone meanwhile
     assert store.get(WEB) is None
     put(store, WEB, metadata={"uid": "u", "resourceVersion": "1"})
     ours = {"manager": MANAGER, "operation": "Apply"}
     managed = [ours, {"manager": "other"}]
     answer = {"metadata": {"uid": "u", "resourceVersion": "3", "managedFields": managed}, "x": 1}
-    store.wrote(WEB, answer)
+    store.record_write(WEB, answer)
     put(store, WEB, metadata={"uid": "u", "resourceVersion": "2"})
     found = store.get(WEB)
     assert found is not None
     assert found["metadata"]["managedFields"] == [ours]
     assert (found["x"], told) == (1, [WEB])
-    store.wrote(WEB, {"metadata": {"uid": "another", "resourceVersion": "4"}})
-    store.wrote(WEB, {"no": "object"})
+    store.record_write(WEB, {"metadata": {"uid": "another", "resourceVersion": "4"}})
+    store.record_write(WEB, {"no": "object"})
     assert store.get(WEB) == found
     put(store, WEB, metadata={"uid": "u", "resourceVersion": "4"})
     assert told == [WEB, WEB]
@@ -501,7 +507,7 @@ def test_a_slip_in_the_parameters_of_a_class_that_is_followed_is_no_empty_list(
     assert isinstance(found, Invalid)
     assert not found.foreign
     assert "multi" in world.told
-    assert world.state.wanted(AUTH) is None
+    assert world.state.is_wanted(AUTH) is None
 
 
 @pytest.mark.parametrize(
@@ -516,7 +522,7 @@ def test_after_a_restart_the_class_itself_tells_that_it_was_followed(
 ) -> None:
     world = World(classed=False)
     put(world.state.classes, MULTI, **{"spec": KINDLESS, **body})
-    assert world.state.wanted(AUTH) is None
+    assert world.state.is_wanted(AUTH) is None
 
 
 @pytest.mark.parametrize("status", [{}, {"conditions": [{"type": "Accepted"}]}, {"conditions": 1}])
@@ -528,17 +534,17 @@ def test_parameters_of_a_class_never_followed_are_somebody_elses(
     found = world.state.parameters["multi"]
     assert isinstance(found, Invalid)
     assert found.foreign
-    assert world.state.wanted(AUTH) is False
+    assert world.state.is_wanted(AUTH) is False
 
 
 def test_a_class_that_named_nothing_more_is_free_for_somebody_else(world: World) -> None:
     world.listen()
-    assert world.state.wanted(AUTH) is False
+    assert world.state.is_wanted(AUTH) is False
     slip(world, "kind", status={"conditions": [CONDITION]})  # which we take away in a moment
-    assert world.state.wanted(AUTH) is False
+    assert world.state.is_wanted(AUTH) is False
     drop(world.state.classes, MULTI)
     put(world.state.classes, MULTI, spec=KINDLESS, status={"conditions": [CONDITION]})
-    assert world.state.wanted(AUTH) is None, "nobody remembers what it named before"
+    assert world.state.is_wanted(AUTH) is None, "nobody remembers what it named before"
 
 
 def test_of_clusters_that_are_told_late_none_is_gone(world: World) -> None:
@@ -546,14 +552,14 @@ def test_of_clusters_that_are_told_late_none_is_gone(world: World) -> None:
     _Listed(world.state.clusters).finish_now()
     report = world.state.clusters_freshness.reporter("managedclusters")
     report(None)
-    assert world.state.gone(["east", "west"]) == {"west"}
+    assert world.state.gone_clusters(["east", "west"]) == {"west"}
     report("403: forbidden")
     world.now += 100.0
-    assert world.state.gone(["east", "west"]) == frozenset()
+    assert world.state.gone_clusters(["east", "west"]) == frozenset()
     report(None)  # it has still to tell what it missed
-    assert world.state.gone(["east", "west"]) == frozenset()
+    assert world.state.gone_clusters(["east", "west"]) == frozenset()
     world.now += 6.0
-    assert world.state.gone(["east", "west"]) == {"west"}
+    assert world.state.gone_clusters(["east", "west"]) == {"west"}
 
 
 def test_a_policy_that_no_reader_can_read_is_there_and_says_nothing(world: World) -> None:

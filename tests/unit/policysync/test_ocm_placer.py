@@ -15,8 +15,8 @@ from kube_sync.kube.reflector import Reflector
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import MANAGER, PolicyId
 from kube_sync.policysync.downstream import Downstream, copied
-from kube_sync.policysync.ocm import OcmPlacer
-from kube_sync.policysync.works import LEAVING, SELECTOR, WORKS, work_key, work_of
+from kube_sync.policysync.manifestworks import LEAVING, SELECTOR, WORKS, work_key, work_of
+from kube_sync.policysync.ocm_placer import OcmPlacer
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, patches
 from tests.fakes.clients import kube_of
 from tests.fakes.copies import copy, policy, source
@@ -160,35 +160,35 @@ async def test_a_refusal_is_raised_as_one(world: World, placer: OcmPlacer) -> No
 
 async def test_a_work_that_leaves_says_from_when_on(world: World, placer: OcmPlacer) -> None:
     await placer.apply(copy())
-    await placer.leave(copy().key, 1000.4)
+    await placer.mark_for_removal(copy().key, 1000.4)
     assert world.api.get(WORKS, WHERE)["metadata"]["annotations"][LEAVING] == "1001"
-    assert placer.placed(policy())["east"].leaving == 1001.0
+    assert placer.placed(policy())["east"].remove_after == 1001.0
 
 
 async def test_a_work_that_comes_back_in_time_stays_with_one_write(
     world: World, placer: OcmPlacer
 ) -> None:
     await placer.apply(copy())
-    await placer.leave(copy().key, 1000)
+    await placer.mark_for_removal(copy().key, 1000)
     await placer.apply(copy())
     assert world.writes == ["PATCH"] * 3
     assert LEAVING not in world.api.get(WORKS, WHERE)["metadata"]["annotations"]
-    assert placer.placed(policy())["east"].leaving is None
+    assert placer.placed(policy())["east"].remove_after is None
 
 
 async def test_a_work_that_comes_back_changed_stays_too(placer: OcmPlacer) -> None:
     await placer.apply(copy())
-    await placer.leave(copy().key, 1000)
+    await placer.mark_for_removal(copy().key, 1000)
     await placer.apply(copy(rules=["a"]))
     found = placer.placed(policy())["east"]
-    assert (found.leaving, found.digest) == (None, copy(rules=["a"]).digest)
+    assert (found.remove_after, found.digest) == (None, copy(rules=["a"]).digest)
 
 
 async def test_to_mark_a_work_that_is_gone_is_fine(world: World, placer: OcmPlacer) -> None:
     await placer.apply(copy())
     world.api.http.fault(patches(WORKS), failing(404, "gone"))
-    await placer.leave(copy().key, 1000)
-    assert placer.placed(policy())["east"].leaving is None
+    await placer.mark_for_removal(copy().key, 1000)
+    assert placer.placed(policy())["east"].remove_after is None
 
 
 async def test_a_removed_work_is_deleted_by_its_uid(world: World, placer: OcmPlacer) -> None:

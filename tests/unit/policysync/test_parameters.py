@@ -13,9 +13,9 @@ from kube_sync.policysync.parameters import (
     Invalid,
     Parameters,
     SyncedKind,
-    parameters,
+    merge_parameters,
+    parse_parameters,
     reference,
-    together,
 )
 from tests.fakes.syncing import AUTH
 
@@ -36,7 +36,7 @@ def of_class(ref: Any = REF) -> dict[str, Any]:
 
 def read(params: Any, ref: Any = REF) -> Parameters | Invalid:
     text = params if isinstance(params, str) else json.dumps(params)
-    return parameters(of_class(ref), {WHERE: {"data": {"params": text}}}.get)
+    return parse_parameters(of_class(ref), {WHERE: {"data": {"params": text}}}.get)
 
 
 def test_a_class_names_the_kinds_that_it_wants_synced() -> None:
@@ -66,7 +66,7 @@ def test_the_earlier_name_of_the_list_is_read_where_the_other_is_missing() -> No
 
 @pytest.mark.parametrize("made", [{}, {"spec": {}}, {"spec": {"parametersRef": None}}])
 def test_a_class_without_parameters_wants_nothing(made: dict[str, Any]) -> None:
-    assert parameters(made, NONE.get) == Parameters()
+    assert parse_parameters(made, NONE.get) == Parameters()
     assert reference(made) is None
 
 
@@ -109,7 +109,7 @@ def test_a_reference_that_leads_to_no_parameters_is_told(
 def test_parameters_that_cannot_be_read_are_told(
     body: dict[str, Any], told: str, *, foreign: bool
 ) -> None:
-    found = parameters(of_class(), {WHERE: body}.get)
+    found = parse_parameters(of_class(), {WHERE: body}.get)
     assert isinstance(found, Invalid)
     assert found.problem.startswith(f"ConfigMap infra/mgc{told}")
     assert found.foreign is foreign
@@ -166,7 +166,7 @@ A, B = FeedbackField("a", ".status.a"), FeedbackField("b", ".status.b")
 
 
 def test_the_lists_of_several_classes_live_together() -> None:
-    found = together(
+    found = merge_parameters(
         {
             "two": Parameters((SyncedKind(AUTH, (B, A._replace(path=".other"))),)),
             "one": Parameters((SyncedKind(AUTH, (A,)), SyncedKind(RATE))),
@@ -186,6 +186,6 @@ def test_a_kind_is_synced_in_one_version_and_the_class_that_differs_is_told() ->
     """The same policy would have two copies of one name."""
     later = GroupVersionResource("kuadrant.io", "v2", "authpolicies")
     lists = {"b": Parameters((SyncedKind(later),)), "a": Parameters((SyncedKind(AUTH),))}
-    found = together(lists)
+    found = merge_parameters(lists)
     assert found.kinds.keys() == {AUTH}
     assert found.refused == {"b": {later: "GatewayClass a has it synced in version v1"}}

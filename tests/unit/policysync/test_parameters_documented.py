@@ -11,9 +11,9 @@ from typing import Any
 import msgspec.yaml
 
 from kube_sync.objects import GroupVersionResource
-from kube_sync.policysync.fields import steps
-from kube_sync.policysync.parameters import Parameters, parameters
-from kube_sync.policysync.validation import VERBS, Valid, validated
+from kube_sync.policysync.feedback_fields import steps
+from kube_sync.policysync.parameters import Parameters, parse_parameters
+from kube_sync.policysync.validation import VERBS, Valid, validate
 from tools.servers.thirdparty import ThirdParty, download
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs/policy-sync.md"
@@ -31,7 +31,9 @@ def documented() -> Parameters:
     (example,) = re.findall(r"```json\n(\{\"policiesToSync.*?)```", DOCUMENT.read_text(), re.DOTALL)
     assert json.loads(example)
     ref = {"group": "", "kind": "ConfigMap", "namespace": "infra", "name": "params"}
-    found = parameters({"spec": {"parametersRef": ref}}, lambda _key: {"data": {"params": example}})
+    found = parse_parameters(
+        {"spec": {"parametersRef": ref}}, lambda _key: {"data": {"params": example}}
+    )
     assert isinstance(found, Parameters)
     return found
 
@@ -57,7 +59,7 @@ def test_the_documented_parameters_name_kinds_that_are_synced_and_scalars_of_the
     assert any(kind.fields for kind in found.kinds)
     for kind in found.kinds:
         crd = definition(kind.gvr)
-        assert isinstance(validated(kind.gvr, crd, VERBS), Valid)
+        assert isinstance(validate(kind.gvr, crd, VERBS), Valid)
         for field in kind.fields:
             known = schema_at(crd, kind.gvr.version, field.path)
             assert known.get("type") in ("integer", "string", "boolean"), field.path

@@ -14,8 +14,8 @@ from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import Copy, CopyKey, Placed
 from kube_sync.policysync.desired import Desired, Placement, desired
 from kube_sync.policysync.downstream import Downstream
-from kube_sync.policysync.plan import Apply, Leave, Plan, Remove, Step, plan
-from kube_sync.policysync.targets import Target, Targets, targets
+from kube_sync.policysync.plan import Apply, MarkForRemoval, Plan, Remove, Step, plan
+from kube_sync.policysync.targets import Target, Targets, resolve_targets
 from tests.fakes.syncing import (
     GATEWAY,
     OTHER,
@@ -49,7 +49,7 @@ def want(
 ) -> Desired:
     """Return what is wanted of a policy whose Gateways are where `placements` say."""
     body = policy() if body is None else body
-    found = targets(POLICY, "AuthPolicy", body, hub(gateway(), gateway(OTHER)))
+    found = resolve_targets(POLICY, "AuthPolicy", body, hub(gateway(), gateway(OTHER)))
     return desired(source(body), found, placements, placed or {}, Downstream())
 
 
@@ -62,8 +62,8 @@ def do(steps: Iterable[Step], placed: Mapping[str, Placed]) -> dict[str, Placed]
                 names = copy.body["metadata"]["annotations"]["kube-sync.io/gateways"].split(",")
                 gateways = frozenset(ObjectKey(*name.split("/")) for name in names)
                 after[copy.key.cluster] = Placed(copy.key, copy.digest, None, None, gateways)
-            case Leave(one, at):
-                after[one.cluster] = replace(after[one.cluster], leaving=at)
+            case MarkForRemoval(one, at):
+                after[one.cluster] = replace(after[one.cluster], remove_after=at)
             case Remove(one):
                 del after[one.cluster]
     return after
@@ -98,20 +98,20 @@ def test_only_what_differs_is_applied() -> None:
 
 def test_a_cluster_that_the_placement_gives_up_keeps_its_copy_for_the_grace() -> None:
     found = plan(want({GATEWAY: on("c1")}), placed("c1", "c2"), now=NOW, grace=GRACE)
-    assert found == Plan((Leave(key("c2"), NOW + GRACE),), NOW + GRACE)
+    assert found == Plan((MarkForRemoval(key("c2"), NOW + GRACE),), NOW + GRACE)
 
 
 def test_a_copy_that_leaves_is_left_alone_until_it_is_due() -> None:
-    leaving = placed("c2", leaving=NOW + 5)
+    leaving = placed("c2", remove_after=NOW + 5)
     wanted = want({GATEWAY: on()})
     assert plan(wanted, leaving, now=NOW, grace=GRACE) == Plan((), NOW + 5)
     assert plan(wanted, leaving, now=NOW + 5, grace=GRACE) == Plan((Remove(key("c2")),))
 
 
 def test_a_cluster_that_comes_back_within_the_grace_keeps_its_copy() -> None:
-    (step,) = steps(want({GATEWAY: on("c2")}), placed("c2", leaving=NOW + 5))
+    (step,) = steps(want({GATEWAY: on("c2")}), placed("c2", remove_after=NOW + 5))
     assert isinstance(step, Apply)
-    assert do([step], placed("c2"))["c2"].leaving is None
+    assert do([step], placed("c2"))["c2"].remove_after is None
 
 
 def test_without_a_grace_it_goes_at_once() -> None:
@@ -120,14 +120,14 @@ def test_without_a_grace_it_goes_at_once() -> None:
 
 def test_a_mark_far_beyond_the_grace_is_made_anew() -> None:
     """A clock that went wrong would keep the copy for ever."""
-    far = placed("c1", leaving=NOW + 10 * GRACE)
-    assert steps(want({GATEWAY: on()}), far) == (Leave(key("c1"), NOW + GRACE),)
-    near = placed("c1", leaving=NOW + GRACE + 30)
+    far = placed("c1", remove_after=NOW + 10 * GRACE)
+    assert steps(want({GATEWAY: on()}), far) == (MarkForRemoval(key("c1"), NOW + GRACE),)
+    near = placed("c1", remove_after=NOW + GRACE + 30)
     assert steps(want({GATEWAY: on()}), near) == ()
 
 
 def test_the_copies_of_a_deleted_policy_go_at_once() -> None:
-    found = placed("c1", "c2") | placed("c3", leaving=NOW + 5)
+    found = placed("c1", "c2") | placed("c3", remove_after=NOW + 5)
     removed = tuple(Remove(key(c)) for c in ("c1", "c2", "c3"))
     assert plan(None, found, now=NOW, grace=GRACE) == Plan(removed)
 
@@ -160,15 +160,15 @@ def test_a_policy_that_refers_to_no_gateway_any_more_leaves_at_once() -> None:
 
 
 def test_a_gateway_that_is_gone_leaves_the_copies_for_the_grace() -> None:
-    found = targets(POLICY, "AuthPolicy", policy(), hub(gateway(OTHER)))
+    found = resolve_targets(POLICY, "AuthPolicy", policy(), hub(gateway(OTHER)))
     wanted = desired(source(), found, {}, placed("c1"), Downstream())
-    assert steps(wanted, placed("c1")) == (Leave(key("c1"), NOW + GRACE),)
+    assert steps(wanted, placed("c1")) == (MarkForRemoval(key("c1"), NOW + GRACE),)
 
 
 def test_a_kind_that_is_not_synced_any_more_leaves_for_the_grace() -> None:
-    found = targets(POLICY, "AuthPolicy", policy(), hub(syncs=False))
+    found = resolve_targets(POLICY, "AuthPolicy", policy(), hub(syncs=False))
     wanted = desired(source(), found, {GATEWAY: on("c1")}, placed("c1"), Downstream())
-    assert steps(wanted, placed("c1")) == (Leave(key("c1"), NOW + GRACE),)
+    assert steps(wanted, placed("c1")) == (MarkForRemoval(key("c1"), NOW + GRACE),)
 
 
 @pytest.mark.parametrize("placements", [{GATEWAY: NOBODY_KNOWS}, {}])
@@ -189,12 +189,12 @@ def test_what_is_kept_without_a_decision_is_kept_up_to_date() -> None:
 
 
 def test_what_left_before_the_decision_vanished_goes_when_it_is_due() -> None:
-    found = placed("c1", leaving=NOW)
+    found = placed("c1", remove_after=NOW)
     assert steps(want({GATEWAY: NOBODY_KNOWS}, found), found) == (Remove(key("c1")),)
 
 
 def test_parameters_that_cannot_be_read_empty_nothing() -> None:
-    found = targets(POLICY, "AuthPolicy", policy(), hub(syncs=None))
+    found = resolve_targets(POLICY, "AuthPolicy", policy(), hub(syncs=None))
     wanted = desired(source(), found, {GATEWAY: on("c9")}, placed("c1"), Downstream())
     assert steps(wanted, placed("c1")) == ()
     assert "cannot be read" in wanted.problems[0]
@@ -217,7 +217,9 @@ def test_a_policy_that_cannot_be_read_empties_nothing() -> None:
 def test_a_copy_of_no_known_gateway_stays_while_something_is_unknown() -> None:
     nameless = {c: replace(one, gateways=frozenset()) for c, one in placed("c1").items()}
     assert steps(want({GATEWAY: NOBODY_KNOWS}, nameless), nameless) == ()
-    assert steps(want({GATEWAY: on()}, nameless), nameless) == (Leave(key("c1"), NOW + GRACE),)
+    assert steps(want({GATEWAY: on()}, nameless), nameless) == (
+        MarkForRemoval(key("c1"), NOW + GRACE),
+    )
 
 
 def test_a_cluster_that_is_gone_keeps_nothing_even_if_nobody_knows() -> None:
@@ -246,7 +248,7 @@ def test_a_gateway_of_an_unknown_place_stays_where_it_was_and_the_other_moves() 
     before = do(steps(want({GATEWAY: on("c1", "c2"), OTHER: on("c2")}, {}, TWO), {}), {})
     wanted = want({GATEWAY: on("c3"), OTHER: NOBODY_KNOWS}, before, TWO)
     assert refs_of(wanted) == {"c2": ["other-gateway"], "c3": ["my-gateway"]}
-    assert steps(wanted, before)[-1] == Leave(key("c1"), NOW + GRACE)
+    assert steps(wanted, before)[-1] == MarkForRemoval(key("c1"), NOW + GRACE)
     assert wanted.problems == (f"Gateway {OTHER}: x",)
 
 
@@ -271,7 +273,7 @@ def worlds(draw: st.DrawFn) -> dict[str, Placed]:
     before = {GATEWAY: on(*draw(st.sets(st.sampled_from(CLUSTERS)))), OTHER: on("c1", "c4")}
     found = do(steps(want(before, {}, draw(BODIES)), {}), {})
     for cluster in sorted(found):
-        one = replace(found[cluster], leaving=draw(LEAVING))
+        one = replace(found[cluster], remove_after=draw(LEAVING))
         if draw(st.booleans()):
             one = replace(one, digest="edited")
         if draw(st.booleans()):
@@ -305,15 +307,15 @@ def test_a_plan_that_is_done_leaves_nothing_to_do_until_it_says(
     after = do(first.steps, found)
     again, second = look(after, NOW)
     assert second.steps == ()
-    assert second.again == first.again
-    if first.again is not None:
-        assert first.again > NOW
-        after = do(look(after, first.again)[1].steps, after)
+    assert second.plan_again_at == first.plan_again_at
+    if first.plan_again_at is not None:
+        assert first.plan_again_at > NOW
+        after = do(look(after, first.plan_again_at)[1].steps, after)
     known: Mapping[str, Copy] = {} if wanted is None else wanted.copies
     stays = set() if again is None else again.copies.keys() | again.uncertain
     assert known.keys() <= after.keys()
     # No orphan: what is left is wanted, unknown, or on its way out.
-    assert all(c in stays or at.leaving is not None for c, at in after.items())
+    assert all(c in stays or at.remove_after is not None for c, at in after.items())
 
 
 @given(worlds(), WHERE, WHERE, BODIES)
@@ -326,14 +328,14 @@ def test_no_plan_touches_what_is_right_or_unknown(
     assert len(touched) == len(set(touched))
     for cluster, at in found.items():
         copy = wanted.copies.get(cluster)
-        right = copy is not None and (at.digest, at.leaving) == (copy.digest, None)
+        right = copy is not None and (at.digest, at.remove_after) == (copy.digest, None)
         assert not (cluster in touched and (right or cluster in wanted.uncertain))
     assert all(step.key.cluster in wanted.copies for step in made if isinstance(step, Apply))
 
 
 @given(worlds())
 def test_nothing_is_removed_while_nobody_knows(found: dict[str, Placed]) -> None:
-    stays = {c: replace(one, leaving=None) for c, one in found.items()}
+    stays = {c: replace(one, remove_after=None) for c, one in found.items()}
     wanted = want({GATEWAY: NOBODY_KNOWS, OTHER: NOBODY_KNOWS}, stays, TWO)
     assert all(isinstance(step, Apply) for step in steps(wanted, stays))
 
@@ -354,5 +356,5 @@ def test_a_refused_reference_makes_no_copy_and_takes_none_away() -> None:
     before = placed("c1")
     assert list(wanted("c1", "c2", there=before).copies) == ["c1"]
     assert steps(wanted("c1", "c2", there=before), before) == ()
-    assert steps(wanted("c2", there=before), before) == (Leave(key("c1"), NOW + GRACE),)
+    assert steps(wanted("c2", there=before), before) == (MarkForRemoval(key("c1"), NOW + GRACE),)
     assert list(wanted(there=before).copies) == []

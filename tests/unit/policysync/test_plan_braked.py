@@ -12,7 +12,15 @@ from kube_sync.guard import Limits
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.copies import Copy, CopyKey, Placed, PolicyId
 from kube_sync.policysync.desired import Desired
-from kube_sync.policysync.plan import Apply, Braked, Leave, Remove, braked, plan, standings
+from kube_sync.policysync.plan import (
+    Apply,
+    Braked,
+    MarkForRemoval,
+    Remove,
+    braked,
+    copy_states,
+    plan,
+)
 from kube_sync.policysync.removal_guard import Brakes, CopyState
 
 NOW, GRACE = 1_800_000_000.0, 600.0
@@ -31,8 +39,8 @@ def copy(cluster: str, digest: str = "a") -> Copy:
     return Copy(key(cluster), "AuthPolicy", {}, (), digest)
 
 
-def placed(cluster: str, *gateways: ObjectKey, leaving: float | None = None) -> Placed:
-    return Placed(key(cluster), "a", None, leaving, frozenset(gateways or [EDGE]))
+def placed(cluster: str, *gateways: ObjectKey, remove_after: float | None = None) -> Placed:
+    return Placed(key(cluster), "a", None, remove_after, frozenset(gateways or [EDGE]))
 
 
 def wanted(
@@ -58,8 +66,8 @@ class Spokes:
     )
 
     def look(self, want: Desired | None) -> Braked:
-        told = standings(want, self.at, vanished=self.vanished)
-        self.brakes.want(POLICY, told, self.now)
+        told = copy_states(want, self.at, vanished=self.vanished)
+        self.brakes.set_copies(POLICY, told, self.now)
         self.brakes.weigh((), self.approved, self.now)
         planned = plan(want, self.at, now=self.now, grace=GRACE)
         return braked(planned, self.at, self.brakes, self.now)
@@ -71,9 +79,9 @@ class Spokes:
             match step:
                 case Apply():
                     self.at[step.key.cluster] = placed(step.key.cluster)
-                case Leave():
+                case MarkForRemoval():
                     one = self.at[step.key.cluster]
-                    self.at[step.key.cluster] = replace(one, leaving=step.at)
+                    self.at[step.key.cluster] = replace(one, remove_after=step.at)
                 case Remove():
                     del self.at[step.key.cluster]
         return found
@@ -85,7 +93,9 @@ def on(*clusters: str) -> Spokes:
 
 def test_a_cluster_that_is_given_up_is_marked_and_left_after_the_grace() -> None:
     spokes = on("c0", "c1", "c2", "c3")
-    assert spokes.do(wanted("c0", "c1", "c2")).plan.steps == (Leave(key("c3"), NOW + GRACE),)
+    assert spokes.do(wanted("c0", "c1", "c2")).plan.steps == (
+        MarkForRemoval(key("c3"), NOW + GRACE),
+    )
     assert spokes.do(wanted("c0", "c1", "c2")).plan.steps == ()
     spokes.now += GRACE
     assert spokes.do(wanted("c0", "c1", "c2")).plan.steps == (Remove(key("c3")),)
@@ -129,9 +139,9 @@ def test_a_policy_whose_kind_is_gone_is_left_like_one_that_is_placed_no_more() -
     """One copy goes, and only after the grace: the kind may be back by then."""
     spokes = on("c0")
     spokes.vanished = "kind AuthPolicy"
-    assert spokes.do(None).plan.steps == (Leave(key("c0"), NOW + GRACE),)
+    assert spokes.do(None).plan.steps == (MarkForRemoval(key("c0"), NOW + GRACE),)
     found = spokes.do(None)
-    assert (found.plan.steps, found.plan.again) == ((), NOW + GRACE)
+    assert (found.plan.steps, found.plan.plan_again_at) == ((), NOW + GRACE)
     spokes.now += GRACE
     assert spokes.do(None).plan.steps == (Remove(key("c0")),)
     spokes = on("c0", "c1", "c2")
@@ -140,8 +150,8 @@ def test_a_policy_whose_kind_is_gone_is_left_like_one_that_is_placed_no_more() -
 
 
 def test_a_mark_that_is_years_away_is_made_anew_and_once() -> None:
-    spokes = Spokes({c: placed(c, leaving=NOW + 1e8) for c in ("c0",)} | on("c1", "c2").at)
-    assert spokes.do(wanted("c1", "c2")).plan.steps == (Leave(key("c0"), NOW + GRACE),)
+    spokes = Spokes({c: placed(c, remove_after=NOW + 1e8) for c in ("c0",)} | on("c1", "c2").at)
+    assert spokes.do(wanted("c1", "c2")).plan.steps == (MarkForRemoval(key("c0"), NOW + GRACE),)
     assert spokes.do(wanted("c1", "c2")).plan.steps == ()
 
 
@@ -149,12 +159,12 @@ def test_what_is_not_weighed_yet_is_looked_at_again_soon() -> None:
     spokes = on("c0")
     planned = plan(None, spokes.at, now=NOW, grace=GRACE)
     found = braked(planned, spokes.at, spokes.brakes, NOW)
-    assert (found.plan.steps, found.plan.again) == ((), NOW + 1)
+    assert (found.plan.steps, found.plan.plan_again_at) == ((), NOW + 1)
 
 
 def test_a_mark_that_is_due_by_itself_is_not_put_off() -> None:
     """As where the grace is longer now than when the copy was marked."""
-    spokes = Spokes({c: placed(c, leaving=NOW - 1) for c in ("c0",)} | on("c1", "c2", "c3").at)
+    spokes = Spokes({c: placed(c, remove_after=NOW - 1) for c in ("c0",)} | on("c1", "c2", "c3").at)
     assert spokes.do(wanted("c1", "c2", "c3")).plan.steps == (Remove(key("c0")),)
 
 
@@ -191,12 +201,12 @@ def test_a_mark_that_is_due_by_itself_is_not_put_off() -> None:
     ],
 )
 def test_how_a_copy_stands(want: Desired | None, more: dict[str, str], standing: CopyState) -> None:
-    assert standings(want, {"c0": placed("c0")}, **more) == {"c0": standing}  # type: ignore[arg-type]
+    assert copy_states(want, {"c0": placed("c0")}, **more) == {"c0": standing}  # type: ignore[arg-type]
 
 
 def test_copies_that_name_no_gateway_stand_together() -> None:
     nameless = Placed(key("c0"), "a", None, None)
-    assert standings(wanted(), {"c0": nameless})["c0"].sources == {"copies that name no Gateway"}
+    assert copy_states(wanted(), {"c0": nameless})["c0"].sources == {"copies that name no Gateway"}
 
 
 _world = st.lists(

@@ -13,7 +13,7 @@ import pytest
 from kube_sync.errors import Conflict
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.desired import PLACEMENT
-from kube_sync.policysync.placers import AT_ONCE, Subject, subject_of
+from kube_sync.policysync.placers import CONCURRENT_STEPS, Subject, subject_of
 from kube_sync.policysync.plan import Apply
 from kube_sync.policysync.policy_state import PolicyState
 from tests.fakes.copies import AUTH, copy, policy
@@ -65,7 +65,7 @@ async def test_a_policy_that_is_nested_too_deeply_keeps_what_it_has_and_stops_no
     ]
     assert await rig.later(10) == []
     assert len(rig.placer.there) == (4 if first else 2)
-    rig.hub.wake()  # a restart looks at all of them too
+    rig.hub.on_started_leading()  # a restart looks at all of them too
     assert await rig.later(10) == []
 
 
@@ -101,7 +101,7 @@ async def test_what_nobody_has_thought_of_is_the_trouble_of_one_policy(rig: Rig)
         return right(subject, *rest)
 
     rig.look = look  # type: ignore[method-assign, assignment]
-    rig.hub.wake()  # in the survey, then in a worker
+    rig.hub.on_started_leading()  # in the survey, then in a worker
     rig.world.add("other")
     rig.follow()
     assert sorted(await rig.settle()) == ["apply other east", "apply other west"]
@@ -152,9 +152,9 @@ async def test_what_could_not_be_cleaned_is_cleaned_when_its_copies_are_gone(rig
 async def every_turn_taken(rig: Rig) -> AsyncGenerator[None]:
     """Have as many steps under way as there may be, until the block ends; they all fail."""
     rig.placer.slow["slow"] = gate = asyncio.Event()
-    steps = [rig.placers.do(Apply(copy(f"c{n}", name="slow"))) for n in range(AT_ONCE)]
+    steps = [rig.placers.run(Apply(copy(f"c{n}", name="slow"))) for n in range(CONCURRENT_STEPS)]
     tasks = [asyncio.create_task(step) for step in steps]
-    await until(lambda: rig.placer.under_way == AT_ONCE)
+    await until(lambda: rig.placer.under_way == CONCURRENT_STEPS)
     yield
     gate.set()
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)

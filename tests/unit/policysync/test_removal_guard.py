@@ -15,7 +15,7 @@ from kube_sync.config import PolicySync, SyncBrakes
 from kube_sync.guard import Limits, Withheld
 from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.copies import CopyKey, PolicyId
-from kube_sync.policysync.recent_removals import read, written
+from kube_sync.policysync.recent_removals import decode, encode
 from kube_sync.policysync.removal_guard import Brakes, CopyState, HoldReport, brakes_of
 from kube_sync.runtime.freshness import Stale
 
@@ -34,8 +34,10 @@ def kept(*sources: str) -> CopyState:
     return CopyState(frozenset(sources or [EDGE]))
 
 
-def lost(*sources: str, at_once: bool = False, leaving: float | None = None) -> CopyState:
-    return CopyState(frozenset(sources or [EDGE]), wanted=False, at_once=at_once, leaving=leaving)
+def lost(*sources: str, at_once: bool = False, remove_after: float | None = None) -> CopyState:
+    return CopyState(
+        frozenset(sources or [EDGE]), wanted=False, at_once=at_once, remove_after=remove_after
+    )
 
 
 DELETED = CopyState(wanted=False, at_once=True)
@@ -62,12 +64,12 @@ class Hub:
 
     def hand_over(self) -> None:
         """Begin as one that takes over from another."""
-        said = written(self.brakes.let_go)
+        said = encode(self.brakes.recent_removals)
         self.begin()
-        self.brakes.recall(read(said, self.now))
+        self.brakes.add_recent(decode(said, self.now))
 
     def tell(self, name: str) -> None:
-        self.brakes.want(policy(name), self.copies[name], self.now)
+        self.brakes.set_copies(policy(name), self.copies[name], self.now)
 
     def place(self, policies: Iterable[str], clusters: Iterable[str], *sources: str) -> None:
         for name in policies:
@@ -86,7 +88,7 @@ class Hub:
         return self.brakes.weigh(stale, self.approved, self.now)
 
     def take(self, name: str, cluster: str) -> Withheld | float:
-        return self.brakes.take(CopyKey(policy(name), cluster), self.now)
+        return self.brakes.permit(CopyKey(policy(name), cluster), self.now)
 
     def taken(self, *stale: Stale) -> dict[tuple[str, str], Withheld | float]:
         """Weigh, and take all that is not wanted."""
@@ -343,7 +345,7 @@ def test_what_was_approved_and_marked_goes_after_a_restart_too() -> None:
     hub.approve()
     for (name, cluster), at in hub.taken().items():
         assert not isinstance(at, Withheld)
-        hub.copies[name][cluster] = lost(leaving=at)
+        hub.copies[name][cluster] = lost(remove_after=at)
     hub.now += GRACE + 1
     hub.begin()
     assert set(hub.taken().values()) == {NOW + GRACE}
@@ -357,10 +359,10 @@ def test_after_a_restart_a_vanished_placement_is_held_as_before() -> None:
     assert gone(hub.taken()) == set()
 
 
-@pytest.mark.parametrize("leaving", [NOW + 10 * GRACE, NOW + GRACE])
-def test_a_mark_that_no_clock_of_here_made_is_at_most_a_grace_away(leaving: float) -> None:
+@pytest.mark.parametrize("remove_after", [NOW + 10 * GRACE, NOW + GRACE])
+def test_a_mark_that_no_clock_of_here_made_is_at_most_a_grace_away(remove_after: float) -> None:
     hub = fleet()
-    hub.change("p0", ["c000"], lost(leaving=leaving))
+    hub.change("p0", ["c000"], lost(remove_after=remove_after))
     hub.weigh()
     assert hub.take("p0", "c000") == NOW + GRACE
 
@@ -369,7 +371,7 @@ def test_a_mark_of_a_shorter_grace_is_kept_to() -> None:
     """As where another replica, of another configuration, made it."""
     hub = fleet()
     hub.change("p0", ["c000"], lost())
-    hub.change("p0", ["c000"], lost(leaving=NOW + 100))
+    hub.change("p0", ["c000"], lost(remove_after=NOW + 100))
     hub.weigh()
     assert hub.take("p0", "c000") == NOW + 100
 

@@ -9,7 +9,7 @@ import pytest
 
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.listenersets import ListenerSets
-from kube_sync.policysync.targets import Target, Targets, targets
+from kube_sync.policysync.targets import Target, Targets, resolve_targets
 from tests.fakes.syncing import (
     GATEWAY,
     GATEWAY_API,
@@ -29,7 +29,7 @@ INFRA = ObjectKey("infra", "my-gateway")
 
 
 def found(body: Object, *gateways: Object, **more: Any) -> Targets:
-    return targets(POLICY, "AuthPolicy", body, hub(*gateways, **more))
+    return resolve_targets(POLICY, "AuthPolicy", body, hub(*gateways, **more))
 
 
 def test_a_reference_to_a_gateway_of_the_class_counts() -> None:
@@ -96,7 +96,7 @@ def test_a_granted_reference_into_another_namespace_is_refused_since_the_grant_s
 
 def test_a_policy_of_no_namespace_may_refer_to_any_gateway() -> None:
     body = policy(ref(namespace="infra"))
-    one = targets(POLICY._replace(namespace=""), "AuthPolicy", body, hub(gateway(INFRA)))
+    one = resolve_targets(POLICY._replace(namespace=""), "AuthPolicy", body, hub(gateway(INFRA)))
     assert one.targets == (Target(0, INFRA),)
 
 
@@ -146,7 +146,7 @@ def replace_class(one: Object) -> Object:
 
 def test_a_class_that_is_not_there_syncs_nothing() -> None:
     there = replace(hub(), classes={})
-    assert targets(POLICY, "AuthPolicy", policy(), there).targets == ()
+    assert resolve_targets(POLICY, "AuthPolicy", policy(), there).targets == ()
 
 
 SET = ObjectKey(NS, "my-set")
@@ -171,7 +171,7 @@ def through(
     spaces = {ObjectKey("", key.namespace): {"metadata": {"name": key.namespace, "labels": labels}}}
     sets = ListenerSets({key: one}, spaces)
     known = replace(hub(*gateways, **more), listener_sets=sets)
-    return targets(POLICY, "AuthPolicy", body, known)
+    return resolve_targets(POLICY, "AuthPolicy", body, known)
 
 
 def test_a_listenerset_leads_to_the_gateway_that_takes_it() -> None:
@@ -236,7 +236,7 @@ def test_a_listenerset_in_another_namespace_needs_a_grant_of_its_own() -> None:
 
 def test_while_listenersets_are_not_known_what_names_one_is_kept_as_it_is() -> None:
     known = replace(hub(), listener_sets=ListenerSets(unknown="the hub's ListenerSets are away"))
-    made = targets(POLICY, "AuthPolicy", policy(THROUGH, ref()), known)
+    made = resolve_targets(POLICY, "AuthPolicy", policy(THROUGH, ref()), known)
     assert made.problem == "it names a ListenerSet, and the hub's ListenerSets are away"
     assert (made.targets, made.listener_sets) == ((), frozenset([SET]))
-    assert targets(POLICY, "AuthPolicy", policy(), known).targets == (Target(0, GATEWAY),)
+    assert resolve_targets(POLICY, "AuthPolicy", policy(), known).targets == (Target(0, GATEWAY),)

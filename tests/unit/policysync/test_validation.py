@@ -8,10 +8,10 @@ import pytest
 
 from kube_sync.kube.conditions import Condition, message
 from kube_sync.objects import GroupVersionResource
-from kube_sync.policysync.classes import class_conditions
+from kube_sync.policysync.gateway_class_status import class_conditions
 from kube_sync.policysync.hub_status_writer import TYPE
 from kube_sync.policysync.parameters import Invalid, Parameters, SyncedKind
-from kube_sync.policysync.validation import VERBS, Faulty, Undetermined, Valid, validated
+from kube_sync.policysync.validation import VERBS, Faulty, Undetermined, Valid, validate
 from tests.fakes.syncing import AUTH
 
 OBJECT = {"type": "object"}
@@ -42,7 +42,7 @@ def crd(spec: Any = None, status: Any = STATUS, **more: Any) -> Crd:
 
 
 def test_a_kind_with_targets_that_may_be_read_is_valid() -> None:
-    assert validated(AUTH, crd(), VERBS) == Valid("AuthPolicy")
+    assert validate(AUTH, crd(), VERBS) == Valid("AuthPolicy")
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_kind_with_targets_that_may_be_read_is_valid() -> None:
     ],
 )
 def test_either_field_of_targets_is_enough(spec: Crd) -> None:
-    assert validated(AUTH, crd(spec), VERBS) == Valid("AuthPolicy")
+    assert validate(AUTH, crd(spec), VERBS) == Valid("AuthPolicy")
 
 
 @pytest.mark.parametrize(
@@ -69,14 +69,14 @@ def test_either_field_of_targets_is_enough(spec: Crd) -> None:
 )
 def test_a_kind_without_targets_is_not_synced(spec: Crd) -> None:
     why = "its schema has neither .spec.targetRef nor .spec.targetRefs"
-    assert validated(AUTH, crd(spec), VERBS) == Faulty(why)
+    assert validate(AUTH, crd(spec), VERBS) == Faulty(why)
 
 
 def test_a_schema_that_leaves_everything_open_says_not_that_it_has_targets() -> None:
     made = crd({})
     schema = made["spec"]["versions"][1]["schema"]["openAPIV3Schema"]
     schema["properties"]["spec"]["x-kubernetes-preserve-unknown-fields"] = True
-    assert isinstance(validated(AUTH, made, VERBS), Faulty)
+    assert isinstance(validate(AUTH, made, VERBS), Faulty)
 
 
 @pytest.mark.parametrize(
@@ -91,37 +91,37 @@ def test_a_schema_that_leaves_everything_open_says_not_that_it_has_targets() -> 
     ],
 )
 def test_whether_its_status_can_be_told_is_known(change: Crd, *, conditions: bool) -> None:
-    assert validated(AUTH, crd(**change), VERBS) == Valid("AuthPolicy", conditions=conditions)
+    assert validate(AUTH, crd(**change), VERBS) == Valid("AuthPolicy", conditions=conditions)
 
 
 def test_a_kind_of_no_namespace_is_known() -> None:
     made = crd()
     made["spec"]["scope"] = "Cluster"
-    assert validated(AUTH, made, VERBS) == Valid("AuthPolicy", namespaced=False)
+    assert validate(AUTH, made, VERBS) == Valid("AuthPolicy", namespaced=False)
 
 
 def test_a_kind_that_is_not_there_is_told_only_where_all_are_known() -> None:
-    assert validated(AUTH, None, VERBS) == Faulty("no such resource")
-    assert isinstance(validated(AUTH, None, VERBS, listed=False), Undetermined)
+    assert validate(AUTH, None, VERBS) == Faulty("no such resource")
+    assert isinstance(validate(AUTH, None, VERBS, listed=False), Undetermined)
     other = GroupVersionResource("kuadrant.io", "v1", "others")
-    assert validated(other, crd(), VERBS) == Faulty("no such resource")
+    assert validate(other, crd(), VERBS) == Faulty("no such resource")
 
 
 def test_a_version_that_is_not_served_is_told() -> None:
     old = GroupVersionResource("kuadrant.io", "v1beta1", "authpolicies")
-    assert validated(old, crd(), VERBS) == Faulty("version v1beta1 is not served, but v1")
+    assert validate(old, crd(), VERBS) == Faulty("version v1beta1 is not served, but v1")
 
 
 @pytest.mark.parametrize(("status", "valid"), [("True", True), ("False", False)])
 def test_a_kind_is_synced_once_it_is_established(status: str, *, valid: bool) -> None:
     made = {**crd(), "status": {"conditions": [{"type": "Established", "status": status}]}}
-    assert isinstance(validated(AUTH, made, VERBS), Valid) is valid
+    assert isinstance(validate(AUTH, made, VERBS), Valid) is valid
 
 
 def test_a_missing_permission_is_told_and_an_unknown_one_is_awaited() -> None:
     reading = ["patch", "patch status", "get"]
-    assert validated(AUTH, crd(), reading) == Faulty("no permission to list, watch it")
-    assert isinstance(validated(AUTH, crd(), None), Undetermined)
+    assert validate(AUTH, crd(), reading) == Faulty("no permission to list, watch it")
+    assert isinstance(validate(AUTH, crd(), None), Undetermined)
 
 
 @pytest.mark.parametrize(
@@ -133,23 +133,23 @@ def test_a_missing_permission_is_told_and_an_unknown_one_is_awaited() -> None:
     ],
 )
 def test_what_may_not_be_told_of_a_policy_is_missing_as_well(allowed: list[str], why: str) -> None:
-    found = validated(AUTH, crd(), ["get", "list", "watch", *allowed])
+    found = validate(AUTH, crd(), ["get", "list", "watch", *allowed])
     assert found == Faulty(f"no permission to {why}")
 
 
 def test_of_a_kind_without_a_status_no_permission_to_patch_one_is_needed() -> None:
-    found = validated(AUTH, crd(status=None), ["get", "list", "watch", "patch"])
+    found = validate(AUTH, crd(status=None), ["get", "list", "watch", "patch"])
     assert found == Valid("AuthPolicy", conditions=False)
 
 
 @pytest.mark.parametrize("spec", [1, {"names": 1}, {"versions": 1}])
 def test_a_definition_that_cannot_be_read_is_told(spec: Any) -> None:
-    found = validated(AUTH, {"spec": spec}, VERBS)
+    found = validate(AUTH, {"spec": spec}, VERBS)
     assert isinstance(found, Faulty)
 
 
 def test_a_schema_of_another_shape_is_told() -> None:
-    found = validated(AUTH, crd({"targetRef": 1}), VERBS)
+    found = validate(AUTH, crd({"targetRef": 1}), VERBS)
     assert isinstance(found, Faulty)
     assert found.reason.startswith("its definition cannot be read: ")
 
@@ -222,11 +222,11 @@ def test_a_message_is_cut_between_entries_and_says_how_many_are_left_out() -> No
 def test_a_kind_that_tells_by_ancestors_is_known() -> None:
     status = {"properties": {"ancestors": {"type": "array"}}}
     found = Valid("AuthPolicy", conditions=False, ancestors=True)
-    assert validated(AUTH, crd(status=status), VERBS) == found
-    without = validated(AUTH, crd(status=status, subresources={}), VERBS)
+    assert validate(AUTH, crd(status=status), VERBS) == found
+    without = validate(AUTH, crd(status=status, subresources={}), VERBS)
     assert without == Valid("AuthPolicy", conditions=False)
 
 
 def test_a_kind_that_is_being_deleted_cannot_be_synced() -> None:
     leaving = {**crd(), "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
-    assert validated(AUTH, leaving, VERBS) == Faulty("its definition is being deleted")
+    assert validate(AUTH, leaving, VERBS) == Faulty("its definition is being deleted")

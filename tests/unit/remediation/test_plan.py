@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision, is_empty_placement
-from kube_sync.decisions.requested import requests, restored
+from kube_sync.decisions.requested import requested_annotations, requests
 from kube_sync.decisions.sealing import Place, Seals
 from kube_sync.guard import HISTORY, Placements
 from kube_sync.remediation.plan import (
@@ -312,8 +312,8 @@ def test_whatever_is_written_what_was_asked_for_stays_the_same(
     wanted: Wanted | None, current: Current
 ) -> None:
     """But for what nobody asked for, since nobody but the remediator owns it."""
-    then = restored(_after(current, plan(wanted, current)).annotations)
-    asked = restored(current.annotations)
+    then = requested_annotations(_after(current, plan(wanted, current)).annotations)
+    asked = requested_annotations(current.annotations)
     noted = requests(current.annotations)
     assert {
         k: v for k, v in asked.items() if then.get(k) != v
@@ -370,31 +370,31 @@ def test_the_note_that_is_written_is_sealed_for_the_placement_beside_it(seals: S
     asked = Current("u", {PLACEMENT: "us"})
     step = plan(_wanted(**{PLACEMENT: "eu"}), asked, PLACE, seals)
     assert isinstance(step, Apply)
-    assert seals.proves(step.annotations, PLACE)
+    assert seals.has_valid_seal(step.annotations, PLACE)
     written = Current("u", after(step, asked))
     assert requests(written.annotations) == {PLACEMENT: "us"}
     assert plan(_wanted(**{PLACEMENT: "eu"}), written, PLACE, seals) == Nothing()
     step = plan(_wanted(**{PLACEMENT: "asia"}), written, PLACE, seals)
     assert isinstance(step, Apply)
-    assert seals.proves(step.annotations, PLACE)
+    assert seals.has_valid_seal(step.annotations, PLACE)
 
 
 def test_a_seal_alone_is_renewed_with_the_placement_and_never_made(seals: Seals) -> None:
-    as_asked = Current("u", {PLACEMENT: "eu"})
+    as_requested = Current("u", {PLACEMENT: "eu"})
     wanted = _wanted(**{PLACEMENT: "eu"})
-    assert plan(wanted, as_asked, PLACE, seals) == Nothing()
-    alone = {PLACEMENT: "us", REQUESTED: seals.note({}, {PLACEMENT: "us"}, PLACE)}
+    assert plan(wanted, as_requested, PLACE, seals) == Nothing()
+    alone = {PLACEMENT: "us", REQUESTED: seals.sealed_note({}, {PLACEMENT: "us"}, PLACE)}
     kept = Current("u", alone)
     assert plan(_wanted(**{PLACEMENT: "us"}), kept, PLACE, seals) == Nothing()
     step = plan(wanted, kept, PLACE, seals)
     assert isinstance(step, Apply)
-    assert seals.proves(after(step, kept), PLACE)
+    assert seals.has_valid_seal(after(step, kept), PLACE)
     assert requests(after(step, kept)) == {PLACEMENT: "us"}
 
 
 def test_a_note_by_the_name_that_was_generated_from_is_not_written_anew(seals: Seals) -> None:
     generated = Place("apps", "replicasets", "shop", "", "web-")
     stored = {PLACEMENT: "eu"}
-    text = seals.note({PLACEMENT: "us"}, stored, generated)
+    text = seals.sealed_note({PLACEMENT: "us"}, stored, generated)
     current = Current("u", {**stored, REQUESTED: text})
     assert plan(_wanted(**stored), current, PLACE, seals) == Nothing()

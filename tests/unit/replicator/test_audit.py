@@ -26,7 +26,7 @@ class Held:
         self.versions = {ObjectKey("default", key): version for key, version in versions.items()}
 
     @property
-    def held(self) -> int:
+    def object_count(self) -> int:
         return len(self.versions)
 
     def keys(self) -> Iterator[ObjectKey]:

@@ -119,10 +119,10 @@ async def test_few_objects_are_not_listed_again() -> None:
 async def test_without_policies_or_for_other_collections_nothing_is_classified() -> None:
     pupil = Pupil()
     pupil.change(None)
-    assert not pupil.mirror.members.wanted
+    assert not pupil.mirror.members.is_classifying
     pupil.lessons.change(A)
     pupil.lessons.classify(pupil.mirror, target=False)
-    assert not pupil.mirror.members.wanted
+    assert not pupil.mirror.members.is_classifying
 
 
 def test_state_that_opa_does_not_hold_is_not_learnt() -> None:
@@ -141,10 +141,10 @@ def test_class_is_that_of_what_opa_took_last() -> None:
     before = pupil.mirror.members.of(key)
     pupil.mirror.apply(Event("MODIFIED", ResourceVersion("2"), item("x", "2", a=5)))
     assert pupil.mirror.members.of(key) == before
-    assert pupil.mirror.moves(key)
+    assert pupil.mirror.is_pending(key)
     pupil.mirror.written(pupil.mirror.batch())
     assert pupil.mirror.members.of(key) != before
-    assert not pupil.mirror.moves(key)
+    assert not pupil.mirror.is_pending(key)
     pupil.mirror.apply(Event("DELETED", ResourceVersion("3"), item("x", "3")))
     pupil.mirror.written(pupil.mirror.batch())
     assert pupil.mirror.members.of(key) is None

@@ -17,7 +17,7 @@ from kube_sync.replicator.mirror import Mirror
 @dataclass
 class Held:
     name: str
-    held: int = 1
+    object_count: int = 1
 
 
 def _held(name: str, number: int = 1) -> Mirror:
@@ -47,13 +47,13 @@ def _settings(**more: Any) -> Settings:
     return msgspec.convert(whole, Settings)
 
 
-def _basis(witness: InputReader | None, reads: Reads = READS) -> Basis:
-    assert witness is not None
-    witness.policies_changed(reads)
-    asked = witness.ask("replicasets", [KEY])
+def _basis(input_reader: InputReader | None, reads: Reads = READS) -> Basis:
+    assert input_reader is not None
+    input_reader.policies_changed(reads)
+    asked = input_reader.new_request("replicasets", [KEY])
     assert asked is not None
     data = dict.fromkeys(asked.names, msgspec.Raw(b"{}"))
-    return witness.heard(asked, ["1"], data, {0: msgspec.Raw(b"{}")})[0].basis
+    return input_reader.read_answer(asked, ["1"], data, {0: msgspec.Raw(b"{}")})[0].basis
 
 
 @pytest.mark.parametrize("ledger", [{}, {"path": "/l.db", "inputs": False}])
@@ -83,10 +83,10 @@ def test_of_what_policies_choose_no_more_is_said_to_be_there_than_they_read() ->
 def test_secrets_are_none_of_what_is_asked_for_whatever_they_are_called() -> None:
     defaults = msgspec.to_builtins(Settings().replicate.resources)
     settings = _settings(replicate={"resources": [*defaults, SECRETS]})
-    witness = input_reader(lambda: settings, [_held("clusters"), _held("hidden")])
-    assert _basis(witness, READS_SECRETS).lacks == {"hidden": "it holds Secrets"}
-    assert witness is not None
-    assert witness.ask("hidden", [KEY]) is None
+    reader = input_reader(lambda: settings, [_held("clusters"), _held("hidden")])
+    assert _basis(reader, READS_SECRETS).lacks == {"hidden": "it holds Secrets"}
+    assert reader is not None
+    assert reader.new_request("hidden", [KEY]) is None
 
 
 def test_policies_that_nobody_tells_of_are_named() -> None:

@@ -171,7 +171,7 @@ def test_first_list_is_held_once_its_document_is_written() -> None:
     assert not bench.mirror.loaded
     bench.load()
     assert bench.mirror.loaded
-    assert (bench.mirror.pending, bench.mirror.held) == (0, 1)
+    assert (bench.mirror.pending, bench.mirror.object_count) == (0, 1)
     assert list(bench.mirror.keys()) == [ObjectKey("default", "a")]
 
 
@@ -538,7 +538,7 @@ class MirrorMachine(RuleBasedStateMachine):
 
     @invariant()
     def counts_fit(self) -> None:
-        assert self.bench.mirror.held == len(list(self.bench.mirror.keys()))
+        assert self.bench.mirror.object_count == len(list(self.bench.mirror.keys()))
 
     def teardown(self) -> None:
         if self.in_flight is not None:
@@ -663,8 +663,8 @@ def test_object_that_cannot_be_read_any_more_stays_in_opa_as_it_was_read_last() 
     bench.mirror.read_classes([item("a", "1", x=1)])
     bench.mirror.apply(added(too_deep("a", "2")))
     assert unread(bench) == {"a": ("uid-a", TOO_DEEP)}
-    assert bench.mirror.turned() == {ObjectKey("default", "a")}
-    assert bench.mirror.turned() == set()
+    assert bench.mirror.take_readability_changes() == {ObjectKey("default", "a")}
+    assert bench.mirror.take_readability_changes() == set()
     assert bench.mirror.members.of(ObjectKey("default", "a")) is None
     assert bench.flush() == []
     assert bench.held["default"]["a"]["x"] == 1
@@ -673,10 +673,10 @@ def test_object_that_cannot_be_read_any_more_stays_in_opa_as_it_was_read_last() 
 def test_object_that_can_be_read_again_is_written_and_not_unreadable() -> None:
     bench = loaded(item("a", "1", x=1))
     bench.mirror.apply(added(too_deep("a", "2")))
-    bench.mirror.turned()
+    bench.mirror.take_readability_changes()
     bench.mirror.apply(added(item("a", "3", x=3)))
     assert unread(bench) == {}
-    assert bench.mirror.turned() == {ObjectKey("default", "a")}
+    assert bench.mirror.take_readability_changes() == {ObjectKey("default", "a")}
     bench.flush()
     assert bench.held["default"]["a"]["x"] == 3
 

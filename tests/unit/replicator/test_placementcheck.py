@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from kube_sync.decisions.decision import PLACEMENT, Decision
+from kube_sync.decisions.decision_reader import DecisionReader
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.reading import DecisionReader
 from kube_sync.decisions.records import Target
 from kube_sync.errors import Undecided
 from kube_sync.guard import Inventory, Placements
@@ -49,7 +49,7 @@ class World:
             lambda: self.inventory,
             lambda: MODULES,
             self._warn,
-            self.read.blamed,
+            self.read.failing_rows,
             sleep=rest or self._sleep,
         )
 

@@ -50,12 +50,15 @@ def test_what_cannot_be_read_is_told_of_until_it_can(found: Item, why: str) -> N
     assert projector.read(found) is None
     ((uid, reason),) = projector.unreadable.values()
     assert (uid, reason.startswith(why)) == ("u", True)
-    assert (projector.turned(), projector.turned()) == ({KEY}, set())
+    assert (projector.take_readability_changes(), projector.take_readability_changes()) == (
+        {KEY},
+        set(),
+    )
     kept(projector, item())
-    assert (projector.unreadable, projector.turned()) == ({}, {KEY})
+    assert (projector.unreadable, projector.take_readability_changes()) == ({}, {KEY})
 
 
 def test_what_was_readable_all_along_is_no_news() -> None:
     projector = Projector("things")
     projector.readable([KEY])
-    assert projector.turned() == set()
+    assert projector.take_readability_changes() == set()

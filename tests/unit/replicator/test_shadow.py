@@ -69,14 +69,14 @@ class Held:
     def keys(self) -> Iterable[ObjectKey]:
         return iter([key(name) for name in self.names])
 
-    def moves(self, found: ObjectKey) -> bool:
+    def is_pending(self, found: ObjectKey) -> bool:
         return found.name in self.moving
 
 
 class Lane:
     """Decisions by the first letter of a name; notes what it was asked."""
 
-    room = 2
+    batch_size = 2
 
     def __init__(self) -> None:
         self.says: dict[str, str] = {}

@@ -10,10 +10,10 @@ import pytest
 
 from kube_sync.config import Settings
 from kube_sync.decisions.canary import Canary
+from kube_sync.decisions.decision_reader import DecisionReader
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.policysets import Division
-from kube_sync.decisions.reading import DecisionReader
 from kube_sync.guard import Placements
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
@@ -66,7 +66,7 @@ class World:
     def division_changing(self) -> None:
         self.divisions.append(None)
 
-    def divided(self, division: Division) -> None:
+    def division_changed(self, division: Division) -> None:
         self.divisions.append(division)
 
     def decide_by(self, found: Reads | None) -> None:

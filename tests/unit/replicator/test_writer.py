@@ -46,7 +46,7 @@ class Witnessed:
         self._say(f"{','.join(said)} {number}")
 
     @contextmanager
-    def apart(self, name: str) -> Generator[None]:
+    def writing_whole(self, name: str) -> Generator[None]:
         self._say(f"{name} begins")
         yield
         self._say(f"{name} ends")
@@ -64,7 +64,7 @@ class Bench:
         self.readiness = Readiness()
         self.told: list[tuple[str, set[str]]] = []
         self.away: list[str | None] = []
-        self.witness = Witnessed(opa)
+        self.input_reader = Witnessed(opa)
         self.things = Mirror("things", ("kubernetes",), self.wake)
         self.others = Mirror("others", ("kubernetes",), self.wake)
         self.writer = Writer(
@@ -77,7 +77,7 @@ class Bench:
             backoff=self.waits.backoff(),
             heartbeat=beat,
             away=self.away.append,
-            input_reader=cast("Any", self.witness),
+            input_reader=cast("Any", self.input_reader),
         )
         self.task: asyncio.Task[Any] | None = None
 
@@ -227,17 +227,19 @@ async def test_each_batch_is_told_with_its_number_before_it_is_sent(
         fence = opa.data["kube_sync"]["fence"]["me"]
         bench.add("b")
         await bench.until_written()
-        assert [found for found, _ in bench.witness.said[-1:]] == [f"things/b {int(*fence) + 1}"]
-        assert bench.witness.said[-1][1] == len(opa.http.requests) - 1
+        assert [found for found, _ in bench.input_reader.said[-1:]] == [
+            f"things/b {int(*fence) + 1}"
+        ]
+        assert bench.input_reader.said[-1][1] == len(opa.http.requests) - 1
         assert [*opa.data["kube_sync"]["fence"]["me"]] == [str(int(*fence) + 1)]
 
 
 async def test_a_collection_that_is_written_whole_is_told_around_it(bench: Bench) -> None:
     async with bench.loaded("a"):
-        bench.witness.said.clear()
+        bench.input_reader.said.clear()
         await bench.writer.drop(bench.others)
         await bench.writer.withdraw("others")
-        (begun, before), (ended, after) = bench.witness.said
+        (begun, before), (ended, after) = bench.input_reader.said
     assert (begun, ended) == ("others begins", "others ends")
     assert before < after
 

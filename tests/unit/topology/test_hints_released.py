@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kube_sync.topology import NAMESPACE, GroupKind, Kind, PolicyKind
-from kube_sync.topology.declared import declared
 from kube_sync.topology.hints import shipped_kinds
+from kube_sync.topology.policy_definitions import declared
 from tests.fakes.released import Object, released, released_kind, with_targets
 from tests.fakes.topologies import (
     API,

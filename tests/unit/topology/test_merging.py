@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kube_sync.topology import STRATEGIES, Mode, Rules, Topology
 from kube_sync.topology.hints import COLOR_POLICY
 from kube_sync.topology.merging import merge_patch
-from kube_sync.topology.raw_json import same
+from kube_sync.topology.raw_json import is_same
 from tests.fakes.topologies import (
     API,
     NS,
@@ -312,5 +312,5 @@ def test_overrides_patch_as_rfc_7386_one_after_the_other(
         color("rule", RULE, rules=lowest),
     )
     (one,) = built(*policies).effective(COLOR_POLICY.id)
-    assert same(dict(one.spec), merge_patch(merge_patch(lowest, between), highest))
+    assert is_same(dict(one.spec), merge_patch(merge_patch(lowest, between), highest))
     assert one.sources.keys() == one.spec.keys()

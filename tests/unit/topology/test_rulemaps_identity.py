@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kube_sync.topology import NAMESPACE, GroupKind, Kind, PolicyKind, Topology
-from kube_sync.topology.declared import declared
+from kube_sync.topology.policy_definitions import declared
 from kube_sync.topology.records import EffectiveRecord, Records
 from tests.fakes.released import Object, released_kind
 from tests.fakes.topologies import (
@@ -140,7 +140,7 @@ def test_records_have_the_new_identifier_when_a_policy_says_another() -> None:
     assert len(of_records(records)) == 2
     changed = split("name")
     touched = found.update(changed)
-    for changes in records.follow(found, touched):
+    for changes in records.update(found, touched):
         assert changes is not None
     assert len(of_records(records)) == 1
     assert of_records(records) == of_topology(topology([*WORLD, *changed], API, kind()))

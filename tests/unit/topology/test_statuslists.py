@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from kube_sync.kube.conditions import Condition
 from kube_sync.topology.raw_json import Malformed
-from kube_sync.topology.status.ancestors import CONTROLLER, stands
-from kube_sync.topology.statuslists import ANCESTORS, PARENTS, About, Entry, merge
+from kube_sync.topology.status.ancestors import CONTROLLER, is_policy_condition
+from kube_sync.topology.statuslists import ANCESTORS, PARENTS, Entry, StatusContext, merge_entries
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-02-02T00:00:00Z"
-ABOUT = About(3, NOW, CONTROLLER)
+ABOUT = StatusContext(3, NOW, CONTROLLER)
 GATEWAY = {"group": "gateway.networking.k8s.io", "kind": "Gateway"}
 TRUNCATED = "kube-sync.io/Truncated"
 Entries = list[dict[str, Any]]
@@ -32,8 +32,8 @@ def other(name: str, controller: str = "example.com/other") -> dict[str, Any]:
     return {"ancestorRef": {"name": name}, "controllerName": controller, "conditions": [{"a": 1}]}
 
 
-def listed(found: list[Any], entries: list[Entry], about: About = ABOUT) -> Entries:
-    return merge(ANCESTORS, found, entries, about, stands).entries
+def listed(found: list[Any], entries: list[Entry], about: StatusContext = ABOUT) -> Entries:
+    return merge_entries(ANCESTORS, found, entries, about, is_policy_condition).entries
 
 
 def names(entries: Entries) -> list[tuple[str, bool]]:
@@ -72,13 +72,13 @@ def test_what_is_right_comes_out_as_it_went_in() -> None:
     first = listed([other("a")], wanted("b", "a"))
     backwards = first[::-1]
     for found in (first, backwards):
-        assert listed(found, wanted("a", "b"), About(3, LATER, CONTROLLER)) == found
+        assert listed(found, wanted("a", "b"), StatusContext(3, LATER, CONTROLLER)) == found
 
 
 def test_a_reference_to_a_gateway_is_one_with_or_without_its_kind() -> None:
     (entry,) = listed([], wanted("gw"))
     bare = entry | {"ancestorRef": {"name": "gw"}}
-    assert listed([bare], wanted("gw"), About(3, LATER, CONTROLLER)) == [entry]
+    assert listed([bare], wanted("gw"), StatusContext(3, LATER, CONTROLLER)) == [entry]
 
 
 def test_of_two_entries_of_ours_for_one_ancestor_one_stays() -> None:
@@ -93,16 +93,16 @@ def test_what_holds_no_more_goes() -> None:
 def test_the_time_is_that_of_the_last_transition() -> None:
     found = listed([], wanted("gw"))
     for status, since in (("True", NOW), ("False", LATER)):
-        (entry,) = listed(found, wanted("gw", status=status), About(4, LATER, CONTROLLER))
+        (entry,) = listed(found, wanted("gw", status=status), StatusContext(4, LATER, CONTROLLER))
         (condition,) = entry["conditions"]
         assert condition["lastTransitionTime"] == since
         assert condition["observedGeneration"] == 4
 
 
 def test_a_newer_generation_that_was_observed_stands() -> None:
-    found = listed([], wanted("gw", "gone"), About(9, NOW, CONTROLLER))
+    found = listed([], wanted("gw", "gone"), StatusContext(9, NOW, CONTROLLER))
     assert listed(found, wanted("gw", status="False")) == found
-    assert listed(found, wanted("gw", status="False"), About(9, NOW, CONTROLLER)) != found
+    assert listed(found, wanted("gw", status="False"), StatusContext(9, NOW, CONTROLLER)) != found
 
 
 @pytest.mark.parametrize("stale", ["Programmed", "Enforced", "ResolvedRefs"])
@@ -130,13 +130,13 @@ def test_an_entry_of_ours_that_refers_to_nothing_goes() -> None:
 
 def test_seventeen_ancestors_are_sixteen_that_say_so() -> None:
     many = wanted(*(f"gw-{number:02}" for number in range(17)))
-    merged = merge(ANCESTORS, [], many, ABOUT, stands)
+    merged = merge_entries(ANCESTORS, [], many, ABOUT, is_policy_condition)
     assert (len(merged.entries), merged.left_out) == (16, 1)
     for entry in merged.entries:
         (note,) = (c for c in entry["conditions"] if c["type"] == TRUNCATED)
         assert note["status"] == "True"
         assert note["message"] == "1 of 17 are left out since no more fit: [gw-16]"
-    fewer = merge(ANCESTORS, merged.entries, many[:16], ABOUT, stands).entries
+    fewer = merge_entries(ANCESTORS, merged.entries, many[:16], ABOUT, is_policy_condition).entries
     assert TRUNCATED not in str(fewer)
 
 
@@ -150,12 +150,14 @@ def test_others_are_counted_and_lose_nothing() -> None:
     found = [other(str(number)) for number in range(15)]
     assert listed(found, wanted("a", "b"))[:-1] == found
     full = [*found, other("x")]
-    assert merge(ANCESTORS, full, wanted("a"), ABOUT, stands) == (full, 1)
+    assert merge_entries(ANCESTORS, full, wanted("a"), ABOUT, is_policy_condition) == (full, 1)
 
 
 def test_no_entry_has_more_conditions_than_are_taken() -> None:
     many = tuple(said(kind=f"kube-sync.io/K{n}Affected") for n in range(9))
-    (entry,) = merge(PARENTS, [], [Entry({"name": "gw"}, many)], ABOUT, stands).entries
+    (entry,) = merge_entries(
+        PARENTS, [], [Entry({"name": "gw"}, many)], ABOUT, is_policy_condition
+    ).entries
     assert [c["type"][14:15] for c in entry["conditions"]] == [str(n) for n in range(8)]
 
 
@@ -172,7 +174,7 @@ def test_the_order_of_what_is_wanted_is_nothing_and_a_second_time_changes_nothin
     random.shuffle(shuffled)
     once = listed(found, wanted(*names_wanted))
     assert once == listed(found, wanted(*shuffled))
-    assert once == listed(once, wanted(*shuffled), About(3, LATER, CONTROLLER))
+    assert once == listed(once, wanted(*shuffled), StatusContext(3, LATER, CONTROLLER))
     assert len(once) <= 16
     assert [one for one in once if one in found and one["controllerName"] != CONTROLLER] == [
         one for one in found if one["controllerName"] != CONTROLLER

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from kube_sync.errors import Refused, Retriable, SyncError
 from kube_sync.topology.controller.controller import Controller
 from kube_sync.topology.controller.events import ResourceEvent
-from kube_sync.topology.controller.live import LiveTopology
+from kube_sync.topology.controller.live_topology import LiveTopology
 from kube_sync.topology.controller.workflow import Reconciliation
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import GATEWAY, ROUTES

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube_sync.topology import GroupKind, PolicyKind, Topology
-from kube_sync.topology.controller.live import LiveTopology, Step
+from kube_sync.topology.controller.live_topology import LiveTopology, Step
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import GATEWAY
 from kube_sync.topology.hints import COLOR_POLICY
@@ -297,7 +297,7 @@ async def test_a_large_batch_may_pass_through_what_cannot_be() -> None:
 async def test_a_first_slice_that_cannot_be_alone_is_taken_in_with_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kube_sync.topology.controller.live._SLICE", 1)
+    monkeypatch.setattr("kube_sync.topology.controller.live_topology._SLICE", 1)
     fruits = Fruits()
     fruits.plant(("orange:1", "apple:1"), ("banana:1", "orange:1"), ("peach:1", "banana:1"))
     await fruits.live.advance()
@@ -330,5 +330,5 @@ def test_whatever_comes_in_whatever_slices_it_is_what_is_built_at_once(
             assert fruits.edges() == (before if loops else list(anew.all.edges()))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kube_sync.topology.controller.live._SLICE", 1)
+        patch.setattr("kube_sync.topology.controller.live_topology._SLICE", 1)
         asyncio.run(follow())

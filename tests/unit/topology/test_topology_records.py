@@ -95,10 +95,10 @@ def together(parts: Iterable[Changes]) -> Changes:
     found = Changes()
     for part in parts:
         assert not found.records.keys() & part.records.keys()
-        assert not found.gone & (part.gone | part.records.keys())
+        assert not found.removed & (part.removed | part.records.keys())
         found.records |= part.records
-        found.gone |= part.gone
-    assert not found.gone & found.records.keys()
+        found.removed |= part.removed
+    assert not found.removed & found.records.keys()
     return found
 
 
@@ -107,7 +107,7 @@ def replaced(records: Records, found: Topology) -> Changes:
 
 
 def follow_up(records: Records, found: Topology, touched: Iterable[Locator]) -> Changes:
-    return together(records.follow(found, touched))
+    return together(records.update(found, touched))
 
 
 def sections(changes: Changes) -> list[tuple[str, str]]:
@@ -290,7 +290,7 @@ def test_another_value_in_a_policy_is_one_record_however_many_paths_have_it() ->
     changes = follow(records, found, color("all", target(), **defaults("merge", tree="brown")))
     assert {section for section, _ in sections(changes)} == {MERGED}
     assert len(changes.records) == 10  # each route has a policy of its own
-    assert not changes.gone
+    assert not changes.removed
 
 
 def test_one_route_that_changes_is_a_few_records() -> None:
@@ -305,8 +305,8 @@ def test_one_route_that_changes_is_a_few_records() -> None:
         (NODES, policy("route-7")),  # it has no target any more
         (NODES, f"{GATEWAY}#l0"),
     ]
-    assert {where.section for where in dropped.gone} == {NODES, EFFECTIVE, MERGED, TARGETABLES}
-    assert len(dropped.gone) == 5
+    assert {where.section for where in dropped.removed} == {NODES, EFFECTIVE, MERGED, TARGETABLES}
+    assert len(dropped.removed) == 5
 
 
 def test_what_changes_nothing_gives_nothing() -> None:
@@ -336,7 +336,7 @@ def test_a_listener_that_goes_takes_its_paths_along() -> None:
     found, records = topology(objects), Records()
     replaced(records, found)
     changes = follow(records, found, gateway("my-gateway", listener("b", hostname="*.b")))
-    assert Key(NODES, f"{GATEWAY}#a") in changes.gone
+    assert Key(NODES, f"{GATEWAY}#a") in changes.removed
     assert [one["hostnames"] for one in data(records)["effective"].values()] == [["*.b"]]
 
 
@@ -348,7 +348,7 @@ def test_a_topology_of_other_kinds_takes_the_place_of_the_old_one() -> None:
     found = topology(objects, valid(), at_gateways)
     changes = replaced(records, found)
     assert data(records) == data_of(found)
-    assert Key(TARGETABLES, RULE) in changes.gone
+    assert Key(TARGETABLES, RULE) in changes.removed
     assert Key(TARGETABLES, GATEWAY) in changes.records
     assert Key(NODES, RULE) not in changes.records
 
@@ -372,7 +372,7 @@ def test_a_large_world_comes_in_slices() -> None:
 
 def apply(held: dict[Key, bytes], changes: Changes) -> None:
     """Do what a store does, which may not be told to drop what it was never given."""
-    for gone in changes.gone:
+    for gone in changes.removed:
         del held[gone]
     for where, record in changes.records.items():
         assert held.get(where) != encoded(record)

@@ -19,15 +19,15 @@ from kube_sync.kube.manifests import Document, is_manifest, read_files
 from kube_sync.policykinds.printing import Answer
 from kube_sync.topology import NAMESPACE, Condition, GroupKind, Kind, Locator, Topology
 from kube_sync.topology.conditions import ACCEPTED
-from kube_sync.topology.configured import shaped
 from kube_sync.topology.gateway import PLAIN, Validity, gateway_api
 from kube_sync.topology.graph import Path
 from kube_sync.topology.nodes import kind_of, node_of
 from kube_sync.topology.pictures import dot, svg
 from kube_sync.topology.report import as_json, report
+from kube_sync.topology.shape import topology_shape
 from kube_sync.topology.table import effective_table, table
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 _NO_OBJECTS: Final = ("kustomization.yaml", "kustomization.yml")
 Output = Literal["table", "json", "dot", "svg"]
 
@@ -46,33 +46,33 @@ class Request:
     namespace: str = "default"  # of objects that do not say theirs
 
 
-def run(request: Request, say: Say, settings: PolicyTopology | None = None) -> Answer:
+def run(request: Request, print_line: PrintLine, settings: PolicyTopology | None = None) -> Answer:
     """Build the topology and return what to print. Raises SyncError."""
     manifests = _read(request.files)
     api = gateway_api(PLAIN if request.plain else Validity())
-    shape = shaped(api, settings or PolicyTopology())
+    shape = topology_shape(api, settings or PolicyTopology())
     targetables = (Kind(NAMESPACE, namespaced=False), *shape.kinds)
     policies = policy_kinds(manifests, targetables, plain=request.plain)
     known = _known(targetables, policies)
-    for kind, number in sorted(_strangers(manifests, known).items()):
-        say(f"{number} of {kind} left out: not part of the topology")
+    for kind, number in sorted(_unknown_kinds(manifests, known).items()):
+        print_line(f"{number} of {kind} left out: not part of the topology")
     objects = list(_objects(manifests, known, request.namespace))
     topology = Topology.of(objects, shape.kinds, shape.links, policies.kinds, roots=shape.roots)
-    complaints = tuple(_complaints(topology)) if request.strict else ()
-    text = _printed(request, topology, policies).removesuffix("\n")
-    return Answer(text, 1 if complaints else 0, complaints)
+    violations = tuple(_violations(topology)) if request.strict else ()
+    text = _output(request, topology, policies).removesuffix("\n")
+    return Answer(text, 1 if violations else 0, violations)
 
 
 def _read(paths: Iterable[str]) -> list[Document]:
     """Return the objects of folders and files. Raises Misconfigured, Terminal."""
     found = read_files(paths, wanted=_is_manifest)
     for manifest in found:
-        said = {
+        fields = {
             "apiVersion": manifest.object.get("apiVersion"),
             "kind": manifest.object.get("kind"),
             "metadata.name": manifest.metadata.get("name"),
         }
-        for field, value in said.items():
+        for field, value in fields.items():
             if not isinstance(value, str) or not value:
                 msg = f"{manifest.where}: {field}: a Kubernetes object needs one, as text"
                 raise Terminal(msg)
@@ -91,7 +91,7 @@ def _known(targetables: Iterable[Kind], policies: PolicyKinds) -> Mapping[GroupK
     return found
 
 
-def _strangers(manifests: Iterable[Document], known: Mapping[GroupKind, Kind]) -> Counter[str]:
+def _unknown_kinds(manifests: Iterable[Document], known: Mapping[GroupKind, Kind]) -> Counter[str]:
     return Counter(
         f"{manifest.object['apiVersion']} {manifest.object['kind']}"
         for manifest in manifests
@@ -114,11 +114,11 @@ def _objects(
                 k: v for k, v in body["metadata"].items() if v is not None
             }
             body = {**body, "metadata": metadata}
-        where = _located(kind, body, manifest.where)
-        if where in places:
-            msg = f"{manifest.where}: {where} is in {places[where]} already"
+        locator = _located(kind, body, manifest.where)
+        if locator in places:
+            msg = f"{manifest.where}: {locator} is in {places[locator]} already"
             raise Terminal(msg)
-        places[where] = manifest.where
+        places[locator] = manifest.where
         yield body
 
 
@@ -130,7 +130,7 @@ def _located(kind: Kind, body: Mapping[str, Any], place: str) -> Locator:
         raise Terminal(msg) from error
 
 
-def _printed(request: Request, topology: Topology, policies: PolicyKinds) -> str:
+def _output(request: Request, topology: Topology, policies: PolicyKinds) -> str:
     kind = _policy_kind(request.effective, topology)
     paths = list(_paths(request, topology))
     match request.output:
@@ -144,15 +144,15 @@ def _printed(request: Request, topology: Topology, policies: PolicyKinds) -> str
     return table(topology, paths) if kind is None else effective_table(topology, kind)
 
 
-def _policy_kind(said: str | None, topology: Topology) -> GroupKind | None:
-    if said is None:
+def _policy_kind(name: str | None, topology: Topology) -> GroupKind | None:
+    if name is None:
         return None
     known = sorted(topology.policy_kinds)
-    found = [kind for kind in known if said.lower() in (kind.kind.lower(), str(kind).lower())]
+    found = [kind for kind in known if name.lower() in (kind.kind.lower(), str(kind).lower())]
     if len(found) != 1:
         names = ", ".join(map(str, found or known))
         what = "is one of several" if found else "is no kind of policies here"
-        msg = f"--effective: {said} {what}: {names}"
+        msg = f"--effective: {name} {what}: {names}"
         raise Misconfigured(msg)
     return found[0]
 
@@ -167,16 +167,16 @@ def _paths(request: Request, topology: Topology) -> Iterator[Path]:
             yield from topology.all.paths(start, end)
 
 
-def _ends(option: str, said: str | None, topology: Topology) -> tuple[Locator, ...]:
-    if said is None:
+def _ends(option: str, locator: str | None, topology: Topology) -> tuple[Locator, ...]:
+    if locator is None:
         return ()
-    if Locator(said) not in topology:
-        msg = f"{option}: nothing here has the locator {said}"
+    if Locator(locator) not in topology:
+        msg = f"{option}: nothing here has the locator {locator}"
         raise Misconfigured(msg)
-    return (Locator(said),)
+    return (Locator(locator),)
 
 
-def _complaints(topology: Topology) -> Iterator[str]:
+def _violations(topology: Topology) -> Iterator[str]:
     for conflict in topology.conflicts():
         rules = ", ".join(f'"{rule}"' for rule in conflict.rules)
         what = (

@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 from kube_sync.errors import Terminal
 from kube_sync.kube.manifests import Document
 from kube_sync.topology import GroupKind, Kind, PolicyKind
-from kube_sync.topology import declared as declaring
+from kube_sync.topology import policy_definitions as declaring
 from kube_sync.topology.hints import COLOR_POLICY, shipped_kinds
 from kube_sync.topology.nodes import kind_of
 from kube_sync.topology.raw_json import Malformed
 
 _TARGETS = ("targetRef", "targetRefs")
 _BLOCKS = ("defaults", "overrides")
-_Said = TypeVar("_Said")
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +38,29 @@ def policy_kinds(
 ) -> PolicyKinds:
     """Return the kinds of policies that manifests declare or use. Raises Terminal."""
     found: dict[GroupKind, PolicyKind] = {}
-    silent, cluster_scoped, targetables = set(), set(), tuple(kinds)
+    without_rules, cluster_scoped, targetables = set(), set(), tuple(kinds)
     known_kinds = shipped_kinds()
     for manifest in manifests:
         if declares_policies(manifest):
-            kind = _said(manifest, lambda body: declaring.declared(body, targetables))
+            kind = _read(manifest, lambda body: declaring.declared(body, targetables))
             found[kind.id] = kind
-            if not _said(manifest, declaring.tells_rules):
-                silent.add(kind.id)
-            if _said(manifest, declaring.is_cluster_scoped):
+            if not _read(manifest, declaring.has_known_rules):
+                without_rules.add(kind.id)
+            if _read(manifest, declaring.is_cluster_scoped):
                 cluster_scoped.add(kind.id)
     for id_ in sorted(set(_used(manifests)) - found.keys()):
         found[id_] = declaring.policy_kind(id_, targetables)
         if id_ not in known_kinds:
-            silent.add(id_)
+            without_rules.add(id_)
     mentioned = frozenset(found)
     found.setdefault(COLOR_POLICY.id, COLOR_POLICY)
     across = "free" if plain else COLOR_POLICY.across
     known = (
-        replace(kind, rules=_rules(id_, manifests) if id_ in silent else kind.rules, across=across)
+        replace(
+            kind,
+            rules=_rules(id_, manifests) if id_ in without_rules else kind.rules,
+            across=across,
+        )
         for id_, kind in found.items()
     )
     return PolicyKinds(tuple(known), mentioned, frozenset(cluster_scoped))
@@ -64,7 +68,7 @@ def policy_kinds(
 
 def declares_policies(manifest: Document) -> bool:
     """Return whether an object is the definition of a kind of policies. Raises Terminal."""
-    return _said(manifest, declaring.declares_policies)
+    return _read(manifest, declaring.declares_policies)
 
 
 def _used(manifests: Sequence[Document]) -> Iterator[GroupKind]:
@@ -86,7 +90,7 @@ def _rules(id_: GroupKind, manifests: Sequence[Document]) -> tuple[str, ...]:
     return ("rules",) if named else ()
 
 
-def _said(manifest: Document, read: Callable[[Any], _Said]) -> _Said:
+def _read(manifest: Document, read: Callable[[Any], _Value]) -> _Value:
     try:
         return read(manifest.object)
     except Malformed as error:

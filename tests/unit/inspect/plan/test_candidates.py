@@ -19,10 +19,10 @@ NEW = ObjectKey("", "candidates")
 
 
 def test_configmap_takes_the_place_of_all_modules_of_its_name() -> None:
-    wanted = put(Candidates([("f.yaml", ONE, {"p/one/c.rego": "new"})]), POLICIES)
-    assert wanted.policies == {ONE: {"p/one/c.rego": "new"}, TWO: POLICIES[TWO]}
-    assert wanted.changed == {ONE}
-    assert wanted.names == {"p/one/c.rego": "f.yaml (p/one/c.rego)"}
+    edited = put(Candidates([("f.yaml", ONE, {"p/one/c.rego": "new"})]), POLICIES)
+    assert edited.policies == {ONE: {"p/one/c.rego": "new"}, TWO: POLICIES[TWO]}
+    assert edited.changed == {ONE}
+    assert edited.names == {"p/one/c.rego": "f.yaml (p/one/c.rego)"}
 
 
 @pytest.mark.parametrize(
@@ -38,10 +38,10 @@ def test_configmap_takes_the_place_of_all_modules_of_its_name() -> None:
 def test_file_of_rego_stands_for_the_module_that_its_path_ends_with(
     path: str, key: ObjectKey, policy_id: str
 ) -> None:
-    wanted = put(Candidates((), {f"dir/{path}": (path, "new")}), POLICIES)
-    assert wanted.policies[key][policy_id] == "new"
-    assert wanted.changed == {key}
-    assert wanted.names == {policy_id: f"dir/{path}"}
+    edited = put(Candidates((), {f"dir/{path}": (path, "new")}), POLICIES)
+    assert edited.policies[key][policy_id] == "new"
+    assert edited.changed == {key}
+    assert edited.names == {policy_id: f"dir/{path}"}
     assert POLICIES[ONE]["p/one/a.rego"] == "old a"
 
 
@@ -60,15 +60,15 @@ def test_two_candidates_for_one_policy_are_said_by_name() -> None:
 
 
 def test_instead_leaves_nothing_but_the_candidates() -> None:
-    wanted = put(Candidates((), {"d/a.rego": ("a.rego", "new")}, instead=True), POLICIES)
-    assert wanted.policies == {NEW: {"candidates/a.rego": "new"}}
+    edited = put(Candidates((), {"d/a.rego": ("a.rego", "new")}, instead=True), POLICIES)
+    assert edited.policies == {NEW: {"candidates/a.rego": "new"}}
 
 
 @pytest.mark.parametrize("name", ["one", "p/one"])
 def test_policy_that_leaves_is_named_with_its_namespace_or_without(name: str) -> None:
-    wanted = put(Candidates(removed=(name,)), POLICIES)
-    assert wanted.policies == {TWO: POLICIES[TWO]}
-    assert wanted.changed == frozenset()
+    edited = put(Candidates(removed=(name,)), POLICIES)
+    assert edited.policies == {TWO: POLICIES[TWO]}
+    assert edited.changed == frozenset()
 
 
 def test_policy_that_leaves_is_one_that_exists() -> None:
@@ -115,8 +115,8 @@ def test_file_of_rego_is_in_the_version_of_what_it_stands_for_unless_it_states_o
     stated = in_version(in_version("new", 0), 1)
     for source, version in (("new", 0), (stated, 1)):
         files = {"d/a.rego": ("a.rego", source), "d/c.rego": ("c.rego", "new")}
-        wanted = put(Candidates((), files), old)
-        assert version_of(wanted.policies[ONE]["p/one/a.rego"]) == version
-        assert version_of(wanted.policies[NEW]["candidates/c.rego"]) == 1
-    wanted = put(Candidates((), {"d/c.rego": ("c.rego", "new")}, rego_version=0), old)
-    assert version_of(wanted.policies[NEW]["candidates/c.rego"]) == 0
+        edited = put(Candidates((), files), old)
+        assert version_of(edited.policies[ONE]["p/one/a.rego"]) == version
+        assert version_of(edited.policies[NEW]["candidates/c.rego"]) == 1
+    edited = put(Candidates((), {"d/c.rego": ("c.rego", "new")}, rego_version=0), old)
+    assert version_of(edited.policies[NEW]["candidates/c.rego"]) == 0

@@ -10,7 +10,7 @@ from kube_sync.guard.labelselectors import parse_labels
 from kube_sync.inspect.plan.choosing import choose, narrowed, shown
 from kube_sync.inspect.plan.effects import Effect
 from kube_sync.inspect.plan.forecast import Forecast
-from kube_sync.inspect.plan.outcome import identity
+from kube_sync.inspect.plan.plan import identity
 from kube_sync.inspect.plan.request import Request
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.kube.naming import reference

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from kube_sync.inspect.plan.deciding import Group, Sharing, needed
+from kube_sync.inspect.plan.deciding import Group, Grouping, needed
 from kube_sync.inspect.plan.snapshot import Bodies
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.analyzer import Collection
@@ -41,7 +41,7 @@ def bodies(*workloads: dict[str, Any]) -> Bodies:
 def held(reads: Reads, chosen: tuple[str, ...] = ()) -> dict[str, dict[str, set[str]]]:
     """Return which fields are held of which objects, by collection."""
     need, all_of_them = Need(reads, PLACES), bodies()
-    groups = Sharing(["replicasets"]).groups(all_of_them, need)
+    groups = Grouping(["replicasets"]).groups(all_of_them, need)
     return {
         name: {key.name: {*json.loads(body)} for key, body in objects.items()}
         for name, objects in needed(all_of_them, need, groups, chosen).items()
@@ -49,7 +49,7 @@ def held(reads: Reads, chosen: tuple[str, ...] = ()) -> dict[str, dict[str, set[
 
 
 def groups(reads: Reads, *workloads: dict[str, Any]) -> list[list[str]]:
-    found = Sharing(["replicasets"]).groups(bodies(*workloads), Need(reads, PLACES))
+    found = Grouping(["replicasets"]).groups(bodies(*workloads), Need(reads, PLACES))
     return [[key.name for key in group] for group in found["replicasets"]]
 
 
@@ -64,7 +64,7 @@ def test_workloads_are_alone_where_an_answer_changes_by_itself() -> None:
 
 
 def test_groups_are_found_once_for_worlds_that_read_the_same_of_the_same() -> None:
-    sharing, all_of_them = Sharing(["replicasets"]), bodies()
+    sharing, all_of_them = Grouping(["replicasets"]), bodies()
     found = [
         sharing.groups(one, Need(reads, PLACES))["replicasets"]
         for one, reads in (

@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 
 from kube_sync.config import Labelled, Policies, Settings
-from kube_sync.inspect.plan.extra_documents import beside, last_good
+from kube_sync.inspect.plan.extra_documents import extra_documents, last_good
 from kube_sync.inspect.plan.snapshot import document
 from kube_sync.objects import ObjectKey
 from tests.unit.inspect.plan.fleets import data_map, item, policy, record
@@ -14,7 +14,7 @@ GOOD = {"p/one": {"p/one/a.rego": "package a"}}
 
 async def test_data_lies_by_namespace_and_name_beside_the_objects() -> None:
     maps = [item(data_map("limits", zones='["eu"]', most="3")), item(policy())]
-    found = await beside(maps, LABELLED)
+    found = await extra_documents(maps, LABELLED)
     assert found.places == [("teams", "limits")]
     assert found.notes == ()
     whole = msgspec.json.decode(document("kubernetes", {}, found.documents))
@@ -26,12 +26,12 @@ async def test_data_counts_only_where_labels_do() -> None:
     maps = [item(data_map("limits", most="3"))]
     elsewhere = Settings(policies=Policies(labelled=Labelled(namespaces=("others",))))
     for settings in (Settings(), elsewhere):
-        assert not (await beside(maps, settings)).documents
+        assert not (await extra_documents(maps, settings)).documents
 
 
 async def test_value_that_is_no_json_is_left_out_and_noted() -> None:
     maps = [item(data_map("limits", most="3", least="{")), item(data_map("none", least="{"))]
-    found = await beside(maps, LABELLED)
+    found = await extra_documents(maps, LABELLED)
     assert {str(key): text for key, text in found.documents.items()} == {
         "teams/limits": b'{"most":3}'
     }
@@ -43,7 +43,7 @@ async def test_value_that_is_no_json_is_left_out_and_noted() -> None:
 
 async def test_place_that_is_taken_is_not_taken_by_data() -> None:
     maps = [item(data_map("limits", namespace=name, most="3")) for name in ("system", "kubernetes")]
-    found = await beside(maps, LABELLED)
+    found = await extra_documents(maps, LABELLED)
     assert not found.documents
     assert [note.partition(": ")[2] for note in found.notes] == [
         "data.kubernetes is reserved",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kube_sync.config import Policies
-from kube_sync.inspect.plan.extra_documents import InEffect, counted, in_effect
+from kube_sync.inspect.plan.extra_documents import CanaryInEffect, canary_note, in_effect
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.sides import Side
 from tests.unit.inspect.plan.fleets import NAMESPACE, POLICY, canary, item, policy
@@ -18,7 +18,7 @@ EDITED = POLICY.replace("_fit}", '_fit - {"c1"}}')
 POLICIES = Policies(namespaces=(NAMESPACE,))
 
 
-async def found(*objects: Mapping[str, Any]) -> InEffect | None:
+async def found(*objects: Mapping[str, Any]) -> CanaryInEffect | None:
     return await in_effect([item(dict(one)) for one in objects], POLICIES)
 
 
@@ -63,4 +63,4 @@ async def test_objects_on_the_side_are_counted() -> None:
     one = await found(canary(EDITED, "0", {"effect": {"share": "0", "namespaces": ["shop"]}}))
     assert one is not None
     keys = [ObjectKey("shop", "web"), ObjectKey("shop", "ads"), ObjectKey("pay", "web")]
-    assert "decides on 2 of these workloads" in counted(one, keys)
+    assert "decides on 2 of these workloads" in canary_note(one, keys)

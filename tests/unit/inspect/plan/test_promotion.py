@@ -8,7 +8,7 @@ from kube_sync.config import Settings
 from kube_sync.errors import Broken
 from kube_sync.inspect.plan import promotion
 from kube_sync.inspect.plan.effects import Effect
-from kube_sync.inspect.plan.outcome import Plan
+from kube_sync.inspect.plan.plan import Plan
 from kube_sync.inspect.plan.promotion import lines, preview
 from kube_sync.inspect.plan.request import Request
 from kube_sync.objects import ObjectKey

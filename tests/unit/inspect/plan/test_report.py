@@ -7,10 +7,10 @@ import pytest
 import yaml
 
 from kube_sync.guard import Change, Withheld
-from kube_sync.inspect.plan.causes import Cause, way
+from kube_sync.inspect.plan.causes import Cause, group_of
 from kube_sync.inspect.plan.effects import Effect, Kind
 from kube_sync.inspect.plan.forecast import Forecast
-from kube_sync.inspect.plan.outcome import BREAKS, NOTHING, SOMETHING, Plan, identity
+from kube_sync.inspect.plan.plan import BREAKS, NOTHING, SOMETHING, Plan, identity
 from kube_sync.inspect.plan.report import (
     as_json,
     as_markdown,
@@ -33,7 +33,7 @@ def effect(name: str, kind: Kind = "moves", **more: Any) -> Effect:
 
 
 def plan(*effects: Effect, **more: Any) -> Plan:
-    return Plan(300, 2, effects, {way(one): (WAY,) for one in effects}, **more)
+    return Plan(300, 2, effects, {group_of(one): (WAY,) for one in effects}, **more)
 
 
 @pytest.mark.parametrize(

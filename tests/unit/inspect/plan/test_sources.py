@@ -8,7 +8,7 @@ import pytest
 
 from kube_sync.config import Labelled, Policies, Settings
 from kube_sync.errors import Broken, Misconfigured, Retriable, Terminal
-from kube_sync.inspect.plan.candidatefiles import clusters_of, read_candidates
+from kube_sync.inspect.plan.candidate_files import clusters_of, read_candidates
 from kube_sync.inspect.plan.snapshot import document, policies_of
 from kube_sync.inspect.plan.sources import exported_line, lines, of_file
 from kube_sync.kube.collection import Item, ResourceVersion

@@ -18,7 +18,7 @@ BUILTIN = {"kube_sync/builtin": "generated"}
 CONFIGMAP = ("one.yaml", ObjectKey("p", "one"), {"p/one/a.rego": "candidate"})
 
 
-class Then:
+class RecordedPolicies:
     """A ledger that knows these sets of policies."""
 
     def __init__(self, **sets: Mapping[str, str]) -> None:
@@ -46,14 +46,14 @@ class Compiler:
 
 
 def _deciders(candidates: Candidates, compiler: Compiler | None = None) -> Deciders:
-    return Deciders(Then(old=OLD, new=NEW), compiler or Compiler(), BUILTIN, candidates)
+    return Deciders(RecordedPolicies(old=OLD, new=NEW), compiler or Compiler(), BUILTIN, candidates)
 
 
 async def test_candidate_takes_its_place_in_each_set_and_the_others_stay_as_they_were() -> None:
     deciders = _deciders(Candidates([CONFIGMAP]))
     assert await deciders.modules("old") == {**BUILTIN, **OLD, "p/one/a.rego": "candidate"}
     assert await deciders.modules("new") == {**BUILTIN, **NEW, "p/one/a.rego": "candidate"}
-    assert deciders.named("old") != deciders.named("new")
+    assert deciders.name_of("old") != deciders.name_of("new")
 
 
 async def test_file_of_rego_takes_the_place_of_the_module_that_its_path_ends_with() -> None:
@@ -69,7 +69,7 @@ async def test_file_of_rego_takes_the_place_of_the_module_that_its_path_ends_wit
 async def test_without_candidates_those_of_then_decide_as_they_are() -> None:
     deciders = _deciders(Candidates())
     assert await deciders.modules("old") == {**BUILTIN, **OLD}
-    assert not deciders.others
+    assert not deciders.has_candidates
 
 
 async def test_instead_of_all_others_one_set_decides_even_where_those_of_then_are_gone() -> None:
@@ -78,7 +78,7 @@ async def test_instead_of_all_others_one_set_decides_even_where_those_of_then_ar
     assert await deciders.modules("gone") == {**BUILTIN, "p/one/a.rego": "candidate"}
     assert await deciders.modules("old") == await deciders.modules("new")
     assert len(compiler.checked) == 1
-    assert deciders.named("old") == deciders.named("new")
+    assert deciders.name_of("old") == deciders.name_of("new")
 
 
 async def test_candidates_among_policies_that_are_gone_decide_nothing() -> None:
@@ -105,7 +105,7 @@ async def test_older_set_that_does_not_compile_with_a_candidate_is_left_out_with
 
 
 async def test_file_that_may_stand_for_two_modules_of_a_set_decides_nothing_there() -> None:
-    then = Then(old={"p/one/a.rego": "1", "p/two/a.rego": "2"}, new=NEW)
+    then = RecordedPolicies(old={"p/one/a.rego": "1", "p/two/a.rego": "2"}, new=NEW)
     candidates = Candidates(files={"a.rego": ("a.rego", "candidate")})
     deciders = Deciders(then, Compiler(), BUILTIN, candidates)
     assert (await deciders.modules("new"))["p/one/a.rego"] == "candidate"

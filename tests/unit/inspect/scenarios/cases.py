@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kube_sync.config import Resource, Settings
-from kube_sync.inspect.scenarios.checking import Invalid
+from kube_sync.inspect.scenarios.collections import Collections
 from kube_sync.inspect.scenarios.loading import read
 from kube_sync.inspect.scenarios.scenario import Scenario
-from kube_sync.inspect.scenarios.stored import Collections
+from kube_sync.inspect.scenarios.strict_yaml import Invalid
 
 HEAD = """\
 policies: policy

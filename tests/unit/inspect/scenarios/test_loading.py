@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kube_sync.inspect.scenarios.checking import Invalid
+from kube_sync.inspect.scenarios.collections import Collections
 from kube_sync.inspect.scenarios.loading import load
-from kube_sync.inspect.scenarios.stored import Collections
+from kube_sync.inspect.scenarios.strict_yaml import Invalid
 from kube_sync.objects import ObjectKey
 from tests.unit.inspect.scenarios.cases import (
     CASE,

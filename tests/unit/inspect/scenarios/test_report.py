@@ -11,10 +11,9 @@ import pytest
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
-from kube_sync.inspect.scenarios.checking import Problem
 from kube_sync.inspect.scenarios.comparing import Difference
 from kube_sync.inspect.scenarios.junit import as_junit
-from kube_sync.inspect.scenarios.placed import Placed
+from kube_sync.inspect.scenarios.placement import Placed
 from kube_sync.inspect.scenarios.report import Paint, as_json, as_text
 from kube_sync.inspect.scenarios.results import (
     BROKEN,
@@ -26,6 +25,7 @@ from kube_sync.inspect.scenarios.results import (
     Run,
 )
 from kube_sync.inspect.scenarios.scenario import Case, Expectation
+from kube_sync.inspect.scenarios.strict_yaml import Problem
 from kube_sync.objects import ObjectKey
 
 FILE = "policies/eu.scenario.yaml"

@@ -74,7 +74,7 @@ class Told:
         async def policies(*_: object) -> list[PolicySet]:
             return list(sets)
 
-        monkeypatch.setattr(command, "_policies", policies)
+        monkeypatch.setattr(command, "_read_policies", policies)
         self.said: list[str] = []
 
     async def run(self, request: Request, settings: Settings) -> Any:

@@ -90,7 +90,7 @@ def test_object_counts_for_each_resource_that_it_is_of(tmp_path: Path) -> None:
 def test_other_versions_and_kinds_are_strangers_by_number(tmp_path: Path) -> None:
     old = one("ReplicaSet", "apps/v1beta1", "old")
     found = exported(tmp_path, json.dumps([WEB, old, old]))
-    assert found.strangers(RESOURCES) == {"apps/v1beta1 ReplicaSet": 2}
+    assert found.unknown_kinds(RESOURCES) == {"apps/v1beta1 ReplicaSet": 2}
 
 
 def test_objects_tell_whether_they_lie_in_namespaces(tmp_path: Path) -> None:

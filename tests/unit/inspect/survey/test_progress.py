@@ -14,7 +14,7 @@ def test_counts_are_told_at_most_every_two_seconds() -> None:
     found = Progress(said.append, lambda: now[0])
     for moment in (0.0, 1.9, 2.0, 3.9, 4.1, 9.0):
         now[0] = moment
-        found.reached(str(moment))
+        found.report(str(moment))
     assert said == ["2.0", "4.1", "9.0"]
 
 

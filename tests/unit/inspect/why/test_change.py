@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kube_sync.inspect.plan.cluster_changes import Facts
 from kube_sync.inspect.plan.cluster_changes import applied as put_in
 from kube_sync.inspect.why.change import ABSENT, Change, Spot, applied, as_option, at
-from kube_sync.inspect.why.spots import may_change, spots
+from kube_sync.inspect.why.changeable_fields import may_change, spots
 from tests.unit.inspect.plan.fleets import cluster, item
 
 C1 = cluster("c1", zone="eu")

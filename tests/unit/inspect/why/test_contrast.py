@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from kube_sync.inspect.why.contrast import (
-    Against,
     EvaluationPaths,
+    Objection,
     ObservedValue,
-    against,
     by_name,
     failing,
+    objections_to,
 )
-from kube_sync.inspect.why.probes import EVERYTHING, Note, Probed, Watched
+from kube_sync.inspect.why.probes import EVERYTHING, Note, Probed, ProbedBody
 from kube_sync.inspect.why.syntax import Body, Expression
 from kube_sync.inspect.why.terms import Text
 
@@ -28,7 +28,7 @@ def body(*texts: str, row: int = 1, constants: frozenset[str] = frozenset()) -> 
 def probed(*bodies: Body) -> Probed:
     watched, first = [], 0
     for one in bodies:
-        watched.append(Watched("p", one, first))
+        watched.append(ProbedBody("p", one, first))
         first += len(one.expressions) + 1
     return Probed({}, watched, EVERYTHING)
 
@@ -42,7 +42,7 @@ def ways(**reached: int) -> EvaluationPaths:
     )
 
 
-def said(found: tuple[Against, ...]) -> list[tuple[str, bool]]:
+def said(found: tuple[Objection, ...]) -> list[tuple[str, bool]]:
     return [(one.text, one.holds) for one in found]
 
 
@@ -51,30 +51,30 @@ ONE = probed(body("ready", "gold", "near"))
 
 def test_expression_that_holds_for_the_chosen_alone_speaks_against_a_cluster() -> None:
     now = ways(c1=3, c2=1)
-    (found,) = against("c2", now, now, ["c1"], ONE)
-    assert found == Against(
+    (found,) = objections_to("c2", now, now, ["c1"], ONE)
+    assert found == Objection(
         "p", 3, "fit", "gold", holds=False, saw=(ObservedValue("cluster.gold", '"c2 at 1"'),)
     )
 
 
 def test_expression_that_fails_for_all_speaks_against_none_in_particular() -> None:
     now = ways(c1=1, c2=1)
-    assert against("c2", now, now, ["c1"], ONE) == ()
+    assert objections_to("c2", now, now, ["c1"], ONE) == ()
 
 
 def test_expression_that_holds_for_it_alone_speaks_against_it_too() -> None:
     now = ways(c1=2, c2=3)
-    assert said(against("c2", now, now, ["c1"], ONE)) == [("near", True)]
+    assert said(objections_to("c2", now, now, ["c1"], ONE)) == [("near", True)]
 
 
 def test_body_that_does_not_hold_excludes_nobody_by_its_first_expressions() -> None:
     now = ways(c1=1, c2=2)
-    assert against("c2", now, now, ["c1"], ONE) == ()
+    assert objections_to("c2", now, now, ["c1"], ONE) == ()
 
 
 def test_cluster_is_compared_with_itself_after_a_change() -> None:
-    assert said(against("c2", ways(c2=1), ways(c2=3), ["c2"], ONE)) == [("gold", False)]
-    assert said(against("c2", ways(c2=3), ways(c2=0), ["c2"], ONE)) == [("ready", True)]
+    assert said(objections_to("c2", ways(c2=1), ways(c2=3), ["c2"], ONE)) == [("gold", False)]
+    assert said(objections_to("c2", ways(c2=3), ways(c2=0), ["c2"], ONE)) == [("ready", True)]
 
 
 def test_what_says_a_value_comes_before_what_says_none() -> None:
@@ -82,7 +82,7 @@ def test_what_says_a_value_comes_before_what_says_none() -> None:
     now = EvaluationPaths.of(
         [Note(0, [["c2"]]), Note(2, [["c2"]], ['"x"']), Note(1, [["c1"]]), Note(3, [["c1"]])]
     )
-    assert said(against("c2", now, now, ["c1"], two)) == [("b", False), ("a", False)]
+    assert said(objections_to("c2", now, now, ["c1"], two)) == [("b", False), ("a", False)]
 
 
 def test_of_two_clusters_at_one_point_the_first_is_meant() -> None:

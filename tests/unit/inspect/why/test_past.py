@@ -10,8 +10,8 @@ import pytest
 
 from kube_sync.decisions.input_reader import Basis
 from kube_sync.errors import NotFound, Terminal
-from kube_sync.inspect.why.past import UNKNOWN, Past, Recalled, Written, past
-from kube_sync.inspect.why.pastdata import Ground
+from kube_sync.inspect.why.past import UNKNOWN, Past, PastRequest, Written, read_past
+from kube_sync.inspect.why.past_data import Ground
 from kube_sync.kube.naming import reference
 from kube_sync.ledger.bases import text_of_basis
 from kube_sync.ledger.entries import Entry, Kind, Text, text, text_of
@@ -39,8 +39,9 @@ def path(tmp_path: Path) -> Path:
 
 def asked(path: Path, seconds: float, name: str = "web", namespace: str | None = "shop") -> Past:
     with reading(path) as ledger:
-        return past(
-            ledger, Recalled(str(path), reference(f"replicaset/{name}"), namespace, START + seconds)
+        return read_past(
+            ledger,
+            PastRequest(str(path), reference(f"replicaset/{name}"), namespace, START + seconds),
         )
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.explaining import Rule
-from kube_sync.decisions.inputs import Input
+from kube_sync.decisions.input_values import Input
 from kube_sync.inspect.why.past import UNKNOWN, Past, Written
-from kube_sync.inspect.why.pastreport import past_as_json, past_as_text
-from kube_sync.inspect.why.pastrules import Derived
+from kube_sync.inspect.why.past_report import past_as_json, past_as_text
+from kube_sync.inspect.why.past_rules import Derived
 from tests.fakes.ledgers import START, WEB
 from tests.unit.inspect.plan.fleets import PLACEMENT, preferences
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.explaining import Rule
-from kube_sync.decisions.inputs import Input
-from kube_sync.inspect.plan.extra_documents import InEffect
+from kube_sync.decisions.input_values import Input
+from kube_sync.inspect.plan.extra_documents import CanaryInEffect
 from kube_sync.inspect.why.change import ABSENT, Change
-from kube_sync.inspect.why.contrast import Against, ObservedValue
+from kube_sync.inspect.why.contrast import Objection, ObservedValue
 from kube_sync.inspect.why.explanation import ClusterResult, WhyReport
 from kube_sync.inspect.why.report import NOTHING, as_json, as_text
-from kube_sync.inspect.why.search import Search, TurningChange
+from kube_sync.inspect.why.search import DecisiveChange, Search
 from kube_sync.kube.policymaps import PolicyMap
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.sides import Side
@@ -22,7 +22,7 @@ from tests.unit.inspect.plan.fleets import PLACEMENT, ZONE, item, preferences, z
 
 C1, C2 = ObjectKey("fleet", "c1"), ObjectKey("fleet", "c2")
 SAW = (ObservedValue('cluster.metadata.labels["zone"]', '"us"'), ObservedValue("input.x", None))
-AGAINST = Against("p/a/b.rego", 7, "_fit", "a ==\n\tb", holds=False, saw=SAW)
+AGAINST = Objection("p/a/b.rego", 7, "_fit", "a ==\n\tb", holds=False, saw=SAW)
 TOLD = WhyReport(
     "replicasets",
     ObjectKey("shop", "web"),
@@ -32,21 +32,26 @@ TOLD = WhyReport(
     pending=f"would be written: {PLACEMENT}",
     rules=(Rule("p/a/b.rego", 3, "annotations", applied=True, text="annotations := {"),),
     inputs=(Input("metadata.labels.zone", None, whole=True, asked=()),),
-    standings=(ClusterResult(C1, chosen=True), ClusterResult(C2, chosen=False, against=(AGAINST,))),
+    cluster_results=(
+        ClusterResult(C1, chosen=True),
+        ClusterResult(C2, chosen=False, objections=(AGAINST,)),
+    ),
     compared="compared with those that are chosen",
 )
-TURN = TurningChange(
+TURN = DecisiveChange(
     Change("cluster", ("metadata", "labels", ZONE), "us", "eu"),
     item(zoned("c2", "eu")),
     ("c1", "c2"),
 )
-GONE = TurningChange(
+GONE = DecisiveChange(
     Change("object", ("spec", "zone"), "eu", ABSENT), item(zoned("c2", "eu")), ("c2",)
 )
 
 
-def why_not(*found: TurningChange, tried: int = 7, possible: int = 7) -> WhyReport:
-    return replace(TOLD, standings=TOLD.standings[1:], search=Search(found, tried, possible))
+def why_not(*found: DecisiveChange, tried: int = 7, possible: int = 7) -> WhyReport:
+    return replace(
+        TOLD, cluster_results=TOLD.cluster_results[1:], search=Search(found, tried, possible)
+    )
 
 
 def test_answer_is_told_in_the_order_in_which_people_ask() -> None:
@@ -78,7 +83,7 @@ clusters
 def test_canary_that_decides_is_told_with_its_side() -> None:
     key = ObjectKey("p", "a-candidate")
     of = PolicyMap(key, "1", {}, None, stage="canary", stands_for=ObjectKey("p", "a"))
-    told = replace(TOLD, canary=InEffect(of, Side("p/a", "0.1", frozenset({"shop"}))))
+    told = replace(TOLD, canary=CanaryInEffect(of, Side("p/a", "0.1", frozenset({"shop"}))))
     line = "  by       ConfigMap p/a-candidate, a canary of 10 % of all objects and all in shop"
     assert as_text(told, 100).splitlines()[2] == line
     assert json.loads(as_json(told))["canary"] == {
@@ -120,12 +125,16 @@ def test_search_that_found_nothing_says_how_far_it_went() -> None:
 
 def test_what_cannot_be_told_is_said_to_be_so() -> None:
     silent = ClusterResult(C2, chosen=False)
-    nothing = replace(TOLD, standings=(silent,), rules_failure="too long", inputs_failure="unknown")
+    nothing = replace(
+        TOLD, cluster_results=(silent,), rules_failure="too long", inputs_failure="unknown"
+    )
     text = as_text(nothing, 100)
     assert NOTHING in text
     assert "rules: too long" in text
     assert "inputs: unknown" in text
-    assert NOTHING not in as_text(replace(TOLD, standings=(replace(silent, said="full"),)), 100)
+    assert NOTHING not in as_text(
+        replace(TOLD, cluster_results=(replace(silent, reason="full"),)), 100
+    )
 
 
 def test_decision_that_places_nowhere_is_told_with_its_reason() -> None:
@@ -145,7 +154,7 @@ def test_text_fits_its_terminal_and_moves_no_cursor() -> None:
 
 def test_what_is_left_out_of_a_text_is_counted() -> None:
     keys = [ObjectKey("fleet", f"c{n}") for n in range(50)]
-    many = replace(TOLD, standings=tuple(ClusterResult(key, chosen=True) for key in keys))
+    many = replace(TOLD, cluster_results=tuple(ClusterResult(key, chosen=True) for key in keys))
     assert "… and 10 more clusters (-o json)" in as_text(many, 100)
 
 

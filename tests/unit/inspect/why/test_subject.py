@@ -7,7 +7,7 @@ import pytest
 from kube_sync.config import Resource
 from kube_sync.errors import Broken, Terminal
 from kube_sync.inspect.plan.snapshot import Objects
-from kube_sync.inspect.why.subject import cluster, subject
+from kube_sync.inspect.why.subject import find_cluster, find_subject
 from kube_sync.kube.naming import reference
 from tests.unit.inspect.plan.fleets import FLEET, WORKLOADS, item, replicaset, zoned
 
@@ -21,19 +21,19 @@ OBJECTS = {"replicasets": {i.key: i for i in map(item, WORKLOADS)}, "nets": {}}
     "kind", ["replicaset", "ReplicaSet", "replicasets", "replicasets.apps", "replicasets.v1.apps"]
 )
 def test_kind_is_spelt_as_kubectl_takes_it(kind: str) -> None:
-    found = subject(reference(f"{kind}/web"), "shop", [POLICIES, REPLICASETS], OBJECTS)
+    found = find_subject(reference(f"{kind}/web"), "shop", [POLICIES, REPLICASETS], OBJECTS)
     assert (str(found), found.resource) == ("replicasets shop/web", REPLICASETS)
 
 
 def test_kind_may_be_its_name_in_opa_or_that_of_its_objects() -> None:
     odd = {"nets": {i.key: i for i in [item(replicaset("n", "eu", namespace="default"))]}}
     for kind in ("nets", "netpolicy", "replicaset"):
-        assert subject(reference(f"{kind}/n"), None, [POLICIES], odd).resource == POLICIES
+        assert find_subject(reference(f"{kind}/n"), None, [POLICIES], odd).resource == POLICIES
 
 
 def test_namespace_is_the_default_one_where_none_is_named() -> None:
     with pytest.raises(Broken) as raised:
-        subject(reference("replicaset/web"), None, [REPLICASETS], OBJECTS)
+        find_subject(reference("replicaset/web"), None, [REPLICASETS], OBJECTS)
     assert str(raised.value) == (
         "there is no replicaset/web in namespace default; perhaps shop/web?"
     )
@@ -58,25 +58,29 @@ def test_namespace_is_the_default_one_where_none_is_named() -> None:
 )
 def test_object_that_is_not_there_is_said_with_what_comes_near(asked: str, said: str) -> None:
     with pytest.raises(Terminal) as raised:
-        subject(reference(asked), "shop", [REPLICASETS], OBJECTS)
+        find_subject(reference(asked), "shop", [REPLICASETS], OBJECTS)
     assert str(raised.value).startswith(said)
 
 
 def test_name_that_two_collections_have_is_not_guessed() -> None:
     both = {"replicasets": OBJECTS["replicasets"], "nets": OBJECTS["replicasets"]}
     with pytest.raises(Broken, match="it may be replicasets/shop/web or nets/shop/web"):
-        subject(reference("replicaset/web"), "shop", [REPLICASETS, POLICIES], both)
+        find_subject(reference("replicaset/web"), "shop", [REPLICASETS, POLICIES], both)
 
 
 def test_cluster_is_named_with_its_namespace_or_without() -> None:
-    assert cluster("c2", CLUSTERS) == cluster("fleet/c2", CLUSTERS) == CLUSTERS[item(FLEET[1]).key]
+    assert (
+        find_cluster("c2", CLUSTERS)
+        == find_cluster("fleet/c2", CLUSTERS)
+        == CLUSTERS[item(FLEET[1]).key]
+    )
 
 
 def test_cluster_that_is_not_there_or_there_twice_is_not_guessed() -> None:
     with pytest.raises(Broken, match=r"there is no cluster c22; perhaps c2\?"):
-        cluster("c22", CLUSTERS)
+        find_cluster("c22", CLUSTERS)
     twin = item({**zoned("c2", "eu"), "metadata": {"name": "c2", "namespace": "other"}})
     with pytest.raises(Broken, match="c2 may be fleet/c2 or other/c2: say which"):
-        cluster("c2", {**CLUSTERS, twin.key: twin})
+        find_cluster("c2", {**CLUSTERS, twin.key: twin})
     with pytest.raises(Broken, match=r"there is no cluster c1$"):
-        cluster("c1", {})
+        find_cluster("c1", {})

@@ -210,7 +210,7 @@ def test_services_are_handed_one_key_of_notes_that_stays_also_where_a_record_had
         settings = load_settings(str(file), SERVICES[name]["environment"])
         assert settings.placement.key_file == "/run/kube-sync/notes.key"
         seals = Seals(str(tmp_path / name / "notes.key"))
-        assert seals.sealing
+        assert seals.is_required
     keys = {(tmp_path / name / "notes.key").read_text(encoding="utf-8") for name in OWN}
     assert keys == {init.load_or_make(record).notes_key}
     assert keys != {first.notes_key}

@@ -17,7 +17,7 @@ from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.configmaps import read_configmap
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaError
-from kube_sync.policysync.parameters import Invalid, parameters
+from kube_sync.policysync.parameters import Invalid, parse_parameters
 from kube_sync.remediation.targets import Targets
 from tests.fakes.reviews import body
 from tests.fakes.untimed import Untimed
@@ -113,7 +113,7 @@ def test_an_object_with_a_field_that_is_no_text_is_left_out() -> None:
 
 @pytest.mark.parametrize("said", ["\ud800", '{"policiesToSync": "\ud800"}', _DEEP.decode()])
 def test_parameters_that_are_no_text_are_invalid(said: str) -> None:
-    found = parameters(samples.GATEWAY_CLASS, lambda _key: {"data": {"params": said}})
+    found = parse_parameters(samples.GATEWAY_CLASS, lambda _key: {"data": {"params": said}})
     assert isinstance(found, Invalid)
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from kube_sync.kube.conditions import Condition
 from kube_sync.topology import NAMESPACE, Kind, Locator, Topology
-from kube_sync.topology.declared import declared
 from kube_sync.topology.hints import COLOR_POLICY
-from kube_sync.topology.status.pathmaps import LIMIT, PLACES, PathMaps
+from kube_sync.topology.policy_definitions import declared
+from kube_sync.topology.status.pathmaps import CONFIGMAP_NAMES, LIMIT, PathMaps
 from tests.fakes.released import released_kind
 from tests.fakes.topologies import (
     API,
@@ -135,7 +135,7 @@ def test_no_configmap_is_larger_than_fits() -> None:
     listeners = [listener(f"l{n}", port=n + 1) for n in range(64)]
     objects = [gateway_class(), gateway("my-gateway", *listeners), color("p", **BLUE)]
     layout = maps(topology([*objects, *map(route, names)])).layout()
-    assert layout.keys() == set(PLACES)
+    assert layout.keys() == set(CONFIGMAP_NAMES)
     assert sum(map(len, layout.values())) == len(names)
     for texts in layout.values():
         assert sum(len(key) + len(text) for key, text in texts.items()) <= LIMIT

@@ -11,7 +11,7 @@ from kube_sync.kube.definitions import Version, definition_of
 from kube_sync.objects import GroupVersionResource
 from kube_sync.processes.topology import address_of
 from kube_sync.topology import NAMESPACE, Kind, Locator
-from kube_sync.topology.declared import declared
+from kube_sync.topology.policy_definitions import declared
 from kube_sync.topology.status.plan import Planner, Replace
 from tests.fakes.released import released_kind, with_targets
 from tests.fakes.topologies import (
@@ -43,13 +43,13 @@ def planner(kind: str, *objects: Object, ours: bool = True) -> Planner:
         API,
         declared(released_kind("kuadrant", kind), KINDS),
     )
-    return Planner(found, lambda _: False, NOW, tells_plainly=lambda _: ours)
+    return Planner(found, lambda _: False, NOW, owns_conditions=lambda _: ours)
 
 
 def said(plan: Planner, kind: str, name: str) -> list[Any] | None:
     """Return the conditions that a policy is to have, None: those that it has are right."""
     node = plan.topology[Locator(f"{kind.lower()}.kuadrant.io:{NS}/{name}")]
-    assert plan.has_place(node)
+    assert plan.has_status(node)
     step = plan.step(node, node.body)
     if step is None:
         return None
@@ -104,7 +104,7 @@ def test_what_is_right_is_not_written_again() -> None:
 def test_a_kind_that_is_not_named_is_left_to_its_operator() -> None:
     plan = planner("AuthPolicy", policy("AuthPolicy", "one"), ours=False)
     node = plan.topology[Locator(f"authpolicy.kuadrant.io:{NS}/one")]
-    assert not plan.has_place(node)
+    assert not plan.has_status(node)
 
 
 def served(body: Object) -> tuple[GroupVersionResource, Version]:

@@ -15,7 +15,7 @@ def test_the_next_look_is_when_something_is_to_be_tried_again_but_not_at_once(
     again: float | None, due: float
 ) -> None:
     looks = ResyncLoop(every=300.0, least=1.0, clock=lambda: 100.0)
-    looks.looked(again)
+    looks.schedule(again)
     assert looks.due == due
 
 
@@ -27,7 +27,7 @@ async def test_a_look_that_comes_earlier_than_the_one_waited_for_is_made() -> No
             await asyncio.sleep(0)
         assert not looked
         now[0] = 60.0
-        looks.looked(60.0)
+        looks.schedule(60.0)
         await until(lambda: looked)
     assert looked == [60.0]
 

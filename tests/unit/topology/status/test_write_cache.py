@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kube_sync.topology import Locator
-from kube_sync.topology.status.write_cache import Latest
+from kube_sync.topology.status.write_cache import LatestObjects
 
 NAME = Locator("service:shop/web")
 
@@ -17,7 +17,7 @@ def body(version: Any, said: str = "") -> dict[str, Any]:
 class World:
     def __init__(self) -> None:
         self.told: dict[Locator, dict[str, Any]] = {NAME: body("1", "told")}
-        self.latest = Latest(self.told.get)
+        self.latest = LatestObjects(self.told.get)
 
 
 def test_what_was_told_counts_and_what_is_gone_is_gone() -> None:
@@ -28,8 +28,8 @@ def test_what_was_told_counts_and_what_is_gone_is_gone() -> None:
 
 def test_an_answer_counts_until_something_else_is_told() -> None:
     world = World()
-    world.latest.answered(NAME, "1", body("2", "answered"))
-    world.latest.tidy()
+    world.latest.record_response(NAME, "1", body("2", "answered"))
+    world.latest.prune()
     assert world.latest.get(NAME) == body("2", "answered")
     for later in (body("3", "told"), body("1", "told")):  # no way back
         world.told[NAME] = later
@@ -38,22 +38,22 @@ def test_an_answer_counts_until_something_else_is_told() -> None:
 
 def test_an_answer_of_what_is_gone_is_let_go() -> None:
     world = World()
-    world.latest.answered(NAME, "1", body("2"))
+    world.latest.record_response(NAME, "1", body("2"))
     world.told.clear()
-    world.latest.tidy()
+    world.latest.prune()
     world.told[NAME] = body("1", "another")
     assert world.latest.get(NAME) == body("1", "another")
 
 
 def test_the_answer_to_the_last_write_is_known() -> None:
     world = World()
-    assert world.latest.answer(NAME) is None
-    world.latest.answered(NAME, "1", body("2"))
-    assert world.latest.answer(NAME) == body("2")
+    assert world.latest.response(NAME) is None
+    world.latest.record_response(NAME, "1", body("2"))
+    assert world.latest.response(NAME) == body("2")
 
 
 def test_a_version_that_cannot_be_read_is_none_that_was_written_on() -> None:
     world = World()
     world.told[NAME] = body(1)
-    world.latest.answered(NAME, "1", body("2"))
+    world.latest.record_response(NAME, "1", body("2"))
     assert world.latest.get(NAME) == body(1)
