@@ -17,6 +17,7 @@ from pathlib import Path
 
 from benchmarks import admission, decisions, edits, pods, startup, world
 from benchmarks.bare import Bare, bare_client, first_sync
+from benchmarks.classes import measure_classes
 from benchmarks.guard import measure_guard
 from benchmarks.kubemgmt import measure_kube_mgmt
 from benchmarks.ledger import measure_ledger
@@ -118,6 +119,14 @@ async def measure_only_admission(runs: int, requests: int) -> dict[str, float]:
         async with bare_client(stack) as bare:
             with step(f"reviews, and the same queries straight to OPA, {runs} times"):
                 return await admission.measure_admission(stack, bare, runs, requests)
+
+
+async def measure_only_classes(runs: int) -> dict[str, float]:
+    """Measure the webhook with decisions by class, on one set of servers."""
+    with world.stack() as stack:
+        async with bare_client(stack) as bare:
+            with step(f"reviews by class, beside OPA and a bare handler, {runs} times"):
+                return await measure_classes(stack, bare, runs)
 
 
 def _start_up(runs: int) -> dict[str, float]:
@@ -268,6 +277,7 @@ def _measured(chosen: argparse.Namespace) -> dict[str, float]:
             chosen.admission,
             lambda: asyncio.run(measure_only_admission(runs, chosen.requests)),
         ),
+        (chosen.classes, lambda: asyncio.run(measure_only_classes(runs))),
         (chosen.policies, lambda: asyncio.run(measure_only_policies(runs))),
         (chosen.pods, lambda: asyncio.run(pods.measure_pods(runs))),
         (chosen.scheduling, lambda: measure_scheduling(runs)),
@@ -301,6 +311,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--remediation", action="store_true", help="measure remediation alone")
     parser.add_argument("--admission", action="store_true", help="measure the webhook alone")
+    parser.add_argument(
+        "--classes", action="store_true", help="measure decisions by class in the webhook alone"
+    )
     parser.add_argument("--policies", action="store_true", help="measure policy modules alone")
     parser.add_argument("--metadata", action="store_true", help="measure MetadataPolicy alone")
     parser.add_argument(

@@ -31,7 +31,7 @@ AT_ONCE = 32
 _CLUSTERS = 20
 _DISTINCT = 60  # reviews
 _DECISION = "io/k8s/federation/admission"
-_ONE_LINE = 'package io.k8s.federation.admission\n\nannotations["example.com/seen"] := "yes"\n'
+ONE_LINE = 'package io.k8s.federation.admission\n\nannotations["example.com/seen"] := "yes"\n'
 _AT_32 = 2000  # requests over as many connections
 _AT_ONE = 500  # over one
 _WARM = 500
@@ -57,7 +57,7 @@ async def measure_admission(
     found: dict[str, float] = {}
     await bare.put(f"kubernetes/clusters/{FLEET}", json.dumps(_clusters()).encode())
     async with _webhook(stack) as pair:
-        policies = {"demo's policy": POLICY.read_text(encoding="utf-8"), "one line": _ONE_LINE}
+        policies = {"demo's policy": POLICY.read_text(encoding="utf-8"), "one line": ONE_LINE}
         for name, source in policies.items():
             await bare.put_policy("bench/placement/policy.rego", source)
             for target in (pair.floor, pair.webhook):
@@ -142,7 +142,7 @@ async def _webhook(stack: RunningStack) -> AsyncGenerator[Pair]:
     }
     server = await asyncio.to_thread(start_service, "admit", folder / "admit", configuration)
     token = token_file.read_text(encoding="utf-8").strip()
-    objects = [_replica_set(index) for index in range(_DISTINCT)]
+    objects = replica_sets()
     floor = Target(
         f"{stack.opa_url}/v1/data/{_DECISION}",
         str(stack.opa_ca_file),
@@ -151,7 +151,7 @@ async def _webhook(stack: RunningStack) -> AsyncGenerator[Pair]:
         {"Authorization": f"Bearer {token}"},
     )
     url = f"https://127.0.0.1:{port}/admit/placement?timeout=10s"
-    reviews = [json.dumps(_review(found)) for found in objects]
+    reviews = [json.dumps(review(found)) for found in objects]
     try:
         yield Pair(floor, Target(url, str(ca_file), reviews, '"JSONPatch"'), (stack.opa, server))
     finally:
@@ -164,11 +164,16 @@ def _clusters() -> dict[str, Any]:
     return {manifest["metadata"]["name"]: manifest for manifest in found}
 
 
+def replica_sets() -> list[dict[str, Any]]:
+    """Return the objects that reviews are about, of six classes."""
+    return [_replica_set(index) for index in range(_DISTINCT)]
+
+
 def _replica_set(index: int) -> dict[str, Any]:
     return replica_set(f"app-{index:05}", eu=index % 2 == 0, pci=str(index % 3))
 
 
-def _review(manifest: dict[str, Any]) -> dict[str, Any]:
+def review(manifest: dict[str, Any]) -> dict[str, Any]:
     """Return what the API server asks about a create."""
     metadata = manifest["metadata"]
     named = {"group": "apps", "version": "v1"}

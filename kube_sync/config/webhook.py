@@ -74,6 +74,13 @@ class Admission(Section, frozen=True):
     """User whose changes of these values are its own to make."""
     events: bool = True
     """Makes an Event of each denial, but of dry runs."""
+    classes: Literal["off", "verify", "on"] = "off"
+    """Whether answers of OPA are reused for reviews of the same class, as the replicator at
+    `decisions.url` confirms them: `on`, or `verify`, which asks OPA too, compares, and counts
+    differences."""
+    classes_outage_seconds: Seconds = 60.0
+    """How long known classes are decided on while OPA is down and nothing that the policies read
+    has changed."""
     engine: Engine = Engine()
     registration: Registration = Registration()
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from kube_sync.decisions.basis import DecisionBasis
 from kube_sync.decisions.changelog import ENDED, ChangeLog, EncodedVerdict, Entry, Verdict
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
@@ -72,6 +73,7 @@ class DecisionHub:
         nothing; by default the later one.
         """
         self.instance = instance
+        self.basis = DecisionBasis(instance)
         self.log = ChangeLog(ended)
         self.data = 0  # number of writes to OPA that may affect decisions
         self.budget: Budget | None = None

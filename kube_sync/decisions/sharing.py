@@ -22,6 +22,7 @@ from kube_sync.decisions.policysets import Division, PolicySets, SinglePolicySet
 from kube_sync.decisions.records import Target
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
+from kube_sync.opa.analysis.paths import Path
 from kube_sync.opa.analysis.reads import Reads
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -41,7 +42,19 @@ class Answer:
 class Sharing:
     """The decisions of classes, through one epoch of OPA's data."""
 
-    def __init__(self, hub: DecisionHub) -> None:
+    def __init__(
+        self,
+        hub: DecisionHub,
+        *,
+        static: bool = False,
+        documents: Callable[[], Iterable[Path]] = tuple,
+    ) -> None:
+        """Share decisions of one epoch; `static`: OPA has policies that are not written by us.
+
+        `documents` returns the paths of data that is written besides the collections.
+        """
+        self._documents = documents
+        self._static = static
         self._hub = hub
         self._in_force = SinglePolicySet()
         # None: the set in force decides on all.
@@ -56,6 +69,7 @@ class Sharing:
         self._revision = 0
         self._unshared: set[str] = set()
         self._awaited: set[Key] = set()
+        hub.basis.withhold("OPA is being loaded")
 
     def expect(self, keys: Iterable[Key]) -> None:
         """Record the objects that await their first decision."""
@@ -89,7 +103,7 @@ class Sharing:
         """Let objects be decided by the sets that they are divided among."""
         self._sets_for, self._is_division_changing = division.divide, False
         self._update_sets()
-        self._revision += 1  # pending evaluations may be of either
+        self._begin_revision()  # pending evaluations may be of either
         cached = self._cached.items()
         self._cached = {
             ident: found for ident, found in cached if not division.is_outdated(ident[1])
@@ -105,11 +119,28 @@ class Sharing:
         """Change the digest of the policies in force, which decide the same."""
         self._in_force = replace(self._in_force, digest=digest)
         self._update_sets()
+        self._publish_basis()
 
     def invalidate(self) -> None:
         """Drop cached decisions, since they may be out of date."""
         self._cached.clear()
+        self._begin_revision()
+
+    def _begin_revision(self) -> None:
         self._revision += 1
+        self._publish_basis()
+
+    def _publish_basis(self) -> None:
+        if self._is_changing or self._is_division_changing:
+            self._hub.basis.withhold("policies are changing")
+        elif self._static:
+            self._hub.basis.withhold("OPA has policies of its own (policies.static)")
+        elif not isinstance(self._sets, SinglePolicySet):
+            self._hub.basis.withhold("a canary decides on some objects")
+        elif self._reads is None:
+            self._hub.basis.withhold("OPA is being loaded")
+        else:
+            self._hub.basis.share(self._sets.digest, self._reads, self._documents())
 
     def may_read(self, name: str) -> bool:
         """Return whether decisions may depend on other objects of a collection."""

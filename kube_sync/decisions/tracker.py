@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import structlog
 
@@ -33,6 +33,29 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _RESWEEP_SECONDS = 30.0  # between two sweeps if decisions change by themselves
 _SETTLE_SECONDS = 2.0
+UNWRITTEN_SECONDS = 0.25  # for so long OPA may have a change that it has not acknowledged
+
+
+class Pending(Protocol):
+    """Data that may be in OPA without an acknowledgement."""
+
+    @property
+    def pending(self) -> int:
+        """How many documents that are."""
+        ...
+
+
+class Documents(Protocol):
+    """Data that is written besides the collections."""
+
+    @property
+    def unsettled(self) -> Pending:
+        """What is being written."""
+        ...
+
+    def places(self) -> Iterable[tuple[str, ...]]:
+        """Return the paths of the documents below `data`."""
+        ...
 
 
 class Tracker:
@@ -47,19 +70,23 @@ class Tracker:
         *,
         static: bool = False,
         budget_watcher: BudgetWatcher | None = None,
+        documents: Documents | None = None,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`targets` are the collections that decisions are made for, by name in OPA.
 
         `static`: OPA has policies of its own, of which the tracker is not notified. Without
-        `budget_watcher` no limits are queried.
+        `budget_watcher` no limits are queried. `documents` is data that is written besides the
+        collections.
         """
         self._evaluator = evaluator
         self._hub = hub
         self._collections = TrackedCollections(hub, targets, collections)
         self._queue = EvaluationQueue(clock)
-        self._sharing = Sharing(hub)
+        self._documents = documents
+        places = tuple if documents is None else documents.places
+        self._sharing = Sharing(hub, static=static, documents=places)
         self._budget_watcher = budget_watcher
         self._worker = EvaluationWorker(
             evaluator,
@@ -73,29 +100,58 @@ class Tracker:
         self._changed = asyncio.Event()
         self._loading: bool | None = None  # None: the first sweep has not begun
         self._static = static
+        self._clock = clock
+        self._unwritten_since: float | None = None
+        hub.basis.follow(self._is_current)
         self._modules = 0
 
     def written(self, name: str, keys: Collection[ObjectKey]) -> None:
         """Handle a write of these objects' newest state into OPA."""
         # Even without policies: a kind that came back may be released now.
         self._changed.set()
+        self._note_unwritten()
         is_read, is_target = self._sharing.may_read(name), name in self._collections.targets
         if is_read or is_target:
             self._hub.data += 1
         if self._budget_watcher is not None:
             self._budget_watcher.written(name)
+        if is_read:
+            self._sharing.invalidate()
         if self._has_nothing_to_decide():
             return
         is_loading = self._collections.is_loading(name)
         cause = Cause("data", _source(name, keys))
         if is_loading or (is_read and not is_target):
             self._queue.request_sweep(cause)  # its hold ends when all is evaluated again
-        if is_read:
-            self._sharing.invalidate()
         if is_target:
             self._queue.add(name, keys, OBJECT_CHANGED)
             if is_read:
                 self._queue.schedule_sweep(Cause("object", cause.source), _SETTLE_SECONDS)
+
+    def _is_current(self) -> bool:
+        """Return whether OPA has acknowledged all that decisions read, but for a moment.
+
+        False too while a source of such data is stale: what has changed there is not known.
+        """
+        since = self._unwritten_since
+        if since is not None and self._clock() - since > UNWRITTEN_SECONDS:
+            return False
+        # A source may name a namespace too.
+        names = tuple(f"{found.name} " for found in self._read())
+        return not any(f"{one.source} ".startswith(names) for one in self._hub.freshness.sources)
+
+    def _read(self) -> list[Collection_]:
+        """Return the collections that decisions may depend on."""
+        found = self._collections.by_name
+        return [one for name, one in found.items() if self._sharing.may_read(name)]
+
+    def _note_unwritten(self) -> None:
+        """Note since when OPA lacks, or has not acknowledged, a change of what decisions read."""
+        documents = self._documents is not None and self._documents.unsettled.pending
+        if not documents and not any(found.pending for found in self._read()):
+            self._unwritten_since = None
+        elif self._unwritten_since is None:
+            self._unwritten_since = self._clock()
 
     def expect(self, collection: Collection_, target: GroupVersionResource | None) -> None:
         """Hold until this collection, new or a replacement, is loaded and decided on."""
@@ -123,6 +179,7 @@ class Tracker:
 
     def wake(self) -> None:
         """Check which collections are known, and which objects became readable or unreadable."""
+        self._note_unwritten()
         # Right away: OPA may hold the emptied collection before an answer arrives.
         self._collections.hold_missing()
         for name, keys in self._collections.take_readability_changes():

@@ -232,6 +232,12 @@ admission_engine_down = Gauge(
     "kube_sync_admission_engine_down",
     "1 while the policy engine is known to be down and reviews are denied at once, else 0",
 )
+admission_class_answers = Counter(
+    "kube_sync_admission_class_answers_total",
+    "Reviews by how the answers for their class were used: reused, asked (the class was not known),"
+    " unconfirmed or unshared (so OPA was asked), and compared with OPA's: agreed, differed",
+    ["outcome"],
+)
 admission_registration_closed = Gauge(
     "kube_sync_admission_registration_closed",
     "1 while the API server refuses what admission gives no answer to (failurePolicy Fail), else 0;"

@@ -6,7 +6,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import msgspec
+
+from kube_sync.admission.basis_client import basis_follower
 from kube_sync.admission.breaker import probing
+from kube_sync.admission.class_decider import Answers, ClassDecider
 from kube_sync.admission.decision_client import DecisionClient, placement, waits
 from kube_sync.admission.denials import CONTROLLER, Denials
 from kube_sync.admission.entry import entry_client
@@ -15,7 +19,8 @@ from kube_sync.admission.policygate import PolicyGate, canary_may_exist
 from kube_sync.admission.registration import LEASE, Registration, policy_exists
 from kube_sync.admission.registration_scope import WebhookScope, kept_for_placement
 from kube_sync.admission.requested_values import as_remediated, view
-from kube_sync.admission.route import PLACEMENT, nobody, placement_check
+from kube_sync.admission.review import Review
+from kube_sync.admission.route import PLACEMENT, Decider, nobody, placement_check
 from kube_sync.admission.server import webhook_app
 from kube_sync.admission.target import target_of
 from kube_sync.config import Admission, parse_listen
@@ -52,7 +57,7 @@ async def admit(context: Context) -> list[Service]:
     files = _tls_files(settings.admission)
     policies = _Policies(context, notifier)
     placements = Placements(settings.remediate.guard.placements)
-    client, checking = await _decision_clients(context, policies, placements)
+    client, deciders, following = await _placement_deciders(context, policies, placements)
     seals = Seals(settings.placement.key_file)
     address = parse_listen("admission.listen", settings.admission.listen)
     tls = ServerTls("admission", files, readiness)
@@ -60,12 +65,11 @@ async def admit(context: Context) -> list[Service]:
     denied = Denials(recorder).denied if settings.admission.events else nobody
     systems = await serve_systems(context, recorder, notifier.notify)
     fleet, watching = watch_fleet(context)
-    compares = FleetDecider(checking, placements, fleet)
+    decides, compares = (FleetDecider(decider, placements, fleet) for decider in deciders)
     routes = [
         *(route for system in systems for route in system.routes),
         placement_check(compares, policies.may_exist, settings.admission, denied, seals),
     ]
-    decides = FleetDecider(client, placements, fleet)
     app = webhook_app(decides, settings.admission, context.drain, denied, routes, seals)
     registrations = _registrations(context, policies, systems, notifier)
     await context.stack.enter_async_context(
@@ -80,6 +84,7 @@ async def admit(context: Context) -> list[Service]:
         recorder.run,
         *await _authorization_check(context),
         *watching,
+        *following,
         *policies.followed(),
     ]
 
@@ -134,10 +139,10 @@ class _Policies:
         return self._context.followed(f"{what} for admission", source, policies, report)
 
 
-async def _decision_clients(
+async def _placement_deciders(
     context: Context, policies: _Policies, placements: Placements
-) -> tuple[DecisionClient, DecisionClient]:
-    """Return the decision clients: for reviews, and for the remediator's own writes."""
+) -> tuple[DecisionClient, tuple[Decider, Decider], list[Service]]:
+    """Return OPA's client, the deciders of reviews and of what is stored, and their services."""
     settings, gate = context.settings, policies.gate
     engine_settings = settings.admission.engine
     engine = await context.stack.enter_async_context(
@@ -153,8 +158,25 @@ async def _decision_clients(
         read=partial(placement, read=DecisionReader(placements.unreadable, gate.modules)),
     )
     client = made(seen)
+
+    def stored(review: Review) -> msgspec.Raw:
+        return seen(as_remediated(review))
+
     # The same OPA: the two share a circuit breaker.
-    return client, made(lambda review: seen(as_remediated(review)), breaker=client.breaker)
+    checking = made(stored, breaker=client.breaker)
+    if settings.admission.classes == "off" or not settings.asks_opa():
+        return client, (client, checking), []
+    basis = await context.stack.enter_async_context(basis_follower(settings.decisions))
+    by_class = partial(
+        ClassDecider,
+        basis=basis,
+        answers=Answers(),
+        may_exist=policies.may_exist,
+        mode=settings.admission.classes,
+        outage_seconds=settings.admission.classes_outage_seconds,
+    )
+    deciders = by_class(client, view=seen), by_class(checking, view=stored)
+    return client, deciders, [basis.run]
 
 
 async def _authorization_check(context: Context) -> list[Service]:

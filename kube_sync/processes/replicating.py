@@ -9,6 +9,7 @@ from functools import partial
 from aiohttp import web
 
 from kube_sync.config import Source, check_stream, parse_listen
+from kube_sync.decisions.basis_server import basis_route
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.stream import stream_app
 from kube_sync.guard import stricter
@@ -61,6 +62,7 @@ async def replicate(context: Context, source: Source) -> list[Service]:
     if "scheduling" in settings.builtin:
         services.append(install_defaults(context, opa))
     routes, tokenless = [*bundles.routes(), *ledger.routes], list[web.RouteDef]()
+    routes.append(basis_route(hub.basis))
     if settings.decisions.board:
         board = await serve_board(context, replicator, hub, opa)
         routes, tokenless = [*routes, *board.routes], board.tokenless

@@ -1,9 +1,4 @@
-"""Classify objects by a digest of the fields that a decision reads, and backfill missing classes.
-
-Invariant: two objects of one class, as passed to `input`, have equal projections to the paths,
-numbers as they are spelt. The digest is that of the reference projection (`opa.analysis.paths`) in
-both implementations. The fast one decodes only the fields it keeps; an object of another shape than
-the paths suggest goes through the slow one.
+"""Classify replicated objects by what a decision reads of them, and backfill missing classes.
 
 The replicator keeps no bodies of objects that OPA held before the policies' reads were known. So
 missing classes take another LIST, beside the Reflector's: it writes nothing and leaves the watch
@@ -14,19 +9,14 @@ that fails is repeated. A few objects are not worth a LIST: each becomes a class
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from collections.abc import Callable, Collection, Iterable
-from decimal import Decimal
-from types import GenericAlias
-from typing import Any, Final, NoReturn
+from collections.abc import Callable, Iterable
+from typing import NoReturn
 
-import msgspec
 import structlog
 
 from kube_sync.decisions.classes import Classify, may_share
-from kube_sync.decisions.requested import requested_classifier
+from kube_sync.decisions.classifier import classifier
 from kube_sync.errors import SyncError
-from kube_sync.opa.analysis.paths import EACH, Key, Path, project
 from kube_sync.opa.analysis.reads import Reads
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.replica import Replica
@@ -36,74 +26,6 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 FEW = 200  # fewer objects than this are evaluated one by one rather than listed
 _LIST_SECONDS = 60.0
-
-_SIZE: Final = 16  # bytes
-
-# Numbers keep their digits: OPA does not round, so it distinguishes what floats do not.
-_documents = msgspec.json.Decoder(float_hook=Decimal)
-_encode = msgspec.json.Encoder(order="sorted", decimal_format="number").encode
-
-
-def classifier(paths: Iterable[Path]) -> Classify | None:
-    """Return a function from an object's JSON to its class, None if all of it is read.
-
-    The function raises msgspec.DecodeError and RecursionError.
-    """
-    kept = tuple(paths)
-    if () in kept:
-        return None  # each object would be a class of its own, at the highest cost
-
-    return requested_classifier(_classifier(kept), kept)
-
-
-def _classifier(kept: tuple[Path, ...]) -> Classify:
-    def slow(body: bytes) -> bytes:
-        return _digest(project(_documents.decode(body), kept))
-
-    try:
-        quick = msgspec.json.Decoder(_shape(kept), float_hook=Decimal)
-    except _NoShape:
-        return slow
-
-    def classify(body: bytes) -> bytes:
-        try:
-            return _digest(quick.decode(body))
-        except msgspec.ValidationError:
-            return slow(body)
-
-    return classify
-
-
-class _NoShape(Exception):
-    """No msgspec type can express these paths."""
-
-
-def _digest(value: object) -> bytes:
-    return hashlib.blake2b(_encode(value), digest_size=_SIZE).digest()
-
-
-def _shape(paths: Collection[Path]) -> Any:  # noqa: ANN401 - a type, made here
-    """Return a type that decodes only what lies at `paths`, and encodes to the same."""
-    if () in paths:
-        return Any
-    below: dict[Key, list[Path]] = {}
-    for key, *rest in paths:
-        below.setdefault(key, []).append(tuple(rest))
-    if EACH not in below:
-        return _members({str(key): _shape(rest) for key, rest in below.items()})
-    if len(below) > 1:
-        raise _NoShape
-    return GenericAlias(list, (_shape(below[EACH]),))
-
-
-def _members(shapes: dict[str, Any]) -> Any:  # noqa: ANN401 - a type, made here
-    names = {f"f{index}": key for index, key in enumerate(shapes)}
-    fields = [(name, shapes[key] | msgspec.UnsetType, msgspec.UNSET) for name, key in names.items()]
-    try:
-        return msgspec.defstruct("Kept", fields, rename=names)
-    except ValueError as error:  # a name with a quote in it
-        raise _NoShape from error
-
 
 Widen = Callable[[Reads], Reads]
 Pupils = Callable[[], Iterable[Replica]]

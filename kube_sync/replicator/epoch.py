@@ -147,6 +147,7 @@ class Load:
             self._lasting.targets(),
             self.resources.mirrors,
             static=settings.policies.static,
+            documents=self._documents,
             budget_watcher=BudgetWatcher(
                 self._opa, self._instance, self._hub, parse_tightening, other_data=other_data
             ),

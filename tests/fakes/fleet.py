@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kube_sync.decisions.classes import Members, may_share
+from kube_sync.decisions.classifier import classifier
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.tracker import Tracker
@@ -23,7 +24,6 @@ from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.opa.analysis.paths import Path
 from kube_sync.opa.analysis.reads import Ask, Document, FieldRead, Reads
-from kube_sync.replicator.class_backfill import classifier
 from kube_sync.replicator.mirror import Batch, Mirror
 from tests.fakes.listing import at_once
 from tests.fakes.untimed import Untimed
@@ -109,11 +109,12 @@ class Fleet(Untimed):
         self._versions = itertools.count(1)
         self.mirror = Mirror("replicasets", ("kubernetes",), lambda: None)
         self.hub = DecisionHub("me")
+        self.clusters = Clusters()
         self.tracker = Tracker(
             Evaluator(self, "e", clock=lambda: self.clock),
             self.hub,
             {"replicasets": REPLICASETS},
-            [self.mirror, Clusters()],
+            [self.mirror, self.clusters],
             backoff=Waits().backoff(0.1, 5.0),
             clock=lambda: self.clock,
         )
@@ -166,6 +167,17 @@ class Fleet(Untimed):
     def change_cluster(self, value: Any) -> None:
         self.cluster = value
         self.tracker.written("clusters", [key("c")])
+
+    def pend_cluster(self) -> Callable[[], None]:
+        """Have OPA take a change of the cluster; return what its acknowledgement does."""
+        self.clusters.pending += 1
+        self.tracker.wake()
+
+        def acknowledge() -> None:
+            self.clusters.pending -= 1
+            self.tracker.written("clusters", [key("c")])
+
+        return acknowledge
 
     def begin_policy(self, policy: Policy) -> None:
         self.tracker.policies_changing()

@@ -18,6 +18,7 @@ from kube_sync.admission.requested_values import asked, view
 from kube_sync.config import Opa
 from kube_sync.decisions.batch_module import batch_module
 from kube_sync.decisions.budget_watcher import BudgetWatcher
+from kube_sync.decisions.classifier import classifier
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision, parse_decision
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
@@ -28,7 +29,6 @@ from kube_sync.guard import parse_tightening
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaClient, opa_client
 from kube_sync.remediation.plan import Amend, Apply, Current, Step, Unusable, Wanted, after, plan
-from kube_sync.replicator.class_backfill import classifier
 from tests.analysis.opa import plain_spec
 from tests.fakes.reviews import create, stored, update
 from tests.parts import examples

@@ -63,6 +63,17 @@ _REVIEWS = Row(
             unit="reqps",
         ),
         Panel(
+            "Answers by class",
+            "By outcome; differed must be 0 (admission.classes: verify compares each with OPA's).",
+            (
+                (
+                    f"sum by (outcome) (rate(kube_sync_admission_class_answers_total{_RATE}))",
+                    "{{outcome}}",
+                ),
+            ),
+            unit="reqps",
+        ),
+        Panel(
             "Policy engine down",
             "1 while it is known not to answer: every review is denied at once.",
             (("max by (instance) (kube_sync_admission_engine_down)", "{{instance}}"),),

@@ -14,6 +14,7 @@ from itertools import islice
 
 from kube_sync.config import Settings
 from kube_sync.decisions.classes import Classify, may_share
+from kube_sync.decisions.classifier import classifier
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import NO_JSON, Broken
 from kube_sync.inspect.plan.offline_opa import OfflineOpa, Scratch, World, serving_world
@@ -22,7 +23,6 @@ from kube_sync.inspect.survey.progress import Progress
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.reads import Reads
 from kube_sync.policies.required_fields import WHOLE, Form, Need
-from kube_sync.replicator.class_backfill import classifier
 from kube_sync.replicator.path_projection import narrowing
 
 _PART = 200  # classes between two progress messages

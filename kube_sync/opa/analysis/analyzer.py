@@ -148,6 +148,10 @@ class _Report:
             input=self._document(self._of("input"), listed=False),
             resources={name: self._collection(data, roots[name]) for name in sorted(roots)},
             others=self._document(others, listed=False).fields,
+            foreign=self._document(
+                {p: needs for p, needs in others.items() if not self._engine.is_package(p)},
+                listed=False,
+            ).fields,
             impure={
                 name: tuple(sorted(map(self._caller, askers)))
                 for name, askers in sorted(self._engine.impure.items())

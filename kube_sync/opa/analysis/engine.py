@@ -108,6 +108,10 @@ class Engine:
             return found | OPAQUE
         return found
 
+    def is_package(self, path: Path) -> bool:
+        """Return whether rules are defined at or below a path."""
+        return self._node(path) is not None
+
     def call(self, function: Path, arguments: Sequence[Values], context: Context) -> Values:
         """Return the possible results of a function."""
         self.followed.add(tuple((key,) for key in function))

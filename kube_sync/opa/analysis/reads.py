@@ -83,6 +83,7 @@ class Reads:
     beside: Reads | None = None  # the reads of another document of the same policies
     # Every reference below `data`, defined or not, by the possible keys of each of its steps.
     followed: frozenset[tuple[Path, ...]] = frozenset()
+    foreign: tuple[FieldRead, ...] = ()  # those of `others` that are no packages of the policies
 
     def may_see(self, package: Sequence[str]) -> bool:
         """Return whether rules of a package may matter, whether it has any now or not."""
@@ -125,6 +126,7 @@ def joined(reads: Reads, other: Reads) -> Reads:
         },
         followed=reads.followed | other.followed,
         others=tuple(dict.fromkeys((*reads.others, *other.others))),
+        foreign=tuple(dict.fromkeys((*reads.foreign, *other.foreign))),
         impure={**other.impure, **reads.impure},
         gave_up=reads.gave_up if reads.gave_up is not None else other.gave_up,
         blamed=reads.blamed if reads.gave_up is not None else other.blamed,

@@ -74,6 +74,8 @@ admission:
   owned: restore                                        # restore | deny
   remediator: system:serviceaccount:kube-sync:kube-sync-remediator
   events: true
+  classes: off                                          # off | verify | on
+  classes_outage_seconds: 60
   engine: {dialect: v1, url: null, path: null, token_file: null, ca_file: null, cert_file: null,
     key_file: null, timeout_seconds: 2, attempts: 5, backoff_seconds: 0.1}
   registration: {name: null, ca_file: null}
@@ -580,6 +582,8 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "admission.owned": ("deny", "deny"),
     "admission.remediator": ("me", "me"),
     "admission.events": ("false", False),
+    "admission.classes": ("verify", "verify"),
+    "admission.classes_outage_seconds": ("5", 5.0),
     "admission.engine.dialect": ("v0", "v0"),
     "admission.engine.url": ("http://engine:1/", "http://engine:1/"),
     "admission.engine.path": ("/0123", "/0123"),

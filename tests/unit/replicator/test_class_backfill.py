@@ -1,128 +1,151 @@
 from __future__ import annotations
 
-import hashlib
+import asyncio
 import json
-from typing import Any
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any, cast
 
-import msgspec
-import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from kube_sync.errors import Retriable, SyncError
+from kube_sync.kube.collection import Event, Item, ResourceVersion
+from kube_sync.objects import ObjectKey
+from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
+from kube_sync.replicator.class_backfill import ClassBackfill
+from kube_sync.replicator.mirror import Mirror
+from tests.fakes.listing import at_once
+from tests.unit.async_tools import Waits, running, until
 
-from kube_sync.decisions.decision import REQUESTED
-from kube_sync.opa.analysis.paths import EACH, Path, project
-from kube_sync.replicator.class_backfill import classifier
-
-_KEYS = st.sampled_from(("a", "b", "c/d", 'q"uote'))
-_LEAVES = st.none() | st.booleans() | st.integers() | st.text(max_size=3)
-_VALUES = st.recursive(
-    _LEAVES,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner, max_size=3),
-    max_leaves=12,
+A, B = (
+    Reads(Document((FieldRead((name,), whole=False, asked=()),), used=True), {}, (), {})
+    for name in ("a", "b")
 )
-_OBJECTS = st.dictionaries(_KEYS, _VALUES, max_size=4)
-_STEPS = _KEYS | st.just(EACH)
-_PATHS = st.lists(st.lists(_STEPS, min_size=1, max_size=4).map(tuple), max_size=4)
 
 
-def _class(paths: list[Path], value: Any) -> bytes:
-    classify = classifier(paths)
-    assert classify is not None
-    return classify(json.dumps(value).encode())
+def item(name: str, version: str = "1", **body: int) -> Item:
+    text = json.dumps({"metadata": {"name": name, "resourceVersion": version}, **body})
+    return Item(ObjectKey("ns", name), f"uid-{name}", ResourceVersion(version), text.encode())
 
 
-def _reference(paths: list[Path], value: Any) -> bytes:
-    canonical = msgspec.json.encode(project(value, paths), order="sorted")
-    return hashlib.blake2b(canonical, digest_size=16).digest()
+class Pupil:
+    """A loaded Mirror of two objects, and what a LIST says now."""
+
+    def __init__(self) -> None:
+        self.items = [item("x", a=1, b=1), item("y", a=1, b=2)]
+        self.mirror = Mirror("things", ("kubernetes",), lambda: None)
+        at_once(self._load())
+        self.lists = 0
+        self.failures: list[SyncError] = []
+        self.waits = Waits()
+        self.lessons = ClassBackfill(few=2, backoff=self.waits.backoff(0.1, 5.0))
+        self.learnt = 0
+
+    @property
+    def feed(self) -> Pupil:
+        return self
+
+    async def _load(self) -> None:
+        await self.mirror.page(self.items)
+        self.mirror.finish(known=True)
+        _, first = await self.mirror.first_load()
+        self.mirror.first_written(first)
+
+    async def list_classes(self, mirror: Mirror) -> None:
+        self.lists += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        mirror.read_classes(self.items)
+
+    def change(self, reads: Reads | None) -> None:
+        self.lessons.change(reads)
+        self.lessons.classify(self.mirror, target=True)
+
+    def _told(self) -> None:
+        self.learnt += 1
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        async with running(self.lessons.run(lambda: [cast("Any", self)], self._told)):
+            yield
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
-@given(_PATHS, _OBJECTS)
-def test_class_is_the_digest_of_the_reference_projection(
-    paths: list[Path], value: dict[str, Any]
-) -> None:
-    assert _class(paths, value) == _reference(paths, value)
+async def test_what_was_loaded_before_the_policies_is_classified_by_one_list() -> None:
+    pupil = Pupil()
+    async with pupil.running():
+        pupil.change(A)
+        assert pupil.mirror.learning
+        await until(lambda: pupil.learnt)
+        assert not pupil.mirror.learning
+        assert (pupil.mirror.members.known, pupil.mirror.members.classes) == (2, 1)
+        assert pupil.mirror.pending == 0, "nothing is written"
+        assert pupil.lists == 1
 
 
-@pytest.mark.parametrize(
-    ("paths", "value"),
-    [
-        ([("a", "b"), ("a", "c/d")], {"c": 1, "a": {"b": {"y": 1, "x": None}}}),
-        ([("a", EACH, "b")], {"a": [{"b": 1, "c/d": 2}, {}]}),
-        ([("a", EACH, "b")], {"a": {"k": {"b": 1, "c/d": 2}, "l": 3}}),
-        ([("a", "b")], {"a": None}),
-        ([("a", "b")], {"a": [1]}),
-        ([("a", EACH), ("a", "b", "c")], {"a": {"b": {"c": 1}}}),
-    ],
-)
-def test_class_of_any_shape_is_that_of_the_reference(paths: list[Path], value: Any) -> None:
-    assert _class(paths, value) == _reference(paths, value)
+async def test_other_paths_are_learnt_anew_and_the_same_ones_are_not() -> None:
+    pupil = Pupil()
+    async with pupil.running():
+        pupil.change(A)
+        await until(lambda: pupil.learnt == 1)
+        pupil.change(A)
+        assert not pupil.mirror.learning
+        pupil.change(B)
+        await until(lambda: pupil.learnt == 2)
+        assert pupil.mirror.members.classes == 2
+        assert pupil.lists == 2
 
 
-def test_order_of_members_makes_no_class() -> None:
-    paths: list[Path] = [("a",), ("b",)]
-    assert _class(paths, {"a": {"x": 1, "y": 2}, "b": 3}) == _class(
-        paths, {"b": 3, "a": {"y": 2, "x": 1}}
-    )
+async def test_list_that_fails_is_waited_for_once_and_made_again() -> None:
+    """Decisions go on one by one meanwhile."""
+    pupil = Pupil()
+    pupil.failures = [Retriable("503")]
+    async with pupil.running():
+        pupil.change(A)
+        await until(lambda: pupil.learnt == 1)
+        assert not pupil.mirror.learning
+        await until(lambda: pupil.mirror.members.known == 2)
+        assert pupil.lists == 2
+        assert len(pupil.waits.seconds) == 1
 
 
-def test_what_is_not_read_makes_no_class() -> None:
-    assert _class([("a",)], {"a": 1, "b": 2}) == _class([("a",)], {"a": 1, "b": 3})
+async def test_few_objects_are_not_listed_again() -> None:
+    pupil = Pupil()
+    pupil.lessons = ClassBackfill(few=3)
+    async with pupil.running():
+        pupil.change(A)
+        await asyncio.sleep(0)
+        assert not pupil.mirror.learning
+        assert pupil.lists == 0
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (b'{"a":0.1}', b'{"a":0.1000000000000000000001}'),
-        (b'{"a":0.1}', b'{"a":"0.1"}'),
-        (b'{"a":100000000000000000000001}', b'{"a":100000000000000000000002}'),
-        (b'{"a":null}', b"{}"),
-        (b'{"a":[]}', b'{"a":{}}'),
-    ],
-)
-def test_values_that_opa_may_tell_apart_are_two_classes(one: bytes, other: bytes) -> None:
-    """A float has 17 digits, OPA's numbers have all."""
-    classify = classifier([("a",)])
-    assert classify is not None
-    assert classify(one) != classify(other)
+async def test_without_policies_or_for_other_collections_nothing_is_classified() -> None:
+    pupil = Pupil()
+    pupil.change(None)
+    assert not pupil.mirror.members.is_classifying
+    pupil.lessons.change(A)
+    pupil.lessons.classify(pupil.mirror, target=False)
+    assert not pupil.mirror.members.is_classifying
 
 
-def test_object_that_is_read_whole_has_no_class() -> None:
-    assert classifier([("a",), ()]) is None
+def test_state_that_opa_does_not_hold_is_not_learnt() -> None:
+    pupil = Pupil()
+    pupil.change(A)
+    pupil.mirror.apply(Event("MODIFIED", ResourceVersion("2"), item("x", "2", a=5)))
+    pupil.mirror.read_classes([item("x", "1", a=1), item("y", "9", a=1), item("z", a=1)])
+    assert pupil.mirror.members.known == 0
 
 
-def test_decision_that_reads_nothing_knows_one_class() -> None:
-    assert _class([], {"a": 1}) == _class([], {"b": 2})
-
-
-def test_objects_are_told_apart_by_what_was_asked_for_not_by_what_was_written() -> None:
-    """Else each request would make a class of its own, also one that no policy reads."""
-    annotations = ("metadata", "annotations")
-    classify = classifier([(*annotations, "read"), (*annotations, REQUESTED)])
-    assert classify is not None
-
-    def kind(note: dict[str, str | None], **has: str) -> bytes:
-        found = {"metadata": {"annotations": {**has, REQUESTED: json.dumps(note)}}}
-        return classify(json.dumps(found).encode())
-
-    assert kind({"other": "x"}, read="1", other="d") == kind({"other": "y"}, read="1", other="d")
-    assert kind({"read": "1"}, read="d") == kind({}, read="1") == kind({"read": "1"}, read="e")
-    assert kind({"read": "1"}, read="d") != kind({"read": "2"}, read="d")
-    assert kind({"read": None}, read="d") == kind({})
-
-
-@pytest.mark.parametrize(
-    "note", ['{"read":"\\ud800"}', '{"read":1,"read":"x"}', '{"read":{}}', "{"]
-)
-def test_object_whose_note_cannot_be_read_is_of_no_class_but_that_of_the_note(note: str) -> None:
-    """OPA may read it, and would decide for all that have no note."""
-    classify = classifier([("metadata", "annotations", "read")])
-    assert classify is not None
-
-    def kind(**annotations: str) -> bytes:
-        return classify(json.dumps({"metadata": {"annotations": annotations}}).encode())
-
-    noted = kind(read="1", **{REQUESTED: note})
-    assert noted not in (kind(read="1"), kind(), kind(read="1", **{REQUESTED: note + " "}))
-    assert noted == kind(read="1", other="2", **{REQUESTED: note})
-    assert noted != kind(read="2", **{REQUESTED: note})
+def test_class_is_that_of_what_opa_took_last() -> None:
+    pupil = Pupil()
+    pupil.change(A)
+    pupil.mirror.read_classes(pupil.items)
+    key = ObjectKey("ns", "x")
+    before = pupil.mirror.members.of(key)
+    pupil.mirror.apply(Event("MODIFIED", ResourceVersion("2"), item("x", "2", a=5)))
+    assert pupil.mirror.members.of(key) == before
+    assert pupil.mirror.is_pending(key)
+    pupil.mirror.written(pupil.mirror.batch())
+    assert pupil.mirror.members.of(key) != before
+    assert not pupil.mirror.is_pending(key)
+    pupil.mirror.apply(Event("DELETED", ResourceVersion("3"), item("x", "3")))
+    pupil.mirror.written(pupil.mirror.batch())
+    assert pupil.mirror.members.of(key) is None
+    assert pupil.mirror.unknown == 0

@@ -67,7 +67,7 @@ def test_keys_are_read_by_those_they_are_for() -> None:
     assert found["policy_sync.spokes.label"] == ["policy-sync"]
     assert found["scheduling.merge_option"] == ["replicate", "run", "scheduling"]
     assert found["admission.owned"] == ["admit", "run"]
-    assert found["decisions.url"] == ["remediate", "run", "decisions"]
+    assert found["decisions.url"] == ["remediate", "admit", "run", "decisions"]
     assert "topology" not in found["opa.url"]
 
 

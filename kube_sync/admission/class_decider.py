@@ -1,0 +1,208 @@
+"""Decides reviews by the answers that OPA gave for other reviews of the same class.
+
+Invariant: an answer is reused only if OPA gave it to an input of the same class, asked under the
+same revision of policies and data, and the replicator has confirmed that revision within the last
+second. It is not reused before the replicator has confirmed the revision after it was given: while
+policies change, OPA may answer by others that distinguish what the class does not. In every other
+case OPA is asked: an unknown class, another revision, no confirmation, policies whose decision
+reads what no class covers. Only decisions of OPA are kept, never failures.
+
+While OPA is down, known classes are decided on for a limited time, since the replicator still
+confirms that nothing that the policies read has changed; after that, reviews fail closed as without
+classes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+import msgspec
+import structlog
+
+from kube_sync.admission.decision_client import (
+    Admitted,
+    DecisionReference,
+    Denied,
+    Undecidable,
+    Verdict,
+)
+from kube_sync.admission.review import Review
+from kube_sync.decisions.basis import Basis
+from kube_sync.decisions.classes import Classify
+from kube_sync.errors import NO_JSON, SyncError
+from kube_sync.observability import metrics
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+MOST = 10_000  # classes
+
+Mode = Literal["verify", "on"]
+
+
+class Client(Protocol):
+    """Asks OPA."""
+
+    @property
+    def engine_is_down(self) -> bool:
+        """Whether OPA is known to be down."""
+        ...
+
+    async def verdict(self, review: Review, seconds: float, *, always: bool = False) -> Verdict:
+        """Decide within so many seconds, `always` or only if a policy may exist; never raises."""
+        ...
+
+
+class Present(Protocol):
+    """The basis of decisions."""
+
+    asked: float  # when it was last asked for, on the clock
+
+    @property
+    def classify(self) -> Classify | None:
+        """The classifier of inputs, None if answers must not be shared."""
+        ...
+
+    @property
+    def confirmed(self) -> Basis | None:
+        """The present basis, None while it is not known to be current."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """The class of an input, and the revision under which it is asked about."""
+
+    kind: bytes
+    revision: tuple[str, int]
+    confirmed: float  # when the report was asked for
+
+
+_NONE: tuple[None, float] = None, 0.0
+
+
+class Answers:
+    """The answers of OPA to one decision, by class, of one revision."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._revision: tuple[str, int] = "", -1
+        self._known: dict[bytes, tuple[Admitted | Denied, float]] = {}
+
+    def find(self, question: _Question) -> Admitted | Denied | None:
+        """Return the answer for a class, None if none is confirmed under this revision."""
+        if question.revision != self._revision:
+            return None
+        answer, given = self._known.get(question.kind, _NONE)
+        return answer if given < question.confirmed else None
+
+    def add(self, question: _Question, answer: Admitted | Denied, now: float) -> None:
+        """Keep an answer to a question; those of other revisions are dropped."""
+        if question.revision != self._revision:
+            self._revision = question.revision
+            self._known.clear()
+        if question.kind in self._known or len(self._known) < self._most:
+            self._known.setdefault(question.kind, (answer, now))
+
+
+class ClassDecider:
+    """Decides with another decider, or as it decided on the class before."""
+
+    def __init__(
+        self,
+        client: Client,
+        basis: Present,
+        answers: Answers,
+        view: Callable[[Review], msgspec.Raw],
+        may_exist: Callable[[], bool],
+        *,
+        mode: Mode,
+        outage_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`view` returns the policy's input, `may_exist` whether a policy may exist.
+
+        With the mode `verify` OPA is always asked, and its answer compared. While OPA is down,
+        known classes are decided on for `outage_seconds` at most; `clock` is monotonic.
+        """
+        self._client = client
+        self._basis = basis
+        self._answers = answers
+        self._view = view
+        self._may_exist = may_exist
+        self._verifies = mode == "verify"
+        self._outage_seconds = outage_seconds
+        self._clock = clock
+        self._down_since: float | None = None
+
+    async def verdict(self, review: Review, seconds: float) -> Verdict:
+        """Decide within so many seconds; never raises."""
+        question = self._question(review) if self._may_exist() else None
+        if question is None:
+            return await self._client.verdict(review, seconds)
+        known = self._answers.find(question)
+        if known is not None and not self._verifies and self._may_reuse():
+            _counted["reused"].inc()
+            return known
+        verdict = await self._client.verdict(review, seconds)
+        if isinstance(verdict, Undecidable):
+            return verdict
+        self._compare(known, verdict, question, review)
+        # Under the revision at which OPA was asked: what has changed since belongs to another one.
+        self._answers.add(question, verdict, self._clock())
+        return verdict
+
+    def _question(self, review: Review) -> _Question | None:
+        """Return what is asked, None if the answer cannot be shared now."""
+        basis, classify = self._basis.confirmed, self._basis.classify
+        if basis is None or classify is None:
+            _counted["unconfirmed" if basis is None else "unshared"].inc()
+            return None
+        try:
+            kind = classify(bytes(self._view(review)))
+        except (*NO_JSON, SyncError):
+            _counted["unshared"].inc()
+            return None
+        return _Question(kind, (basis.instance, basis.revision), self._basis.asked)
+
+    def _may_reuse(self) -> bool:
+        """Return whether OPA answers, or has not been down for too long."""
+        if not self._client.engine_is_down:
+            self._down_since = None
+            return True
+        now = self._clock()
+        if self._down_since is None:
+            self._down_since = now
+        return now - self._down_since <= self._outage_seconds
+
+    def _compare(
+        self,
+        known: Admitted | Denied | None,
+        verdict: Admitted | Denied,
+        question: _Question,
+        review: Review,
+    ) -> None:
+        if known is None or not self._verifies:
+            _counted["asked"].inc()
+            return
+        basis = self._basis.confirmed
+        if basis is None or (basis.instance, basis.revision) != question.revision:
+            _counted["asked"].inc()  # OPA may have answered by what has changed meanwhile
+            return
+        same = _bare(known) == _bare(verdict)
+        _counted["agreed" if same else "differed"].inc()
+        if not same:
+            log.error("class_answer_differs", uid=review.uid, object_class=question.kind.hex())
+
+
+def _bare(verdict: Admitted | Denied) -> Admitted | Denied:
+    """Return the verdict without what identifies the query."""
+    return replace(verdict, asked=DecisionReference())
+
+
+_counted = {
+    outcome: metrics.admission_class_answers.labels(outcome)
+    for outcome in ("reused", "asked", "unconfirmed", "unshared", "agreed", "differed")
+}
