@@ -1,4 +1,8 @@
-"""The command line. Each command has its arguments and its handler in a module here."""
+"""The command line. Each command has its arguments and its handler in a module here.
+
+Every command pays for what these modules import, `--help` too: what is slow (the configuration,
+asyncio, structlog, HTTP) is imported by the handlers.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from kube_sync import __version__
+from kube_sync import CONFIG_ENV, __version__
 from kube_sync.cli import (
     analyze,
     completion,
@@ -29,7 +33,6 @@ from kube_sync.cli import (
 )
 from kube_sync.cli.options import sentence
 from kube_sync.cli.runner import MISCONFIGURED, Handler, complain, show
-from kube_sync.config import CONFIG_ENV
 from kube_sync.errors import Misconfigured, first_of
 
 _ABOUT = "Makes Open Policy Agent (OPA) the placement brain of a Kubernetes fleet."
@@ -121,10 +124,10 @@ def _add(
         "--config", metavar="FILE", help=f"the configuration file (default: ${CONFIG_ENV})"
     )
     own.set_defaults(command=command.function)
+    command.declare(own)
     if command.service:
         own.set_defaults(service=name)
         services.declare(own)
-    command.declare(own)
 
 
 COMMANDS: Final[Mapping[str, Mapping[str, Command]]] = {  # as `--help` lists them

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import re
 from typing import TYPE_CHECKING
 
-from kube_sync.cli.options import add_output, explain
-from kube_sync.cli.runner import complain, printed, runner, settings_of
+from kube_sync.cli.options import add_output, add_several, explain
+from kube_sync.cli.runner import complain, printed, run_async, runner, settings_of
 from kube_sync.errors import Misconfigured
 
 if TYPE_CHECKING:  # slow
@@ -21,6 +20,10 @@ Prints which fields the placement decision can read: of its input, and of each r
 resource. What is read whole, and so has to be replicated whole, is named with the file, row
 and rule that reads it. Test files (*_test.rego) are left out. Policies that do not compile
 together, but folder by folder, are analysed folder by folder.
+
+Exported objects (--objects) are a Kubernetes List (`kubectl get replicasets -A -o json`), a JSON
+list, or one object a line. --cluster-scoped names a resource, by its name in OPA, whose objects lie
+in no namespace; it is needed neither with --cluster nor for the kinds that Kubernetes brings.
 """
 
 _EXAMPLES = """\
@@ -64,17 +67,10 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--objects",
         metavar="FILE",
-        help="measure exported objects: a Kubernetes List, a JSON list, or one object a line"
-        " (`kubectl get replicasets -A -o json`); - for standard input",
+        help="measure exported objects, - for standard input",
     )
-    parser.add_argument(
-        "--cluster-scoped",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a resource, by its name in OPA, whose objects lie in no namespace (repeatable; known"
-        " by itself with --cluster, and of the kinds that Kubernetes brings)",
-    )
+    what = "a resource that has no namespaces"
+    add_several(parser, "--cluster-scoped", metavar="NAME", help=what)
 
 
 @runner()
@@ -84,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
     from kube_sync.inspect.survey import command  # noqa: PLC0415 - slow
 
-    answer = asyncio.run(command.run(request, settings, complain))
+    answer = run_async(command.run(request, settings, complain))
     return printed(answer.text, complaints=answer.complaints)
 
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kube_sync.cli.options import add_config, add_output, add_several, check_standard_input
+from kube_sync.cli.options import add_config, add_output, add_several, check_standard_input, note
 from kube_sync.errors import Misconfigured
 
 
@@ -19,7 +19,7 @@ class CheckTexts:
     examples: str
     objects: str  # the objects that it evaluates
     nameless: str  # objects that get the namespace
-    policies: str  # what may be read from files instead of the cluster
+    sources: str  # what may be in the files of -f and --policies
 
 
 def declare_check(
@@ -38,16 +38,16 @@ def declare_check(
     )
     check.set_defaults(command=function)
     add_config(check)
-    what = f"{words.objects}; YAML or JSON, - for standard input"
+    note(check, words.sources)
+    what = f"{words.objects}, - for standard input"
     add_several(check, "-f", "--filename", metavar="FILE", help=what, required=True)
     check.add_argument("-n", "--namespace", metavar="NS", help=words.nameless)
-    what = f"a file or folder of {words.policies}, instead of the cluster's; what cannot be read"
-    add_several(check, "--policies", metavar="PATH", help=f"{what} is an error")
+    what = "a file or folder of policies, instead of the cluster's"
+    add_several(check, "--policies", metavar="PATH", help=what)
     check.add_argument(
         "--ignore-other-kinds",
         action="store_true",
-        help="pass over objects of other kinds in --policies; what looks like a policy and is not"
-        " one is an error still",
+        help="pass over objects of other kinds in --policies",
     )
     add_output(check, "text", "json")
     return check

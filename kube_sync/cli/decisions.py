@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from kube_sync.cli.names import add_namespace, add_objects, kinds_of, references
+from kube_sync.cli.names import add_namespace, add_objects, add_selector, kinds_of, references
 from kube_sync.cli.options import add_output, explain
-from kube_sync.cli.runner import complain, runner, say, settings_of, while_read
-from kube_sync.config import Settings
-from kube_sync.config.addresses import check_url
+from kube_sync.cli.runner import complain, run_async, runner, say, settings_of, while_read
+from kube_sync.errors import Misconfigured
 
 if TYPE_CHECKING:  # slow
+    from kube_sync.config import Settings
     from kube_sync.decisions.printing import Request
 
 _PATH = "/v1/decisions"  # as stream.PATH, whose import is too slow here
@@ -27,6 +26,9 @@ Prints the decisions of a replicator, as the remediator gets them: one line for 
 with the clusters of its placement or the annotations that are decided, why there is no decision
 where there is none, and what caused it. It reads the decision stream of the configuration
 (decisions.url, token_file, ca_file) and changes nothing.
+
+Decisions do not carry the labels of their objects. For -l, the API server of the configuration is
+asked which objects have these labels now; it goes without --watch.
 """
 
 _EXAMPLES = """\
@@ -53,6 +55,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     explain(parser, _DESCRIPTION, _EXAMPLES)
     add_objects(parser)
     add_namespace(parser, "of one namespace only", every=True)
+    add_selector(parser)
     parser.add_argument(
         "-w", "--watch", action="store_true", help="go on with what changes, until interrupted"
     )
@@ -76,20 +79,28 @@ def run(arguments: argparse.Namespace) -> int:
     from kube_sync.decisions import command  # noqa: PLC0415 - slow
 
     with while_read():
-        asyncio.run(command.run(request, settings, say, complain))
+        run_async(command.run(request, settings, say, complain))
     return 0
 
 
 def requested(arguments: argparse.Namespace, settings: Settings) -> Request:
-    """Return what is asked for. Raises Misconfigured."""
+    """Return what is asked for. Raises Misconfigured; SyncError where labels are asked for."""
     from kube_sync.decisions import printing  # noqa: PLC0415 - slow
 
-    return printing.Request(
+    found = printing.Request(
         watch=arguments.watch,
         form=arguments.output,
         namespace=arguments.namespace,
         of=references(arguments.objects, kinds_of(settings), arguments.namespace, listing=True),
     )
+    if arguments.selector is None:
+        return found
+    if arguments.watch:
+        msg = "--selector: goes without --watch; labels change, and the stream does not say so"
+        raise Misconfigured(msg)
+    from kube_sync.cli.labelled import labelled  # noqa: PLC0415 - slow
+
+    return replace(found, labelled=labelled(settings, arguments.selector, arguments.namespace))
 
 
 def pointed(arguments: argparse.Namespace, settings: Settings) -> Settings:
@@ -100,6 +111,10 @@ def pointed(arguments: argparse.Namespace, settings: Settings) -> Settings:
         if (value := getattr(arguments, name)) is not None
     }
     if "url" in said:
+        from urllib.parse import urlsplit, urlunsplit  # noqa: PLC0415 - slow
+
+        from kube_sync.config.addresses import check_url  # noqa: PLC0415 - slow
+
         check_url("--url", said["url"])
         parts = urlsplit(said["url"])
         if parts.path in ("", "/"):

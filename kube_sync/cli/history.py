@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import re
 import time
 from datetime import UTC, datetime
@@ -11,11 +10,20 @@ from typing import TYPE_CHECKING
 
 from kube_sync.cli.names import add_namespace, add_objects, kinds_of, references
 from kube_sync.cli.options import add_output, explain
-from kube_sync.cli.runner import ENVIRONMENT, complain, runner, say, settings_of, show, while_read
-from kube_sync.config import Settings, load_settings
+from kube_sync.cli.runner import (
+    ENVIRONMENT,
+    complain,
+    run_async,
+    runner,
+    say,
+    settings_of,
+    show,
+    while_read,
+)
 from kube_sync.errors import Misconfigured
 
 if TYPE_CHECKING:  # slow
+    from kube_sync.config import Settings
     from kube_sync.ledger.command import Request
 
 HISTORY = "print what was decided and written, now or as of a time"
@@ -25,6 +33,7 @@ _DESCRIPTION = """\
 Prints what the ledger of a replicator has: each change of a decision with the policy and the
 cause, each write with what became of it and who let it through, oldest first. It reads the file
 (ledger.path of the configuration, or --file) while the replicator writes it, or a copy of it.
+It has no -l: the ledger has no labels, and those of today need not be those of then.
 """
 
 _EXAMPLES = """\
@@ -70,7 +79,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "--limit", type=int, default=1_000, metavar="N", help="the newest N (default: %(default)s)"
     )
     _file(parser)
-    add_output(parser, "text", "json")
+    add_output(parser, "text", "wide", "json", "yaml", "name")
 
 
 def declare_verify(parser: argparse.ArgumentParser) -> None:
@@ -87,6 +96,8 @@ def declare_verify(parser: argparse.ArgumentParser) -> None:
 @runner()
 def run(arguments: argparse.Namespace) -> int:
     """Print what the ledger has."""
+    from kube_sync.config import load_settings  # noqa: PLC0415 - slow
+
     settings = load_settings(arguments.config, ENVIRONMENT)
     request = requested(arguments, settings, time.time())
     from kube_sync.ledger import command  # noqa: PLC0415 - slow
@@ -105,7 +116,7 @@ def check(arguments: argparse.Namespace) -> int:
     from kube_sync.processes.ledger import noted_elsewhere  # noqa: PLC0415 - slow
 
     # Before the file is read: what is noted meanwhile may be newer than that.
-    noted = asyncio.run(noted_elsewhere(settings, anchors, offline=arguments.offline))
+    noted = run_async(noted_elsewhere(settings, anchors, offline=arguments.offline))
     required = arguments.require_head
     return 0 if command.check(file, noted, show, complain, required=required) else 1
 
@@ -133,7 +144,7 @@ def requested(arguments: argparse.Namespace, settings: Settings, now: float) -> 
         since or 0.0,
         at,
         arguments.limit,
-        arguments.output == "json",
+        arguments.output,
     )
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # slow
     from kube_sync.admission.metadata.objects import Request
 
 WHAT: Final = "tell what MetadataPolicies would do to an object, and by which rule"
-_CHECK: Final = "say whether objects are admitted, and which labels and annotations they get"
+_CHECK: Final = "say whether objects are admitted, and what metadata they get"
 
 _DESCRIPTION: Final = """\
 Says what would happen to objects in their namespace, before anything is created: which are
@@ -45,13 +45,19 @@ exit status: 0 if every object is admitted; 1 if one is rejected; 2 if it cannot
 or OPA does not answer; 64 if the command line, the configuration or a file is wrong.
 """
 
+_SOURCES: Final = """\
+Files of -f are YAML or JSON, with several objects or a List of them. Files of --policies have
+MetadataPolicies; what cannot be read is an error, and so is, also with --ignore-other-kinds, what
+looks like one and is not. The objects of --old tell, too, what is being deleted and so let go.
+"""
+
 _WORDS: Final = CheckTexts(
     _CHECK,
     _DESCRIPTION,
     _EXAMPLES,
-    objects="objects of any kind, several in a file or a List of them",
+    objects="objects of any kind",
     nameless="of objects, and of policies, that name none",
-    policies="MetadataPolicies",
+    sources=_SOURCES,
 )
 
 
@@ -63,8 +69,8 @@ def declare(parser: argparse.ArgumentParser) -> None:
         choices=["CREATE", "UPDATE"],
         help="what is done with the objects (default: CREATE, UPDATE with --old)",
     )
-    what = "of an update: the objects as they are stored, by which one tells what is being deleted,"
-    add_several(check, "--old", metavar="FILE", help=f"{what} and so let go")
+    what = "of an update: the objects as they are stored"
+    add_several(check, "--old", metavar="FILE", help=what)
 
 
 @runner(failed=2)  # neither admitted nor denied

@@ -6,13 +6,15 @@ What a name means is in `kube_sync/kube/naming.py`; here is how it is declared a
 from __future__ import annotations
 
 import argparse
-import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kube_sync.config import Settings
+from kube_sync.cli.runner import run_async
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.naming import Reference, is_built_in, read, refused, spellings, within
+
+if TYPE_CHECKING:  # slow
+    from kube_sync.config import Settings
 
 FORMS: Final = """\
 An object is named as kubectl has it, TYPE NAME or TYPE/NAME, where TYPE is a plural, a singular or
@@ -43,6 +45,12 @@ def add_namespace(parser: argparse.ArgumentParser, help: str, *, every: bool = F
         where.add_argument("-A", "--all-namespaces", action="store_true", help=what)
 
 
+def add_selector(parser: argparse.ArgumentParser) -> None:
+    """Declare `-l`, kubectl's label selector."""
+    what = "only with these labels: a=b, a!=b, 'a in (x,y)', a, '!a'"
+    parser.add_argument("-l", "--selector", metavar="LABELS", help=what)
+
+
 def kinds_of(settings: Settings) -> dict[str, frozenset[str]]:
     """Return what the kinds that are decided are called, as far as nobody needs to be asked."""
     return {r.name: spellings(r.gvr) | {r.name.lower()} for r in settings.targets()}
@@ -68,7 +76,7 @@ def discovered(settings: Settings, words: Sequence[str], *, offline: bool) -> Ki
                 r.name: known[r.name] | await names_of(client, r.gvr) for r in settings.targets()
             }
 
-    return asyncio.run(ask())
+    return run_async(ask())
 
 
 def references(

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
-from kube_sync.cli.options import add_several, explain
+from kube_sync.cli.options import add_several, explain, note
 from kube_sync.cli.runner import (
     ENVIRONMENT,
     FAILED,
     complain,
     printed,
+    run_async,
     runner,
     say,
     settings_of,
     while_read,
 )
-from kube_sync.config import (
-    Source,
-    effective,
-    explained,
-    fields,
-    load_settings,
-    parse_listen,
-    source_of,
-)
 from kube_sync.errors import Misconfigured
-from kube_sync.observability import healthcheck
 
 CONFIG: Final = "print the effective configuration, secrets masked"
 PROVISION: Final = "make missing Secrets of an installation, and renew old ones"
@@ -46,6 +35,12 @@ again at once it changes nothing; call it every hour.
 """
 
 
+_HEALTH: Final = """\
+Without --url it asks the page at observe.listen, or else the port of whichever command answers
+here.
+"""
+
+
 def declare_config(command: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of `config`."""
     command.add_argument(
@@ -56,7 +51,7 @@ def declare_config(command: argparse.ArgumentParser) -> None:
         nargs="?",
         const="",
         metavar="KEY",
-        help="say what a key is for, as in admission.engine, or what each of them is for",
+        help="what a key is for, as admission.engine, or without KEY each of them",
     )
 
 
@@ -79,15 +74,18 @@ def declare_certs(command: argparse.ArgumentParser) -> None:
 
 def declare_health(command: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of `healthcheck`."""
+    note(command, _HEALTH)
     command.add_argument(
         "--url",
-        help="the page (default: at observe.listen, or whichever command's port answers here)",
+        help="the page (default: the one of the command that runs here)",
     )
 
 
 @runner()
 def config(arguments: argparse.Namespace) -> int:
     """Print the configuration, its variables, or what a key is for."""
+    from kube_sync.config import effective, explained, fields, load_settings  # noqa: PLC0415 - slow
+
     if arguments.explain is not None:  # whatever the file says
         return printed(explained(arguments.explain or None))
     settings = load_settings(arguments.config, ENVIRONMENT)
@@ -106,12 +104,14 @@ def provision(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
     from kube_sync.processes.provisioning import run_provision  # noqa: PLC0415 - slow
 
-    done = asyncio.run(run_provision(settings, tokens_only=arguments.tokens_only))
+    done = run_async(run_provision(settings, tokens_only=arguments.tokens_only))
     return printed("\n".join(done) or "nothing to do")
 
 
 def certs(arguments: argparse.Namespace) -> int:
     """Write certificates, and list their files."""
+    from pathlib import Path  # noqa: PLC0415 - slow
+
     from kube_sync.certificates import write_certificates  # noqa: PLC0415 - slow, and only here
 
     try:
@@ -129,6 +129,8 @@ def certs(arguments: argparse.Namespace) -> int:
 
 def health(arguments: argparse.Namespace) -> int:
     """Print a readiness page; the exit status tells whether it says ready."""
+    from kube_sync.observability import healthcheck  # noqa: PLC0415 - slow
+
     url: str | None = arguments.url
     found = healthcheck.asked(url) if url else healthcheck.found(_pages(arguments.config))
     if found.good:
@@ -143,6 +145,9 @@ def _pages(file: str | None) -> list[str]:
 
     A file that is wrong now says nothing of a process that began with a good one.
     """
+    from kube_sync.config import Source, parse_listen, source_of  # noqa: PLC0415 - slow
+    from kube_sync.observability import healthcheck  # noqa: PLC0415 - slow
+
     for source in (source_of(file, ENVIRONMENT), Source(None, ENVIRONMENT)):
         with suppress(Misconfigured):
             listen = source.load(source.read()).observe.listen

@@ -18,6 +18,12 @@ def explain(parser: argparse.ArgumentParser, description: str, examples: str = "
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
 
 
+def note(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add a paragraph to a parser's description: what an option's help has no room for."""
+    parser.description = f"{(parser.description or '').rstrip()}\n\n{text}"
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+
+
 def sentence(what: str) -> str:
     """Return a line of the list of commands as a sentence."""
     return what[:1].upper() + what[1:] + "."

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from kube_sync.cli.options import add_output, add_several, check_standard_input, explain
+from kube_sync.cli.names import add_namespace, add_objects, add_selector, discovered, references
+from kube_sync.cli.options import add_output, add_several, check_standard_input, explain, note
 from kube_sync.cli.runner import (
     answered,
     answering,
     complain,
+    run_async,
     runner,
     say,
     settings_of,
@@ -18,6 +20,9 @@ from kube_sync.cli.runner import (
 )
 from kube_sync.errors import Misconfigured
 from kube_sync.inspect.plan.request import Request
+
+if TYPE_CHECKING:  # slow
+    from kube_sync.config import Settings
 
 WHAT = "tell what an edit of policies or clusters would do to every workload"
 WHAT_IF = "tell what would move if clusters had other attributes"
@@ -35,6 +40,8 @@ examples:
       what a policy ConfigMap would do if it were applied
   kube-sync plan --set-cluster c1.labels.pci-certified=false --remove-cluster fleet/c2
       what would move if a cluster lost a label and another one left
+  kube-sync plan -f new-policy.yaml rs/web -n shop
+      what it would do to one workload; -l team=a: to those with this label
   kube-sync export > fleet.jsonl; kube-sync plan --from fleet.jsonl -f policies/ -o markdown
       the same in CI, where no cluster is, for a pull request
 
@@ -67,9 +74,29 @@ Prints the objects of all replicated resources and the policy ConfigMaps, one JS
 """
 
 
+_CHOSEN = """\
+Names, -n and -l say which workloads are printed, and count for the exit status. All are planned, so
+that the brakes count all moves.
+"""
+
+_CANDIDATES = """\
+Candidates are policy ConfigMaps or PlacementPolicies (YAML, JSON), files of Rego, or folders of
+these (-f), or the policies that are staged as candidates (--staged: the label
+kube-sync.io/stage=candidate, or spec.stage). --candidate names one of these, a PlacementPolicy as
+NAMESPACE/NAME.PlacementPolicy.
+"""
+
+_EXPORTED = """\
+--from reads what `kube-sync export` printed. --cluster-scoped names a resource in it, by its name
+in OPA, whose objects lie in no namespace.
+"""
+
+
 def declare(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of `plan`."""
     explain(parser, _DESCRIPTION, _EXAMPLES)
+    note(parser, _CHOSEN)
+    add_objects(parser)
     declare_policies(parser)
     declare_clusters(parser)
     declare_source(parser)
@@ -79,7 +106,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def declare_what_if(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of `what-if`."""
     explain(parser, _WHAT_IF, _WHAT_IF_EXAMPLES)
-    what = "an attribute of a cluster, as c1.labels.zone=eu; c1.labels.zone- takes it away"
+    what = "as c1.labels.zone=eu; c1.labels.zone- removes the attribute"
     parser.add_argument("set_cluster", nargs="+", metavar="NAME.PATH=VALUE", help=what)
     declare_source(parser)
     declare_output(parser)
@@ -89,13 +116,16 @@ def declare_what_if(parser: argparse.ArgumentParser) -> None:
 
 def declare_output(parser: argparse.ArgumentParser) -> None:
     """Teach a parser how a plan is printed."""
-    add_output(parser, "table", "json", "markdown", "summary")
+    add_namespace(parser, "only the workloads of this namespace", every=True)
+    add_selector(parser)
+    add_output(parser, "table", "wide", "json", "yaml", "name", "markdown", "summary")
     parser.add_argument("--all", action="store_true", help="all workloads, not the first 40")
 
 
 def declare_policies(parser: argparse.ArgumentParser) -> None:
     """Teach a parser what says which policies there would be."""
-    what = "candidate policies: ConfigMaps (YAML, JSON), Rego, or a folder of either"
+    note(parser, _CANDIDATES)
+    what = "candidate policies: YAML, JSON, Rego, or a folder"
     add_several(parser, "-f", "--filename", metavar="FILE", help=what)
     parser.add_argument(
         "--instead", action="store_true", help="the candidates are all policies that there are then"
@@ -103,11 +133,9 @@ def declare_policies(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--staged",
         action="store_true",
-        help="candidates are the ConfigMaps with the label kube-sync.io/stage=candidate",
+        help="candidates are the policies of the stage `candidate`",
     )
-    what = (
-        "with --staged: only this one, NAMESPACE/NAME (of a PlacementPolicy, and .PlacementPolicy)"
-    )
+    what = "with --staged: only this one, NAMESPACE/NAME"
     add_several(parser, "--candidate", metavar="NAME", help=what)
     what = "a policy ConfigMap that leaves"
     add_several(parser, "--remove-policy", metavar="NAME", help=what)
@@ -115,22 +143,23 @@ def declare_policies(parser: argparse.ArgumentParser) -> None:
 
 def declare_clusters(parser: argparse.ArgumentParser) -> None:
     """Teach a parser what says which clusters there would be."""
-    what = "candidate clusters, which take the place of those of their names or join"
+    what = "clusters that replace those of their names, or join"
     add_several(parser, "--clusters", metavar="FILE", help=what)
-    what = "one field of a cluster, as c1.labels.zone=eu; c1.labels.zone- takes it away"
+    what = "a field, as c1.labels.zone=eu; c1.labels.zone- removes it"
     add_several(parser, "--set-cluster", metavar="NAME.PATH=VALUE", help=what)
     add_several(parser, "--remove-cluster", metavar="NAME", help="a cluster that leaves")
 
 
 def declare_source(parser: argparse.ArgumentParser) -> None:
     """Teach a parser where objects and policies are from."""
+    note(parser, _EXPORTED)
     parser.add_argument(
         "--from",
         dest="exported",
         metavar="FILE",
-        help="what `kube-sync export` printed, - for standard input (default: the cluster)",
+        help="an export instead of the cluster, - for standard input",
     )
-    what = "with --from: a resource, by its name in OPA, whose objects lie in no namespace"
+    what = "with --from: a resource that has no namespaces"
     add_several(parser, "--cluster-scoped", metavar="NAME", help=what)
 
 
@@ -145,7 +174,8 @@ def run(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments, log_level="error")
     from kube_sync.inspect.plan import command  # noqa: PLC0415 - slow
 
-    return answered(command.run(requested(arguments), settings, complain))
+    request = chosen(requested(arguments), arguments, settings)
+    return answered(command.run(request, settings, complain))
 
 
 @runner()
@@ -155,7 +185,7 @@ def export(arguments: argparse.Namespace) -> int:
     from kube_sync.inspect.plan import command  # noqa: PLC0415 - slow
 
     with while_read():
-        asyncio.run(command.export(settings, complain, say))
+        run_async(command.export(settings, complain, say))
     return 0
 
 
@@ -168,6 +198,20 @@ def requested(arguments: argparse.Namespace) -> Request:
         msg = f"plan: say what would be otherwise: -f, --staged, {options}"
         raise Misconfigured(msg)
     return replace(request, form=arguments.output, every=arguments.all)
+
+
+def chosen(request: Request, arguments: argparse.Namespace, settings: Settings) -> Request:
+    """Return the request with the workloads that it is about. Raises Misconfigured, SyncError."""
+    words = getattr(arguments, "objects", [])  # `what-if` has none
+    kinds = discovered(settings, words, offline=request.exported is not None)
+    from kube_sync.guard.labelselectors import parse_labels  # noqa: PLC0415 - slow
+
+    return replace(
+        request,
+        of=references(words, kinds, arguments.namespace, listing=True),
+        namespace=arguments.namespace,
+        labels=() if arguments.selector is None else parse_labels(arguments.selector),
+    )
 
 
 def edited(arguments: argparse.Namespace) -> Request:

@@ -8,28 +8,26 @@ types it.
 from __future__ import annotations
 
 import argparse
-import asyncio
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from http import HTTPStatus
-from http.client import HTTPException
-from typing import Any
-from urllib.error import HTTPError
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kube_sync.cli.names import add_namespace, add_objects, kinds_of, references
-from kube_sync.cli.options import add_config, sentence
-from kube_sync.cli.runner import printed, runner, settings_of
-from kube_sync.config import Settings, parse_listen
-from kube_sync.errors import Misconfigured, Refused, Retriable, Terminal
-from kube_sync.kube.naming import Reference
+from kube_sync.cli.names import add_namespace, add_objects, add_selector, kinds_of, references
+from kube_sync.cli.options import add_config, add_output, note, sentence
+from kube_sync.cli.runner import printed, run_async, runner, settings_of
+from kube_sync.errors import Misconfigured, Terminal
+from kube_sync.kube.naming import Reference, spelt
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.runtime.tokenfile import TokenFile
 
-_SECONDS = 10.0
-_ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - an address to ask at, not to listen on
+if TYPE_CHECKING:  # slow
+    from kube_sync.cli.labelled import Labelled
+    from kube_sync.config import Settings
+
+_APPLYING = """\
+For -l, the API server of the configuration is asked which objects have these labels now.
+"""
 _COLUMNS = ("OBJECT", "HELD BY", "WHY", "RELEASED BY", "IS", "WANTED")
 _WIDEST = 60  # characters of one value
 
@@ -38,11 +36,14 @@ def declare(command: argparse.ArgumentParser) -> None:
     """Add the three commands below the one that runs the service."""
     asks = command.add_subparsers(title="of a remediator that runs", metavar="ASK")
     status = _ask(asks, "status", "show what is held, and why", _status)
-    status.add_argument("--json", action="store_true", help="as JSON, whole")
+    add_output(status, "text", "wide", "json", "yaml", "name")
+    status.add_argument("--json", action="store_true", help=argparse.SUPPRESS)  # for one release
     apply = _ask(asks, "apply", "let through what waits in mode manual", _apply)
+    note(apply, _APPLYING)
     add_objects(apply)
     apply.add_argument("--all", action="store_true", help="everything that waits for a person")
     add_namespace(apply, "only in this namespace")
+    add_selector(apply)
     what = "let through what `status` gives a name to approve for"
     approve = _ask(asks, "approve", what, _approve)
     approve.add_argument("names", nargs="+", metavar="NAME", help="as in moves-0123456789abcdef")
@@ -72,13 +73,32 @@ def _status(arguments: argparse.Namespace, settings: Settings) -> str:
     from kube_sync.remediation.statuspage import STATUS  # noqa: PLC0415 - slow
 
     body = _request(settings, arguments.url, STATUS)
-    return body.decode() if arguments.json else table(msgspec.json.decode(body))
+    match "json" if arguments.json else arguments.output:
+        case "json":
+            return body.decode()
+        case "yaml":
+            return _yaml(msgspec.json.decode(body))
+        case "name":
+            return "\n".join(map(_spelt, msgspec.json.decode(body)["waiting"]))
+        case form:
+            return table(msgspec.json.decode(body), wide=form == "wide")
+
+
+def _yaml(status: Mapping[str, Any]) -> str:
+    import yaml  # noqa: PLC0415 - slow
+
+    return yaml.safe_dump(status, sort_keys=False).rstrip("\n")
+
+
+def _spelt(one: Mapping[str, Any]) -> str:
+    key = ObjectKey(one["namespace"], one["name"])
+    return spelt(GroupVersionResource.of(one["resource"]), key)
 
 
 def _apply(arguments: argparse.Namespace, settings: Settings) -> str:
     namespace, words = arguments.namespace, arguments.objects
-    if bool(words) == arguments.all:
-        msg = "apply: say what, either objects, as in replicaset/web, or --all"
+    if bool(words or arguments.selector) == arguments.all:
+        msg = "apply: say what, either objects, as in replicaset/web, or -l LABELS, or --all"
         raise Misconfigured(msg)
     found = references(words, kinds_of(settings), namespace, listing=True)
     asked = [{"all": True}] if arguments.all else list(_waiting(arguments, settings, found))
@@ -98,7 +118,7 @@ def _apply(arguments: argparse.Namespace, settings: Settings) -> str:
 def _waiting(
     arguments: argparse.Namespace, settings: Settings, found: Iterable[Reference]
 ) -> Iterator[dict[str, Any]]:
-    """Yield what to ask for, to let through of what waits that which is named."""
+    """Yield what to ask for, to let through of what waits that which is named, or has labels."""
     from kube_sync.remediation.statuspage import STATUS  # noqa: PLC0415 - slow
 
     status = msgspec.json.decode(_request(settings, arguments.url, STATUS))
@@ -108,29 +128,42 @@ def _waiting(
         (ObjectKey(one["namespace"], one["name"]), one["resource"]) for one in status["waiting"]
     ]
     keys = Counter(key for key, _ in waiting)
+    labelled = _labelled(arguments, settings)
     readings = [one for reference in found for one in reference]
     for key, resource in waiting:
-        fits = arguments.namespace in (None, key.namespace)
         gvr = GroupVersionResource.of(resource)
-        if fits and any(reading.means(gvr, key) for reading in readings):
+        fits = arguments.namespace in (None, key.namespace) and (
+            labelled is None or (gvr.group, gvr.resource, key) in labelled
+        )
+        if fits and (not readings or any(reading.means(gvr, key) for reading in readings)):
             # What is older than this field knows one of a name only.
             kind = {"resource": resource} if keys[key] > 1 else {}
             yield {"namespace": key.namespace, "name": key.name, **kind}
 
 
+def _labelled(arguments: argparse.Namespace, settings: Settings) -> Labelled | None:
+    """Return the objects that have the labels now, None where none are asked for."""
+    if arguments.selector is None:
+        return None
+    from kube_sync.cli.labelled import labelled  # noqa: PLC0415 - slow
+
+    return labelled(settings, arguments.selector, arguments.namespace)
+
+
 def _approve(arguments: argparse.Namespace, settings: Settings) -> str:
     from kube_sync.processes.approving import run_approve  # noqa: PLC0415 - slow
 
-    return asyncio.run(run_approve(settings, arguments.names))
+    return run_async(run_approve(settings, arguments.names))
 
 
-def table(status: Mapping[str, Any]) -> str:
-    """Format a status as a table."""
+def table(status: Mapping[str, Any], *, wide: bool = False) -> str:
+    """Format a status as a table; `wide`: with kinds and uids, and nothing is cut."""
     lines = [f"nothing is written: {reason}" for reason in status["held"]]
     lines += _limits(status.get("limits", {}))
     if not status["waiting"]:
         return "\n".join([*lines, "nothing waits"])
-    rows = [_COLUMNS, *(row for one in status["waiting"] for row in _rows(one))]
+    rows: list[tuple[str, ...]] = [("TYPE", *_COLUMNS, "UID") if wide else _COLUMNS]
+    rows += (row for one in status["waiting"] for row in (_wide(one) if wide else _rows(one)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     pairs = (zip(row, widths, strict=True) for row in rows)
     return "\n".join([*lines, *("  ".join(c.ljust(w) for c, w in p).rstrip() for p in pairs)])
@@ -148,12 +181,22 @@ def _limits(limits: Mapping[str, Any]) -> Iterable[str]:
         yield f"limits of policies are not in force as they are ({stands}): {_plain(trouble)}"
 
 
-def _rows(one: Mapping[str, Any]) -> Iterable[tuple[str, ...]]:
+def _wide(one: Mapping[str, Any]) -> Iterable[tuple[str, ...]]:
+    kind, uid = one["resource"], one["uid"]
+    for row in _rows(one, _plain):
+        yield kind, *row, uid
+        kind = uid = ""
+
+
+def _rows(
+    one: Mapping[str, Any], cut: Callable[[str], str] | None = None
+) -> Iterable[tuple[str, ...]]:
+    cut = cut or _cut
     name = f"{one['namespace']}/{one['name']}" if one["namespace"] else one["name"]
-    first = (name, one["kind"], _cut(one["reason"]), one["release"])
+    first = (name, one["kind"], cut(one["reason"]), one["release"])
     for key, change in sorted(one["changes"].items()) or [("", {})]:
         is_, wanted = change.get("is"), change.get("wanted")
-        shown = (f"{key}={_cut(is_ or '')}" if is_ is not None else "", _cut(wanted or ""))
+        shown = (f"{key}={cut(is_ or '')}" if is_ is not None else "", cut(wanted or ""))
         yield (*first, *shown)
         first = ("", "", "", "")
 
@@ -169,27 +212,6 @@ def _plain(text: str) -> str:
 
 
 def _request(settings: Settings, url: str | None, path: str, body: bytes | None = None) -> bytes:
-    host, port = parse_listen("remediate.listen", settings.remediate.listen)
-    host = "127.0.0.1" if host in _ANYWHERE else host
-    whole = (url or f"http://{f'[{host}]' if ':' in host else host}:{port}").rstrip("/") + path
-    headers = {
-        "Content-Type": "application/json",
-        **TokenFile(settings.remediate.token_file).headers(),
-    }
-    try:
-        asked = urllib.request.Request(whole, data=body, headers=headers)  # noqa: S310 - a person's
-        # No proxy from the environment: the remediator is local.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(asked, timeout=_SECONDS) as response:
-            found: bytes = response.read()
-            return found
-    except HTTPError as error:
-        with error:
-            said = error.read().decode("utf-8", "replace").strip()
-        msg = f"{whole}: {error.code} {said}"
-        if error.code == HTTPStatus.UNAUTHORIZED:
-            msg += " (is remediate.token_file the right one?)"
-        raise Refused(msg) from error
-    except (OSError, HTTPException, ValueError) as error:
-        msg = f"{whole}: {error}"
-        raise Retriable(msg) from error
+    from kube_sync.cli.remediator import request  # noqa: PLC0415 - slow
+
+    return request(settings, url, path, body)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from kube_sync.cli.history import file_of, moment
 from kube_sync.cli.options import add_output, add_several, check_standard_input, explain
 from kube_sync.cli.runner import answered, answering, complain, settings_of
-from kube_sync.config import Settings
 from kube_sync.errors import Misconfigured
 
 if TYPE_CHECKING:  # slow
+    from kube_sync.config import Settings
     from kube_sync.inspect.replay.command import Request
 
 WHAT = "make recorded decisions again, by these or other policies"
@@ -23,6 +23,9 @@ it, and decides once more in an OPA of its own (opa.binary): by the policies tha
 then, or with others in their places. It reads the file while the replicator writes it, or a copy of
 it, and asks no server. What cannot be replayed, since something that it was made on is not
 recorded, is named.
+
+Candidates (--policy) are ConfigMaps or PlacementPolicies (YAML, JSON), Rego, or a folder of any.
+Each takes the place of the policy of its name; the others stay as recorded.
 """
 
 _EXAMPLES = """\
@@ -51,8 +54,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
         parser,
         "--policy",
         metavar="FILE|DIR",
-        help="candidates: ConfigMaps or PlacementPolicies (YAML, JSON), Rego, or a folder of any;"
-        " each takes the place of the policy of its name, others stay as recorded",
+        help="candidate policies: YAML, JSON, Rego, or a folder",
     )
     parser.add_argument(
         "--instead", action="store_true", help="they are all policies that there are"
@@ -60,7 +62,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit", type=int, default=10_000, metavar="N", help="the newest N (default: %(default)s)"
     )
-    add_output(parser, "text", "json")
+    add_output(parser, "text", "json", "yaml", "name")
 
 
 @answering

@@ -6,7 +6,6 @@ Everything that a command reads of the environment and prints to a terminal pass
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
@@ -14,12 +13,11 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from kube_sync.config import Settings, load_settings
 from kube_sync.errors import Misconfigured, SyncError
-from kube_sync.observability import logs
 from kube_sync.observability.terminal import harmless
 
-if TYPE_CHECKING:  # slow: see docs/architecture.md
+if TYPE_CHECKING:  # slow
+    from kube_sync.config import Settings
     from kube_sync.policykinds.printing import Answer
 
 ENVIRONMENT: Final = os.environ
@@ -60,21 +58,33 @@ answering: Final = runner(failed=NO_ANSWER, by_line=True)
 
 def settings_of(arguments: argparse.Namespace, log_level: str = "warning") -> Settings:
     """Load the settings of a command that asks something, and set up its logs."""
+    from kube_sync.config import load_settings  # noqa: PLC0415 - slow
+    from kube_sync.observability import logs  # noqa: PLC0415 - slow
+
     settings = load_settings(arguments.config, ENVIRONMENT)
     logs.configure_logs(log_level)
     return settings
 
 
+def run_async(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """Run a coroutine to its end, and return its result."""
+    import asyncio  # noqa: PLC0415 - slow
+
+    return asyncio.run(coroutine)
+
+
 def answered(run: Coroutine[Any, Any, Answer], *, painted: bool = False) -> int:
     """Print what a command answers, and return the exit status that it gives."""
-    answer = asyncio.run(run)
-    show(answer.text, painted=painted)
+    answer = run_async(run)
+    if answer.text:  # `-o name` may have none
+        show(answer.text, painted=painted)
     return answer.status
 
 
 def printed(text: str, *, complaints: Sequence[str] = ()) -> int:
     """Print a text and what there is against it, and return the exit status."""
-    show(text)
+    if text:  # `-o name` may have none
+        show(text)
     for complaint in complaints:
         complain(complaint)
     return FAILED if complaints else 0
@@ -109,6 +119,12 @@ def while_read() -> Iterator[None]:
 def _stop_printing() -> None:
     """Make the interpreter's last flush succeed too."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def confirmed(question: str) -> bool:
+    """Ask on the terminal, and return whether the answer is yes."""
+    print(f"{harmless(question)} [y/N] ", end="", file=sys.stderr, flush=True)  # noqa: T201 - for who typed
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def complain(line: str) -> None:

@@ -20,6 +20,10 @@ WHAT = "tell whether policies place what their authors say they place"
 _DESCRIPTION = """\
 Runs scenario files (*.scenario.yaml): objects, clusters, and cases that say what is expected of the
 decision on an object. Each is decided as the replicator would decide it, in an OPA of its own.
+
+--policies takes Rego, ConfigMaps and folders. With --fail-fast, the cases that are not run are
+counted as skipped. --cluster-scoped names a resource, by its name in OPA, whose objects lie in no
+namespace.
 """
 
 _EXAMPLES = """\
@@ -43,18 +47,18 @@ def declare(parser: argparse.ArgumentParser) -> None:
     explain(parser, _DESCRIPTION, _EXAMPLES)
     what = "scenario files, and folders with *.scenario.yaml at any depth"
     parser.add_argument("paths", nargs="+", metavar="DIR", help=what)
-    what = "policies in place of those that the files say: Rego, ConfigMaps, folders"
+    what = "policies instead of those that the files name"
     add_several(parser, "--policies", metavar="PATH", help=what)
     what = "only cases where this regular expression is found in FILE: NAME"
     parser.add_argument("--run", metavar="PATTERN", help=what)
-    what = "end with the first case that does not pass; the others are counted as skipped"
+    what = "end with the first case that does not pass"
     parser.add_argument("--fail-fast", action="store_true", help=what)
     what = "tell of cases that pass, too, with what was decided"
     parser.add_argument("-v", "--verbose", action="store_true", help=what)
     add_output(parser, "text", "json")
     what = "write a report for CI to this file (JUnit XML)"
     parser.add_argument("--junit", metavar="FILE", help=what)
-    what = "a resource, by its name in OPA, whose objects lie in no namespace"
+    what = "a resource that has no namespaces"
     add_several(parser, "--cluster-scoped", metavar="NAME", help=what)
 
 

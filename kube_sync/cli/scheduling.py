@@ -45,6 +45,17 @@ exit status: 0 if every pod is admitted; 1 if one is denied; 2 if it cannot be s
 or OPA does not answer; 64 if the command line, the configuration or a file is wrong.
 """
 
+_SOURCES: Final = """\
+Files of -f are YAML or JSON: a Pod, or what makes pods (Deployment, ReplicaSet, StatefulSet,
+DaemonSet, Job, CronJob, ReplicationController, PodTemplate), or a List of them. Files of --policies
+have SchedulingPolicies, roles and bindings; what cannot be read is an error, and so is, also with
+--ignore-other-kinds, what looks like one of these and is not.
+
+--as names the service account that the pod is to run as, instead of the one that the pod names, or
+any other user who creates it. Such a user counts if scheduling.user_may_use is set, and not for
+pods of a workload, which its controller creates. Every user is in the group system:authenticated.
+"""
+
 _ACCOUNT: Final = re.compile(r"system:serviceaccount:(?P<namespace>[^:]+):(?P<name>[^:]+)")
 
 
@@ -52,10 +63,9 @@ _WORDS: Final = CheckTexts(
     _CHECK,
     _DESCRIPTION,
     _EXAMPLES,
-    objects="a Pod, or what makes pods: Deployment, ReplicaSet, StatefulSet, DaemonSet, Job,"
-    " CronJob, ReplicationController, PodTemplate, or a List of them",
+    objects="Pods, or what makes pods",
     nameless="of pods that name none",
-    policies="SchedulingPolicies, roles and bindings",
+    sources=_SOURCES,
 )
 
 
@@ -66,11 +76,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "--as",
         dest="user",
         metavar="USER",
-        help="system:serviceaccount:NAMESPACE:NAME, which the pod is to run as instead of the one"
-        " that it names; or any other user who creates it (counts if scheduling.user_may_use, and"
-        " not for pods of a workload, which its controller creates)",
+        help="system:serviceaccount:NAMESPACE:NAME to run as, or who creates it",
     )
-    what = "a group of that other user (every user is in system:authenticated)"
+    what = "a group of the user of --as"
     add_several(check, "--as-group", metavar="GROUP", help=what)
 
 

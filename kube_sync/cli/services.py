@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import signal
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Final
 
 from kube_sync import __version__
-from kube_sync.cli.options import add_config, sentence
-from kube_sync.cli.runner import ENVIRONMENT, awaited, printed, runner, settings_of
-from kube_sync.config import source_of
-from kube_sync.observability import logs
+from kube_sync.cli.options import add_config, note, sentence
+from kube_sync.cli.runner import ENVIRONMENT, awaited, printed, run_async, runner, settings_of
 
 Run = Callable[..., Awaitable[None]]
+
+_WAITING: Final = """\
+With --wait, a service that finds a file missing or wrong at the start says so on its readiness page
+until the file is right, instead of ending with status 64.
+"""
 
 
 def declare(command: argparse.ArgumentParser) -> None:
     """Teach a parser what every service takes."""
+    note(command, _WAITING)
     command.add_argument(
         "--wait",
         action="store_true",
-        help="wait for files that are missing or wrong at the start, and say so on the readiness "
-        "page, instead of ending with status 64",
+        help="wait at the start for files that are missing or wrong",
     )
     command.add_argument(
         "--log-level",
@@ -37,7 +40,7 @@ def declare(command: argparse.ArgumentParser) -> None:
 def declare_policy_sync(command: argparse.ArgumentParser) -> None:
     """Teach a parser `policy-sync approve`."""
     asks = command.add_subparsers(title="of one that runs", metavar="ASK")
-    what = "let through removals that wait, by the name that the readiness page gives"
+    what = "let through removals that wait, as the readiness page names them"
     approve = asks.add_parser("approve", help=what, description=sentence(what))
     add_config(approve)
     approve.add_argument("names", nargs="+", metavar="NAME", help="as in moves-0123456789abcdef")
@@ -46,11 +49,14 @@ def declare_policy_sync(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run a service until it is stopped. Raises Misconfigured, in groups too."""
+    # Imported here: what talks to servers costs half a second that `config` need not pay.
+    from kube_sync.config import source_of  # noqa: PLC0415
+    from kube_sync.observability import logs  # noqa: PLC0415
+
     source = source_of(arguments.config, ENVIRONMENT)
     content = source.read()
     settings = source.load(content)
     logs.configure_logs(arguments.log_level)
-    # Imported here: what talks to servers costs half a second that `config` need not pay.
     from kube_sync.observability import metrics  # noqa: PLC0415
     from kube_sync.processes import commands  # noqa: PLC0415
 
@@ -69,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         # Another configuration is for another process.
         service = partial(service, patience=lambda: source.read() == content)
-    asyncio.run(awaited(service(settings)))
+    run_async(awaited(service(settings)))
     return 0
 
 
@@ -78,4 +84,4 @@ def _approve(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
     from kube_sync.processes.approving import run_approve_removals  # noqa: PLC0415 - slow, as above
 
-    return printed(asyncio.run(run_approve_removals(settings, arguments.names)))
+    return printed(run_async(run_approve_removals(settings, arguments.names)))

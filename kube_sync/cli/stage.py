@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
+import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
 from kube_sync.cli.names import add_namespace, add_objects, references
 from kube_sync.cli.options import explain
-from kube_sync.cli.runner import printed, runner, settings_of
-from kube_sync.errors import Misconfigured
+from kube_sync.cli.runner import complain, confirmed, printed, run_async, runner, say, settings_of
+from kube_sync.errors import Misconfigured, Terminal
 from kube_sync.kube.naming import is_built_in, spellings
 from kube_sync.objects import GroupVersionResource
 
 if TYPE_CHECKING:  # slow
+    from kube_sync.config import Settings
     from kube_sync.policies.staging.promotion import Kind, Request
 
 
@@ -25,6 +27,13 @@ _DESCRIPTION: Final = """\
 Takes a policy, a ConfigMap or a PlacementPolicy, to another stage: candidate: it is compiled;
 shadow: what it would change is counted; canary: it decides on some objects; active: it takes the
 place of what it stands for; revert: what was there is put back.
+
+By what was counted, at most --max-breaks objects may be failed, refused, undecided or nowhere, of
+each of these, and at most the share --max-moves may move: of all objects, of a canary of those that
+it decides on. More keep a policy from being promoted, and halt a canary.
+
+Before a policy is made active, it prints which workloads would be decided otherwise, as `kube-sync
+plan` tells it, and asks. Without a terminal it needs --yes, which does neither.
 """
 
 _EXAMPLES: Final = """\
@@ -32,7 +41,12 @@ examples:
   kube-sync stage placement-candidate canary --share 0.1
       let a ConfigMap decide on a tenth of all objects
   kube-sync stage placementpolicy/eu-pci-candidate active -n policies
-      put a PlacementPolicy in the place of what it stands for
+      put a PlacementPolicy in the place of what it stands for, once you agreed
+  kube-sync stage placement-candidate active --yes
+      put a ConfigMap in the place of what it stands for, in a script
+
+exit status: 0; 1 if it was refused, by what was counted or by you, or a server does not answer; 64
+if the command line or the configuration is wrong, or nobody can be asked; 130 if interrupted.
 """
 
 _KINDS: Final[Mapping[str, frozenset[str]]] = {
@@ -62,6 +76,7 @@ def declare(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="whatever was counted, and also where it takes a policy out of force",
     )
+    command.add_argument("--yes", action="store_true", help="make it active without asking")
 
 
 def _declare_limits(command: argparse.ArgumentParser) -> None:
@@ -70,26 +85,46 @@ def _declare_limits(command: argparse.ArgumentParser) -> None:
         type=_count,
         default=0,
         metavar="N",
-        help="how many objects may be failed, refused, undecided or nowhere, of each, by what was"
-        " counted; more halt a canary (default: %(default)s)",
+        help="how many objects may break, of each effect (default: %(default)s)",
     )
     command.add_argument(
         "--max-moves",
         type=_share,
         default=0.1,
         metavar="SHARE",
-        help="which share of all objects may move, of a canary of those that it decides on, from 0"
-        " to 1 (default: %(default)s)",
+        help="which share of the objects may move, 0 to 1 (default: %(default)s)",
     )
 
 
 @runner()
 def run(arguments: argparse.Namespace) -> int:
     """Take a policy to another stage."""
+    request = requested(arguments)
+    if request.step == "active" and not arguments.yes and not sys.stdin.isatty():
+        msg = "stage: active asks before objects move, and there is no terminal: say --yes"
+        raise Misconfigured(msg)
     settings = settings_of(arguments)
     from kube_sync.processes.staging import run_stage  # noqa: PLC0415 - slow
 
-    return printed(asyncio.run(run_stage(settings, requested(arguments))))
+    if request.step == "active" and not arguments.yes:
+        request = _agreed(request, settings)
+    return printed(run_async(run_stage(settings, request)))
+
+
+def _agreed(request: Request, settings: Settings) -> Request:
+    """Return the request of the version that a person agrees to. Raises Terminal, SyncError."""
+    from kube_sync.inspect.plan.promotion import preview  # noqa: PLC0415 - slow
+    from kube_sync.processes.staging import consider  # noqa: PLC0415 - slow
+
+    considered = run_async(consider(settings, request))
+    if considered is None:
+        return request
+    for line in (*considered.said, *run_async(preview(settings, considered.policy, complain))):
+        say(line)
+    if not confirmed("Make it active?"):
+        msg = "not promoted: nothing was written"
+        raise Terminal(msg)
+    return replace(request, seen=considered.modules)
 
 
 def requested(arguments: argparse.Namespace) -> Request:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from kube_sync.cli import services
 from kube_sync.cli.options import add_output, check_standard_input, explain
 from kube_sync.cli.runner import ENVIRONMENT, complain, printed, runner
-from kube_sync.config import load_settings
 from kube_sync.errors import Misconfigured
 
 if TYPE_CHECKING:  # slow
@@ -21,6 +20,7 @@ With -f, builds the topology of the Gateway API objects and policies of manifest
 cluster: classes, gateways, listeners, routes, their rules, services and their ports, and the
 policies that target them. A path is what a request goes through; its effective policy is what all
 policies on it come to, by defaults, overrides and merge strategies. docs/topology.md explains it.
+With --plain, ports of parentRefs, hostnames, allowedRoutes and ReferenceGrants are disregarded.
 
 With --live, runs as a controller beside a cluster until it is stopped: the same topology, of what
 the API server holds, written into the statuses of policies and of what they affect, and as a
@@ -67,8 +67,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plain",
         action="store_true",
-        help="link whatever is named: no regard to ports of parentRefs, hostnames,"
-        " allowedRoutes and ReferenceGrants",
+        help="link whatever is named, also what is not allowed",
     )
     parser.add_argument(
         "--strict",
@@ -105,6 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @runner()
 def _print(arguments: argparse.Namespace) -> int:
+    from kube_sync.config import load_settings  # noqa: PLC0415 - slow
     from kube_sync.inspect.survey.topology import command  # noqa: PLC0415 - slow
 
     settings = load_settings(arguments.config, ENVIRONMENT)

@@ -12,10 +12,10 @@ from kube_sync.cli.history import file_of, moment
 from kube_sync.cli.names import add_namespace, add_objects, discovered, kinds_of, references
 from kube_sync.cli.options import add_output, explain
 from kube_sync.cli.runner import answered, answering, complain, settings_of
-from kube_sync.config import Settings
 from kube_sync.errors import Misconfigured
 
 if TYPE_CHECKING:  # slow
+    from kube_sync.config import Settings
     from kube_sync.inspect.why.command import Question
     from kube_sync.inspect.why.past import PastRequest
 
@@ -168,7 +168,7 @@ def declare_at(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--at",
         metavar="TIME",
-        help="what was decided of it then, by the ledger: 2026-11-17T10:00:00Z, or 2h ago as 2h",
+        help="what was decided then: 2026-11-17T10:00:00Z, or 2h for 2h ago",
     )
     parser.add_argument(
         "--ledger", metavar="FILE", help="with --at: the ledger (default: ledger.path)"

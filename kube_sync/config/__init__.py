@@ -8,8 +8,9 @@ joined by `_` (`opa.token_file` is `KUBE_SYNC_OPA_TOKEN_FILE`); it overrides the
 
 from __future__ import annotations
 
+from kube_sync import CONFIG_ENV
 from kube_sync.config.addresses import check_stream, masked, parse_listen
-from kube_sync.config.environment import CONFIG_ENV, ENV_PREFIX, Field, fields
+from kube_sync.config.environment import ENV_PREFIX, Field, fields
 from kube_sync.config.explanation import Key, explained, keys
 from kube_sync.config.load import Source, effective, load_settings, source_of
 from kube_sync.config.model import (

@@ -19,7 +19,6 @@ from kube_sync.errors import Misconfigured
 from kube_sync.yamlnodes import NotYaml, Rules, plain, single
 
 ENV_PREFIX = "KUBE_SYNC_"
-CONFIG_ENV = ENV_PREFIX + "CONFIG"
 YAML = Rules(words=True, any_number=True)
 
 

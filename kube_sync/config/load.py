@@ -15,9 +15,10 @@ from typing import Any, get_args
 import msgspec
 import yaml
 
+from kube_sync import CONFIG_ENV
 from kube_sync.config.addresses import masked
 from kube_sync.config.checks import check
-from kube_sync.config.environment import CONFIG_ENV, YAML, fields, override
+from kube_sync.config.environment import YAML, fields, override
 from kube_sync.config.model import Mode, PlacementForm, Settings, SystemName, WarningCode
 from kube_sync.errors import Misconfigured
 from kube_sync.yamlnodes import NotYaml, plain, single

@@ -99,6 +99,7 @@ def _print_lines(lines: Iterable[str], print_line: PrintLine) -> None:
 
 def _report_nothing(request: Request, print_error: PrintLine) -> None:
     names = request.names or "any resource"
+    names += "" if request.labelled is None else " with these labels"
     scope = "" if request.namespace is None else f" in {request.namespace}"
     if request.names is not None and not request.watch:
         msg = f"nothing is decided of {names}{scope}"

@@ -24,6 +24,7 @@ from kube_sync.decisions.records import (
 from kube_sync.decisions.subscription import SENDING
 from kube_sync.errors import NO_JSON
 from kube_sync.kube.naming import Reference
+from kube_sync.objects import ObjectKey
 
 Form = Literal["text", "wide", "json", "yaml", "name"]
 
@@ -41,6 +42,7 @@ class Request:
     form: Form = "text"
     namespace: str | None = None  # None: all
     of: tuple[Reference, ...] = ()  # none: all
+    labelled: frozenset[tuple[str, str, ObjectKey]] | None = None  # group, resource; None: all
 
     @property
     def names(self) -> str | None:
@@ -49,8 +51,12 @@ class Request:
 
     def matches(self, target: Target) -> bool:
         """Tell whether an object is asked about."""
-        return self.namespace in (None, target.namespace) and (
-            not self.of or any(one.means(target.gvr, target.key) for of in self.of for one in of)
+        gvr, key = target.gvr, target.key
+        labelled = self.labelled
+        return (
+            self.namespace in (None, target.namespace)
+            and (not self.of or any(one.means(gvr, key) for of in self.of for one in of))
+            and (labelled is None or (gvr.group, gvr.resource, key) in labelled)
         )
 
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
+import yaml
 
 from kube_sync.errors import Terminal
 from kube_sync.kube.naming import Reference
 from kube_sync.ledger.entries import Entry, Row
 from kube_sync.ledger.heads import Compared
-from kube_sync.ledger.printing import document, line, moment, state_lines
+from kube_sync.ledger.printing import document, line, moment, object_of, state_lines, wide_line
 from kube_sync.ledger.reading import Object, Reading, is_called, reading
 from kube_sync.ledger.verifying import Verified, verify, verify_ahead
 
 Say = Callable[[str], None]
+Form = Literal["text", "wide", "json", "yaml", "name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class Request:
     since: float = 0.0
     at: float | None = None
     limit: int = 1_000
-    json: bool = False
+    form: Form = "text"
 
 
 def history(request: Request, say: Say, complain: Say) -> None:
@@ -40,8 +43,7 @@ def history(request: Request, say: Say, complain: Say) -> None:
                 _at(ledger, ledger.find(of, request.namespace), request, request.at, say)
             return
         rows = _rows(ledger, request)
-        for row in rows:
-            shown = _json(document(row, ledger.text)) if request.json else line(row, ledger.text)
+        for shown in _shown(rows, request, ledger):
             say(shown)
         if len(rows) == request.limit:
             complain(f"the newest {request.limit} only: --limit for more")
@@ -97,13 +99,36 @@ def _rows(ledger: Reading, request: Request) -> list[Row]:
     return [rows[number] for number in sorted(rows)[-request.limit :]]
 
 
+def _shown(rows: Sequence[Row], request: Request, ledger: Reading) -> Iterator[str]:
+    if request.form == "name":
+        entries = [row.entry for row in rows if row.entry.name]
+        yield from dict.fromkeys(_name(object_of(entry), request) for entry in entries)
+        return
+    for row in rows:
+        match request.form:
+            case "text":
+                yield line(row, ledger.text)
+            case "wide":
+                yield wide_line(row, ledger.text)
+            case _:
+                yield _document(document(row, ledger.text), request)
+
+
+def _name(of: Object, request: Request) -> str:
+    return str(of) if request.namespace is None else f"{of.collection}/{of.name}"
+
+
 def _at(ledger: Reading, of: Object, request: Request, time: float, say: Say) -> None:
     found = ledger.at(of, time)
     row, bounds = found.told(time), ledger.bounds()
     if row is None and bounds is not None and time < bounds[0]:
         msg = f"{moment(time)}: the ledger begins at {moment(bounds[0])}"
         raise Terminal(msg)
-    if not request.json:
+    if request.form == "name":
+        if row is not None:
+            say(_name(of, request))
+        return
+    if request.form in ("text", "wide"):
         for shown in state_lines(of, time, found, ledger.text):
             say(shown)
         return
@@ -112,8 +137,10 @@ def _at(ledger: Reading, of: Object, request: Request, time: float, say: Say) ->
     said = {name: row and document(row, ledger.text) for name, row in rows.items()}
     gaps = [document(row, ledger.text) for row in found.gaps]
     policy = None if row is None else ledger.modules(row.entry.policy)
-    say(_json({"v": 1, **said, "gaps": gaps, "modules": policy}))
+    say(_document({"v": 1, **said, "gaps": gaps, "modules": policy}, request))
 
 
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+def _document(value: object, request: Request) -> str:
+    if request.form == "json":
+        return msgspec.json.encode(value).decode()
+    return "---\n" + yaml.safe_dump(msgspec.to_builtins(value), sort_keys=False).rstrip("\n")

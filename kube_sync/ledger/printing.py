@@ -23,6 +23,19 @@ def line(row: Row, texts: Texts) -> str:
     return f"{moment(row.seconds)}  {row.entry.kind:10} {_described(row.entry, texts)}".rstrip()
 
 
+def wide_line(row: Row, texts: Texts) -> str:
+    """Return one row as a line of text, with its number, kind, uid and whole policy digest."""
+    entry = row.entry
+    known = {"uid": entry.uid, "policy": entry.policy}
+    more = [f"row {row.seq}", entry.collection, *(f"{k} {v}" for k, v in known.items() if v)]
+    return f"{line(row, texts)}  [{'; '.join(printable(part) for part in more if part)}]"
+
+
+def object_of(entry: Entry) -> Object:
+    """Return the object that an entry is about."""
+    return Object(entry.collection, entry.namespace, entry.name)
+
+
 def document(row: Row, texts: Texts) -> dict[str, Any]:
     """Return one row as JSON values, with the decisions in place of their digests."""
     found = {name: value for name, value in msgspec.structs.asdict(row.entry).items() if value}

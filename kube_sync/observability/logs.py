@@ -8,12 +8,30 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 from typing import Any
 
-import structlog
-
 from kube_sync.observability.terminal import harmless
+
+
+@contextmanager
+def _without(module: str) -> Iterator[None]:
+    """Have a module look as if it were not installed, unless it is imported already."""
+    if module in sys.modules:
+        yield
+        return
+    sys.modules[module] = None  # type: ignore[assignment] # the import system's own sign
+    try:
+        yield
+    finally:
+        del sys.modules[module]
+
+
+# structlog imports rich where it is installed, to print tracebacks. Here format_exc_info does that,
+# and rich takes about as long to import as structlog itself.
+with _without("rich"):
+    import structlog
 
 
 def configure_logs(level: str = "info") -> None:

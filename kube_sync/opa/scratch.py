@@ -99,6 +99,8 @@ class ScratchOpa:
         self._parser = ModuleParser(self._program)
         self._builtins = frozenset(builtins)
         self._own: Capabilities | None = None  # of this OPA, None before the first use
+        # The last set that compiled, with the builtins that it may call.
+        self._compiled: tuple[Modules, frozenset[str]] | None = None
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -129,6 +131,8 @@ class ScratchOpa:
             causes = [self._named(cause, ids) for cause in found]
             for cause in _first_parse_errors(causes):
                 await self._hint(folder, cause, modules)
+        if not causes:
+            self._compiled = {**modules}, frozenset(allowed)
         return causes
 
     async def _check(self, folder: str, what: Sequence[str]) -> list[Cause]:
@@ -316,7 +320,9 @@ class ScratchOpa:
         It listens on a socket in a private folder and ends with the block. Any module may call
         builtins that are `given`. Raises Retriable, and Terminal if they do not compile.
         """
-        if causes := await self.check(modules, given):
+        # Some callers have just compiled them.
+        is_new = self._compiled != (modules, self._builtins | {*given})
+        if is_new and (causes := await self.check(modules, given)):
             raise _against(causes)
         contents = await self._served(modules)
         async with private_folder({**contents, "data.json": data}) as folder:

@@ -10,7 +10,7 @@ import gzip
 import hashlib
 import io
 import tarfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -18,6 +18,10 @@ import msgspec
 from kube_sync.opa.modules import manifest, outermost
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Modules
+
+RESOURCE = "v1/bundles/policies"  # as in OPA's configuration
+# Returns once OPA was checked to hold the present epoch. Raises EpochLost.
+Stands = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)

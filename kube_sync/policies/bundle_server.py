@@ -23,12 +23,11 @@ import structlog
 from aiohttp import web
 
 from kube_sync.errors import EpochLost
-from kube_sync.policies.bundle import Bundle
+from kube_sync.policies.bundle import RESOURCE, Bundle, Stands
 from kube_sync.runtime.backoff import Backoff
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-RESOURCE = "v1/bundles/policies"  # as in OPA's configuration
 _CONTENT_TYPE = "application/vnd.openpolicyagent.bundles"  # another type ends the long polling
 # The minimum wait applies even without a `wait` preference, since checking OPA's data takes time.
 _SHORTEST_WAIT, _LONGEST_WAIT = 5.0, 300.0
@@ -36,8 +35,6 @@ _SOON = 3.0  # seconds; a longer activation delays the next bundle
 _SHARE = 3  # the delay, as a multiple of the time beyond that
 _LONGEST_REST = 10.0  # seconds: an author waits for the edit
 
-# Returns once OPA was checked to hold the present epoch. Raises EpochLost.
-Stands = Callable[[], Awaitable[None]]
 Refused = Callable[[str], None]
 
 

@@ -15,7 +15,7 @@ import structlog
 from kube_sync.opa.client import LoadedPolicy, OpaClient, OpaError
 from kube_sync.opa.inspection import is_suspicious, without_metadata
 from kube_sync.opa.scratch import Cause, Modules
-from kube_sync.policies.bundle_server import RESOURCE
+from kube_sync.policies.bundle import RESOURCE
 from kube_sync.policies.guard import Guard, Inspector
 from kube_sync.policies.policy_api import Puts
 from kube_sync.policies.reading import TreeCompiler

@@ -13,7 +13,7 @@ from kube_sync.kube.staging import CANARY, CANDIDATE
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.reads import Reads
 from kube_sync.opa.paths import DataPath
-from kube_sync.policies.bundle_server import Stands
+from kube_sync.policies.bundle import Stands
 from kube_sync.policies.guard import Guard
 from kube_sync.policies.placementpolicy_status import Policy
 from kube_sync.policies.required_fields import Need

@@ -47,7 +47,11 @@ _REASONS: Final = {
     "unauthorized": "NotTaken",
     **HARMFUL,
 }
-_FIELDS: Final = {"stands_for": "standsFor", "together_with": "togetherWith"}
+_FIELDS: Final = {
+    "stands_for": "standsFor",
+    "together_with": "togetherWith",
+    "decides_with": "decidesWith",
+}
 _STAGES: Final = {
     "candidate": (
         "Candidate",

@@ -21,7 +21,7 @@ from kube_sync.decisions.stream import PATH as STREAM
 from kube_sync.decisions.stream import stream_app
 from kube_sync.observability.readiness import Readiness
 from kube_sync.observability.server import observability_app
-from kube_sync.policies import bundle_server
+from kube_sync.policies import bundle, bundle_server
 from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.remediation import statuspage
 from kube_sync.remediation.statuspage import APPLY, STATUS, status_app
@@ -39,7 +39,7 @@ from tests.unit.remediation.test_reconciler import ApiServer
 from tests.unit.remediation.test_reconciler import World as Remediator
 
 # Of the stream's port: what is added to it belongs here.
-_STREAM_PATHS = (STREAM, f"{STREAM}/{Placement().path}", "/" + bundle_server.RESOURCE, "/nowhere")
+_STREAM_PATHS = (STREAM, f"{STREAM}/{Placement().path}", "/" + bundle.RESOURCE, "/nowhere")
 
 _BOARD_PATHS = (
     "/ui",

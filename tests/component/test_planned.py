@@ -24,7 +24,9 @@ from kube_sync.config import (
 )
 from kube_sync.errors import Broken, Misconfigured, SyncError
 from kube_sync.inspect.plan import command
+from kube_sync.inspect.plan.promotion import preview
 from kube_sync.inspect.plan.request import Form, Request
+from kube_sync.kube.naming import reference
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
 from kube_sync.objects import ObjectKey
 from kube_sync.policykinds.printing import Answer
@@ -88,6 +90,16 @@ async def test_cluster_that_changes_moves_what_no_longer_fits_and_adds_what_does
     (rule,) = {r["rule"]: r for w in document["workloads"] for r in w["rules"]}.values()
     assert rule["file"] == f"{NAMESPACE}/placement/policy.rego"
     assert (rule["row"], rule["when"]) == (3, "both")
+
+
+async def test_named_workload_is_all_that_is_printed_and_the_brakes_count_all(fleet: str) -> None:
+    request = asking(fleet, f"c2.labels.{ZONE}=us", of=(reference("rs/ads"),), namespace="shop")
+    answer, document = await planned(request)
+    assert (answer.status, ways(document)) == (2, {"ads": ("adds", ["c2", "c3"])})
+    assert document["summary"]["workloads"] == 1
+    assert "2 other workloads are affected too, and not shown" in document["notes"]
+    named = await command.run(replace(request, form="name"), SETTINGS, print)
+    assert named.text == "replicasets.apps/ads"
 
 
 async def test_last_cluster_that_leaves_refuses_workloads_and_breaks_the_plan(fleet: str) -> None:
@@ -201,6 +213,22 @@ async def test_staged_configmap_is_no_policy_until_it_is_planned_with(tmp_path: 
     answer, _ = await planned(asking(fleet, "c1.labels.other=1"))
     assert answer.status == 0
     answer, document = await planned(asking(fleet, staged=True))
+    assert (answer.status, document["summary"]["moves"]) == (2, 2)
+
+
+@pytest.mark.parametrize("stage", ["shadow", "canary"])
+async def test_policy_of_another_stage_is_planned_with_where_it_is_to_be_promoted(
+    tmp_path: Path, stage: str
+) -> None:
+    source = POLICY.replace("_fit}", '_fit - {"c1"}}')
+    labels = {"kube-sync.io/stage": stage}
+    staged = policy(source, name="placement-candidate", labels=labels)
+    fleet = write(tmp_path / "fleet.jsonl", policy(), staged, *FLEET, *WORKLOADS)
+    name = f"{NAMESPACE}/placement-candidate"
+    asked = asking(fleet, staged=True, candidates=(name,))
+    with pytest.raises(Broken, match="--candidate: there is no candidate"):
+        await planned(asked)
+    answer, document = await planned(replace(asked, stages=("candidate", "shadow", "canary")))
     assert (answer.status, document["summary"]["moves"]) == (2, 2)
 
 
@@ -405,6 +433,23 @@ async def test_cluster_is_planned_over_as_its_export_is_and_only_read(tmp_path: 
     _, of_file = await planned(asking(str(exported), removed=("c2",)))
     assert of_cluster == of_file
     assert ways(of_file) == {"web": ("moves", ["c1"]), "shop": ("moves", ["c1"])}
+    assert methods == {"GET"}
+
+
+async def test_promotion_is_previewed_over_the_cluster_and_only_read(tmp_path: Path) -> None:
+    async with fake_apiserver() as api:
+        settings = await live(api, tmp_path)
+        staged = ObjectKey(NAMESPACE, "placement-candidate")
+        source = POLICY.replace("_fit}", '_fit - {"c1"}}')
+        labels = {"kube-sync.io/stage": "shadow"}
+        api.put(CONFIGMAPS, staged, metadata={"labels": labels}, data={"policy.rego": source})
+        head, *rows = await preview(settings, staged, print)
+        methods = {request.method for request in api.http.requests}
+    assert head == "2 to move (of 3 workloads)"
+    assert sorted(rows) == [
+        "  replicasets shop/shop  c1,c2 -> c2  (moves)",
+        "  replicasets shop/web  c1,c2 -> c2  (moves)",
+    ]
     assert methods == {"GET"}
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from kube_sync.decisions.batch_module import BATCH_MODULE, batch_module
 from kube_sync.decisions.evaluator import Evaluator
@@ -210,6 +211,12 @@ async def test_other_policies_differ_where_they_decide_otherwise(
     changed, summary = said.out.splitlines()
     assert "replicasets.v1.apps shop/b  place= -> nothing  (row 4)" in changed
     assert summary == "2 decisions made again: 1 the same, 1 differ"
+    said = await _replay(capsys, ledger, "--policy", str(policy), "-o", "name")
+    assert (said.status, said.out) == (2, "replicasets.v1.apps/shop/b\n")
+    whole = yaml.safe_load(
+        (await _replay(capsys, ledger, "--policy", str(policy), "-o", "yaml")).out
+    )
+    assert [one["name"] for one in whole["different"]] == ["b"]
     policy.write_text("package io.k8s.federation.admission\n\nannotations := nowhere")
     said = await _replay(capsys, ledger, "--policy", str(policy))
     assert (said.status, said.out) == (3, "")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from kube_sync.errors import Terminal
+from kube_sync.opa.process import OpaProgram
 from kube_sync.opa.scratch import ScratchOpa
 from tools.servers.binaries import ensure_binary
 
@@ -31,3 +33,26 @@ async def test_modules_that_do_not_compile_are_no_server(scratch: ScratchOpa) ->
     with pytest.raises(Terminal, match=r"^a:2: rego_unsafe_var_error: var c is unsafe$"):
         async with scratch.serving({"a": "package a\nb := c"}, b"{}"):
             pytest.fail("it serves")
+
+
+async def test_set_that_was_just_compiled_is_not_compiled_again(
+    scratch: ScratchOpa, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[str] = []
+    run = OpaProgram.run
+
+    async def counted(
+        self: OpaProgram, folder: str, arguments: Sequence[str], *more: bytes
+    ) -> tuple[int, bytes, bytes]:
+        compiled.extend(arguments[:1])
+        return await run(self, folder, arguments, *more)
+
+    monkeypatch.setattr(OpaProgram, "run", counted)
+    assert await scratch.check(MODULES) == []
+    async with scratch.serving(dict(MODULES), b"{}"):
+        assert compiled.count("check") == 1
+    other = {"ns/a/policy": "package a\nb := data.d + input"}
+    async with scratch.serving(other, b"{}"):
+        assert compiled.count("check") == 2
+    async with scratch.serving(other, b"{}", ["http.send"]):
+        assert compiled.count("check") == 3

@@ -69,7 +69,7 @@ def half_of_the_objects_try_it(world: World, narrator: Narrator) -> None:
 def the_edit_is_promoted(world: World, narrator: Narrator) -> None:
     """Put the edit in force: what was counted allows it, so nobody has to force it."""
     with narrator.step("The edit is promoted (no rebalancing any more) and all follow"):
-        status, said = _stage(world, narrator, "active")
+        status, said = _stage(world, narrator, "active", "--yes")
         narrator.see("its exit status", 0, lambda: status)
         narrator.quote(said)
         narrator.see("rebalance", dict.fromkeys(_NAMES, False), world.preferences)

@@ -33,7 +33,7 @@ A command whose section names no exit statuses has these:
 |---|---|
 | 0 | done, or a service was stopped by a signal |
 | 1 | something outside is not as it should be: a server, a file, an object |
-| 2 | the command line or the configuration is wrong; one line on standard error says where |
+| 64 | the command line or the configuration is wrong; one line on standard error says where |
 | 130 | interrupted (Ctrl-C), but not a service |
 """
 _COLUMNS: Final = "| argument | meaning |\n|---|---|"

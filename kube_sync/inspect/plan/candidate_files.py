@@ -6,7 +6,7 @@ folder without any candidate is an error. Tests, in Rego or as scenarios, are no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +14,14 @@ import msgspec
 
 from kube_sync.config import Policies
 from kube_sync.errors import Broken
-from kube_sync.inspect.plan.candidates import Candidates, key_of, name_of, unstaged, version_of
+from kube_sync.inspect.plan.candidates import (
+    CANDIDATES,
+    Candidates,
+    key_of,
+    name_of,
+    unstaged,
+    version_of,
+)
 from kube_sync.inspect.plan.placement_policies import is_kind, is_object
 from kube_sync.inspect.plan.snapshot import policies_of
 from kube_sync.inspect.survey.sources import is_policy, read_sources
@@ -29,9 +36,14 @@ _File = tuple[str, str, Item]  # its name for people, the file or folder that wa
 
 
 async def read_candidates(
-    paths: Sequence[str], staged: Iterable[Item], policies: Policies, *, instead: bool
+    paths: Sequence[str],
+    staged: Iterable[Item],
+    policies: Policies,
+    *,
+    instead: bool,
+    stages: Collection[str] = CANDIDATES,
 ) -> Candidates:
-    """Return the candidates. Raises Misconfigured, Terminal, Broken."""
+    """Return the candidates, the `staged` ones of these stages. Raises Misconfigured, SyncError."""
     rego, policies_found = dict[str, tuple[str, str]](), list[_File]()
     for path in paths:
         for file in (
@@ -46,7 +58,7 @@ async def read_candidates(
                     raise Broken([f"{file}: there is no ConfigMap or PlacementPolicy in it"])
     staged_keys = dict[str, ObjectKey]()
     for item in staged:
-        if (found := unstaged(item)) is not None:
+        if (found := unstaged(item, stages)) is not None:
             policies_found.append((name_of(item), name_of(item), found))
             staged_keys[name_of(item)] = key_of(item)
     found_maps = await _read_maps(policies_found, policies)
@@ -73,11 +85,13 @@ def clusters_of(files: Sequence[str], *, namespaced: bool) -> list[tuple[str, Ma
     return found
 
 
-def select_staged(items: Sequence[Item], names: Sequence[str]) -> Sequence[Item]:
+def select_staged(
+    items: Sequence[Item], names: Sequence[str], stages: Collection[str] = CANDIDATES
+) -> Sequence[Item]:
     """Return the staged policies of these names; without names, all. Raises Broken."""
     if not names:
         return items
-    staged = {str(key_of(item)): item for item in items if unstaged(item) is not None}
+    staged = {str(key_of(item)): item for item in items if unstaged(item, stages) is not None}
     if gone := [name for name in names if name not in staged]:
         raise Broken(f"--candidate: there is no candidate {name}" for name in gone)
     return [staged[name] for name in dict.fromkeys(names)]

@@ -6,7 +6,7 @@ one is an error. Every module has a name for people: the file that it came from,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Final
@@ -18,15 +18,15 @@ from kube_sync.inspect.plan.cluster_changes import named
 from kube_sync.inspect.plan.placement_policies import as_active, is_object
 from kube_sync.kube.collection import Item
 from kube_sync.kube.placementpolicies import read_policy
-from kube_sync.kube.policymaps import STAGED
 from kube_sync.kube.policynames import called, policy_key
-from kube_sync.kube.staging import STANDS_FOR, SUFFIX
+from kube_sync.kube.staging import CANDIDATE, LABEL, STANDS_FOR, SUFFIX
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Modules
 from kube_sync.policies.bundle import digest
 from kube_sync.regoversion import V1, by_default
 from kube_sync.regoversion import version_of as rego_version_of
 
+CANDIDATES: Final = (CANDIDATE,)  # the stages that --staged plans with
 _NEW: Final = ObjectKey("", "candidates")  # the policy of new modules
 
 
@@ -64,8 +64,8 @@ class EditedPolicies:
     staged: tuple[Staged, ...] = ()  # which of them are staged objects
 
 
-def unstaged(item: Item) -> Item | None:
-    """Return a staged policy as the policy that it stands for, None if it is not staged.
+def unstaged(item: Item, stages: Collection[str] = CANDIDATES) -> Item | None:
+    """Return a policy of one of these stages as the policy that it stands for, None for others.
 
     Raises Broken for other kinds than ConfigMap and PlacementPolicy.
     """
@@ -76,12 +76,11 @@ def unstaged(item: Item) -> Item | None:
         named = (metadata.get("annotations") or {}).get(STANDS_FOR)
     except (*NO_JSON, LookupError, TypeError, ValueError, AttributeError) as error:
         raise Broken([f"{name_of(item)} cannot be read: {error!r}"]) from error
-    label, _, value = STAGED.partition("=")
-    stage = labels.pop(label, None)
+    stage = labels.pop(LABEL, None)
     if is_object(item):
         stage = read_policy(item).stage  # a field or a label may set it; the field wins
-        as_active(whole, value)
-    if stage != value:
+        as_active(whole, stages)
+    if stage not in stages:
         return None
     name = named or item.key.name.removesuffix(SUFFIX)
     metadata |= {"labels": labels, "name": name}

@@ -23,6 +23,7 @@ from kube_sync.guard import Change, Fleet, Inventory, Placements, limits_of, rea
 from kube_sync.guard.history import History
 from kube_sync.inspect.plan import sources
 from kube_sync.inspect.plan.causes import causes
+from kube_sync.inspect.plan.choosing import choose, narrowed, shown
 from kube_sync.inspect.plan.deciding import Decided, Grouping, deciding
 from kube_sync.inspect.plan.effect_classes import Effects
 from kube_sync.inspect.plan.effects import Effect, unknown_clusters
@@ -30,7 +31,7 @@ from kube_sync.inspect.plan.extra_documents import canary_note, in_effect
 from kube_sync.inspect.plan.forecast import Forecast, Workload, forecast, tightening, workload
 from kube_sync.inspect.plan.offline_opa import World, gather_both
 from kube_sync.inspect.plan.plan import Plan, identity
-from kube_sync.inspect.plan.report import as_json, as_markdown, as_table
+from kube_sync.inspect.plan.report import as_json, as_markdown, as_names, as_table, as_yaml
 from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.plan.snapshot import Objects, Snapshot, currents
 from kube_sync.inspect.plan.worlds import worlds
@@ -52,16 +53,24 @@ _Currents = Mapping[str, Mapping[ObjectKey, Current]]  # by collection
 async def run(request: Request, settings: Settings, report: PrintLine) -> Answer:
     """Plan, and return the output and the exit status. Raises SyncError: there is no plan."""
     plan = await planned(request, settings, Progress(report), time.time())
+    return Answer(_formatted(plan, request, settings), plan.status)
+
+
+def _formatted(plan: Plan, request: Request, settings: Settings) -> str:
     match request.form:
-        case "json":
-            text = as_json(plan)
-        case "summary":
-            text = as_json(plan, whole=False)
+        case "json" | "summary":
+            return as_json(plan, whole=request.form == "json")
+        case "yaml":
+            return as_yaml(plan)
         case "markdown":
-            text = as_markdown(plan, every=request.every)
-        case "table":
-            text = as_table(plan, shutil.get_terminal_size((120, 40)).columns, every=request.every)
-    return Answer(text, plan.status)
+            return as_markdown(plan, every=request.every)
+        case "name":
+            places = {resource.name: resource.gvr for resource in settings.targets()}
+            return as_names(plan, places, in_namespace=request.namespace is not None)
+        case "table" | "wide":
+            columns = shutil.get_terminal_size((120, 40)).columns
+            width = columns if request.form == "table" else None
+            return as_table(plan, width, every=request.every)
 
 
 async def export(settings: Settings, report: PrintLine, write_line: PrintLine) -> None:
@@ -91,6 +100,8 @@ async def _planned(
     progress: Progress,
     now: float,
 ) -> Plan:
+    places = {resource.name: resource.gvr for resource in settings.targets()}
+    chosen = choose(request, places, snapshot.objects)
     found = await worlds(request, settings, snapshot, scratch, progress)
     clusters = snapshot.objects.get(CLUSTERS, {})
     sharing = Grouping(settings.placement.resources)
@@ -105,14 +116,17 @@ async def _planned(
         is_now, then = await gather_both(enter(found.now), enter(found.then))
         has = {name: await currents(snapshot.objects[name]) for name in _targets(settings)}
         fleet = _fleet(settings, len(clusters), found.clusters)
-        effects = _effects(settings, has, is_now, then, fleet.inventory)
+        every = _effects(settings, has, is_now, then, fleet.inventory)
+        effects, left = shown(chosen, every)
         # The one waits for OPA, the other computes.
         causes_of_effects, (forecast_of_moves, notes) = await gather_both(
             causes(effects, is_now, then, progress),
-            _forecast(settings, effects, has, then, fleet, now),
+            _forecast(settings, every, has, then, fleet, now),
         )
     number = sum(map(len, has.values()))
-    notes = [*found.notes, *notes, *_limitation_notes(settings, is_now, then)]
+    if chosen is not None:
+        number, forecast_of_moves = len(chosen), narrowed(forecast_of_moves, effects)
+    notes = [*found.notes, *left, *notes, *_limitation_notes(settings, is_now, then)]
     notes += unknown_clusters(effects, fleet.inventory)
     if (canary := await in_effect(snapshot.configmaps, settings.policies)) is not None:
         notes.append(canary_note(canary, (key for objects in has.values() for key in objects)))

@@ -6,7 +6,7 @@ since the policy it stands for is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Final
 
@@ -74,10 +74,10 @@ async def listed_objects(client: KubeClient, policies: Policies) -> list[Item]:
     return found
 
 
-def as_active(whole: dict[str, object], stage: str) -> bool:
-    """Set a PlacementPolicy of this stage to active, in place; return whether it was changed."""
+def as_active(whole: dict[str, object], stages: Collection[str]) -> bool:
+    """Set a PlacementPolicy of such a stage to active, in place; return whether it was changed."""
     spec = whole.get("spec")
-    if not isinstance(spec, dict) or spec.get("stage", ACTIVE) != stage:
+    if not isinstance(spec, dict) or spec.get("stage", ACTIVE) not in stages:
         return False
     spec["stage"] = ACTIVE
     return True

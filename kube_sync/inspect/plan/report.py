@@ -6,20 +6,26 @@ No text can move a terminal's cursor, and no name ends a cell of a table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
+
+import msgspec
+import yaml
 
 from kube_sync.guard import Withheld
 from kube_sync.inspect.plan.candidates import Staged
 from kube_sync.inspect.plan.causes import Cause
 from kube_sync.inspect.plan.effects import KINDS, Effect
 from kube_sync.inspect.plan.plan import Plan
+from kube_sync.kube.naming import spelt
+from kube_sync.objects import GroupVersionResource
 from kube_sync.policykinds.printing import indented, plain
 
 _ROWS: Final = 40
 _LEAST: Final = 20  # characters of a cell that may be cut
 _GAP: Final = "  "
 _HEADINGS: Final = ("EFFECT", "WORKLOAD", "FROM", "TO", "WHEN", "RULE")
+_WIDE: Final = ("TYPE", "UID")
 _WORKLOAD, _FROM, _TO, _RULE = 1, 2, 3, 5
 _YIELDING: Final = (_FROM, _TO, _WORKLOAD, _RULE)
 _COUNTED: Final = {
@@ -36,9 +42,28 @@ _MINUTE: Final = 60.0
 
 def as_json(plan: Plan, *, whole: bool = True) -> str:
     """Format the plan for programs, without the single workloads unless it is whole."""
+    return indented(_whole(plan, whole=whole))
+
+
+def as_yaml(plan: Plan) -> str:
+    """Format the whole plan as YAML."""
+    plain_values = msgspec.to_builtins(_whole(plan, whole=True))
+    return yaml.safe_dump(plain_values, sort_keys=False).rstrip("\n")
+
+
+def as_names(
+    plan: Plan, places: Mapping[str, GroupVersionResource], *, in_namespace: bool = False
+) -> str:
+    """Return the names of the affected workloads, as every command takes them, a line each."""
+    return "\n".join(
+        spelt(places[one.resource], one.key, in_namespace=in_namespace) for one in plan.ordered
+    )
+
+
+def _whole(plan: Plan, *, whole: bool) -> dict[str, Any]:
     forecast = plan.forecast
     workloads = {"workloads": [_document(plan, effect) for effect in plan.ordered]} if whole else {}
-    document = {
+    return {
         "v": 1,
         "summary": {"workloads": plan.workloads, "classes": plan.classes, **plan.counts},
         **workloads,
@@ -52,13 +77,19 @@ def as_json(plan: Plan, *, whole: bool = True) -> str:
         "notes": plan.notes,
         "warnings": [warning.fields() for warning in plan.warnings],
     }
-    return indented(document)
 
 
-def as_table(plan: Plan, width: int, *, every: bool = False) -> str:
-    """Format the plan for a terminal with `width` columns."""
+def as_table(plan: Plan, width: int | None, *, every: bool = False) -> str:
+    """Format the plan for a terminal with `width` columns; None: nothing is cut, and more is shown.
+
+    What is shown then beside the rest is the kind and the uid.
+    """
     shown = plan.ordered if every else plan.ordered[:_ROWS]
-    blocks = ["\n".join(_table([*_rows(plan, shown)], width))] if shown else []
+    rows = [_HEADINGS, *_rows(plan, shown)]
+    if width is None:
+        more = [_WIDE, *((one.resource, one.uid) for one in shown)]
+        rows = [(kind, *row, uid) for (kind, uid), row in zip(more, rows, strict=True)]
+    blocks = ["\n".join(_table(rows, width))] if shown else []
     if left := len(plan.effects) - len(shown):
         blocks.append(f"… and {left} more (--all, or -o json)")
     blocks.append("\n".join(_summary(plan)))
@@ -97,21 +128,21 @@ def _rows(plan: Plan, effects: Iterable[Effect]) -> Iterator[tuple[str, ...]]:
         yield (
             kind,
             str(effect.key),
-            _names(effect.before),
-            _names(effect.after),
+            names(effect.before),
+            names(effect.after),
             _time_text(plan, effect),
             _rule_text(plan.causes_of(effect)) or _first_line(effect.reason),
         )
 
 
-def _table(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(_HEADINGS, *rows, strict=True)]
+def _table(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     gaps = len(_GAP) * (len(widths) - 1)
     # Cut the longest cells, a file's name last, but no column below the width of its head.
     for column in _YIELDING:
-        over = sum(widths) + gaps - width
+        over = 0 if width is None else sum(widths) + gaps - width
         widths[column] -= max(0, min(over, widths[column] - _LEAST))
-    for row in (_HEADINGS, *rows):
+    for row in rows:
         cells = (
             _short(cell, width, from_left=number == _RULE).ljust(width)
             for number, (cell, width) in enumerate(zip(row, widths, strict=True))
@@ -119,10 +150,21 @@ def _table(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
         yield _GAP.join(cells).rstrip()
 
 
-def _summary(plan: Plan) -> Iterator[str]:
+def counted(plan: Plan) -> str:
+    """Return in a line how many workloads change, by effect."""
     counts = plan.counts
     parts = [f"{counts[kind]} {_COUNTED[kind]}" for kind in KINDS if counts[kind]]
-    yield f"{', '.join(parts) or 'nothing changes'} (of {plan.workloads} workloads)"
+    return f"{', '.join(parts) or 'nothing changes'} (of {plan.workloads} workloads)"
+
+
+def names(clusters: Sequence[str]) -> str:
+    """Return the names of clusters in a cell, a dash for none."""
+    return ",".join(clusters) or "-"
+
+
+def _summary(plan: Plan) -> Iterator[str]:
+    counts = plan.counts
+    yield counted(plan)
     if counts["pending"]:
         yield f"{counts['pending']} would change without the edit, too (pending)"
     yield from (
@@ -159,10 +201,6 @@ def _rule_text(causes: Sequence[Cause]) -> str:
 
 def _first_line(text: str) -> str:
     return text.partition("\n")[0]
-
-
-def _names(names: Sequence[str]) -> str:
-    return ",".join(names) or "-"
 
 
 def _short(text: str, width: int, *, from_left: bool) -> str:

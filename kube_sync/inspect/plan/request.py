@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-Form = Literal["table", "json", "markdown", "summary"]
+if TYPE_CHECKING:  # slow
+    from kube_sync.guard.selectors import Requirement
+    from kube_sync.kube.naming import Reference
+
+Form = Literal["table", "wide", "json", "yaml", "name", "markdown", "summary"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +20,7 @@ class Request:
     instead: bool = False
     staged: bool = False
     candidates: tuple[str, ...] = ()  # with staged: only these
+    stages: tuple[str, ...] = ("candidate",)  # with staged: of which stages
     unloaded: tuple[str, ...] = ()  # policies that leave
     clusters: tuple[str, ...] = ()  # files
     fields: tuple[str, ...] = ()
@@ -24,3 +29,6 @@ class Request:
     cluster_scoped: frozenset[str] = frozenset()
     form: Form = "table"
     every: bool = False
+    of: tuple[Reference, ...] = ()  # the workloads that are printed, none: all
+    namespace: str | None = None  # None: all
+    labels: tuple[Requirement, ...] = ()  # of the workloads that are printed

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -20,10 +20,10 @@ from kube_sync.inspect.survey.exported import Exported
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.objects import ObjectKey
-from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.analysis.analyzer import Collection
-from kube_sync.topology.controller.record_source import LiveRecords, News
-from kube_sync.topology.controller.topology_feed import Notes, Source, follow_gateway_api, withheld
+
+if TYPE_CHECKING:  # slow
+    from kube_sync.topology.controller.topology_feed import Source
 
 # The kind of a record in an export, where every line is an object.
 _RECORDS: Final = Resource("records.kube-sync.io", "v1", "topologyrecords")
@@ -49,6 +49,15 @@ async def of_cluster(
     client: KubeClient, settings: PolicyTopology, seconds: float = _SECONDS
 ) -> Records:
     """Return the current records. Raises Broken: not all is listed within `seconds`."""
+    # Imported here: most plans are without a topology.
+    from kube_sync.observability.readiness import Readiness  # noqa: PLC0415
+    from kube_sync.topology.controller.record_source import LiveRecords, News  # noqa: PLC0415
+    from kube_sync.topology.controller.topology_feed import (  # noqa: PLC0415
+        Notes,
+        follow_gateway_api,
+        withheld,
+    )
+
     changes, errors = News(), list[str | None]()
     source = follow_gateway_api(client, settings, Notes(Readiness()), changes.wake)
     records = LiveRecords(source.live, changes, partial(withheld, source), errors.append)

@@ -132,9 +132,10 @@ def _apply_cluster_changes(
 async def _candidates(request: Request, settings: Settings, snapshot: Snapshot) -> Candidates:
     candidates = Candidates()
     if request.files or request.staged:
-        staged = select_staged(snapshot.configmaps, request.candidates) if request.staged else ()
+        stages, items = request.stages, snapshot.configmaps
+        staged = select_staged(items, request.candidates, stages) if request.staged else ()
         candidates = await read_candidates(
-            request.files, staged, settings.policies, instead=request.instead
+            request.files, staged, settings.policies, instead=request.instead, stages=stages
         )
     return replace(candidates, removed=request.unloaded)
 

@@ -22,7 +22,15 @@ from kube_sync.inspect.plan.candidates import Candidates
 from kube_sync.inspect.plan.offline_opa import OfflineOpa, analysis, inputs_module, reader
 from kube_sync.inspect.replay.deciders import Deciders
 from kube_sync.inspect.replay.recorded import Case, Recorded, Unknown, missing_data, places
-from kube_sync.inspect.replay.result import Difference, ReplayResult, as_json, as_text, is_same
+from kube_sync.inspect.replay.result import (
+    Difference,
+    ReplayResult,
+    as_json,
+    as_names,
+    as_text,
+    as_yaml,
+    is_same,
+)
 from kube_sync.ledger.entries import Row
 from kube_sync.ledger.reading import reading
 from kube_sync.opa.analysis.reads import Reads
@@ -33,7 +41,13 @@ from kube_sync.policykinds.printing import Answer
 _SLICE = 100  # inputs in one query
 
 _Set = tuple[str, str, str]  # the digest of the policies, "" if all are replaced; root; path
-Form = Literal["text", "json"]
+Form = Literal["text", "json", "yaml", "name"]
+_FORMS: Mapping[Form, Callable[[ReplayResult], str]] = {
+    "text": as_text,
+    "json": as_json,
+    "yaml": as_yaml,
+    "name": as_names,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +85,7 @@ async def run(request: Request, settings: Settings, warn: Callable[[str], None])
         if candidates:
             await deciders.check(dict.fromkeys(row.entry.policy for row in reversed(rows)))
         found = await _Replay(recorded, scratch, deciders, settings).run(rows)
-    return Answer(as_json(found) if request.form == "json" else as_text(found), found.status)
+    return Answer(_FORMS[request.form](found), found.status)
 
 
 class _Replay:

@@ -7,12 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+import yaml
+
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.printing import decision_text
 from kube_sync.inspect.replay.recorded import Case
 from kube_sync.ledger.entries import Row
-from kube_sync.ledger.printing import moment, printable
+from kube_sync.ledger.printing import moment, object_of, printable
 from kube_sync.policykinds.printing import indented
 
 _NAMED = 3  # rows for one reason
@@ -68,13 +71,26 @@ def as_text(result: ReplayResult) -> str:
 
 def as_json(result: ReplayResult) -> str:
     """Format the result for programs."""
-    whole = {
+    return indented(_whole(result))
+
+
+def as_yaml(result: ReplayResult) -> str:
+    """Format the same as YAML."""
+    return yaml.safe_dump(msgspec.to_builtins(_whole(result)), sort_keys=False).rstrip("\n")
+
+
+def _whole(result: ReplayResult) -> dict[str, Any]:
+    return {
         "v": 1,
         "same": result.same,
         "different": [_document(one) for one in result.different],
         "not_replayed": [{**_row_document(row), "reason": why} for row, why in result.unknown],
     }
-    return indented(whole)
+
+
+def as_names(result: ReplayResult) -> str:
+    """Return the names of objects of which another decision is made, a line each."""
+    return "\n".join(dict.fromkeys(str(object_of(one.case.row.entry)) for one in result.different))
 
 
 def _lines(result: ReplayResult) -> Iterator[str]:

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from kube_sync.config import CLUSTERS, Settings
 from kube_sync.inspect.plan import sources
@@ -24,17 +24,16 @@ from kube_sync.inspect.why.builtin_errors import builtin_errors
 from kube_sync.inspect.why.case import open_case
 from kube_sync.inspect.why.explanation import WhyReport, build_report
 from kube_sync.inspect.why.objections import with_objections
-from kube_sync.inspect.why.past import PastRequest, read_past
-from kube_sync.inspect.why.past_report import past_as_json, past_as_text
-from kube_sync.inspect.why.past_rules import derive
 from kube_sync.inspect.why.report import as_json, as_text
 from kube_sync.inspect.why.search import search
 from kube_sync.inspect.why.subject import Subject, find_cluster, find_subject
 from kube_sync.kube.naming import Reference
-from kube_sync.ledger.reading import reading
 from kube_sync.opa.paths import object_path
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policykinds.printing import Answer
+
+if TYPE_CHECKING:  # slow
+    from kube_sync.inspect.why.past import PastRequest
 
 PrintLine = Callable[[str], None]
 TRIES: Final = 300
@@ -71,6 +70,12 @@ async def run(question: Question, settings: Settings, report: PrintLine) -> Answ
 
 async def run_past(request: PastRequest, settings: Settings) -> Answer:
     """Answer a question about the past from the ledger alone. Raises SyncError."""
+    # Imported here: what reads a ledger is needed for the past only.
+    from kube_sync.inspect.why.past import read_past  # noqa: PLC0415
+    from kube_sync.inspect.why.past_report import past_as_json, past_as_text  # noqa: PLC0415
+    from kube_sync.inspect.why.past_rules import derive  # noqa: PLC0415
+    from kube_sync.ledger.reading import reading  # noqa: PLC0415
+
     with reading(Path(request.file)) as ledger:
         found = read_past(ledger, request)
     rules = await derive(found, settings, lambda: ScratchOpa.of(settings))

@@ -26,6 +26,7 @@ from kube_sync.policies.required_fields import Need
 from kube_sync.policies.staging.canary import CanaryKeeper, Halt, halted_before
 from kube_sync.policies.staging.lane_builder import Beside, Staged
 from kube_sync.policies.staging.lanes import Counted, Lanes
+from kube_sync.policies.staging.neighbours import neighbours
 
 _NOTHING: Cause = {
     "code": STAGE,
@@ -234,7 +235,7 @@ class Canaries:
         keeper = self._keeper
         for policy in staged:
             if policy is keeper.policy and keeper.halted is not None:
-                yield policy, keeper.status(policy, self._of)
+                yield policy, self._status(policy, beside)
             elif policy is not keeper.policy and (halted := halted_before(policy)) is not None:
                 # It is recorded nowhere else, and the canary would decide again when its turn
                 # comes.
@@ -242,7 +243,10 @@ class Canaries:
             elif causes := self._causes(policy, beside):
                 yield policy, account(causes, (), in_force=False)
             elif policy is keeper.policy and self._is_settled(beside):
-                yield policy, keeper.status(policy, self._of)
+                yield policy, self._status(policy, beside)
+
+    def _status(self, policy: Policy, beside: Beside) -> str:
+        return self._keeper.status(policy, self._of, neighbours(policy, beside.versions))
 
     def _causes(self, policy: Policy, beside: Beside) -> Sequence[Cause]:
         """Return why a policy is no canary."""

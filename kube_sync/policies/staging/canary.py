@@ -136,8 +136,11 @@ class CanaryKeeper:
         self.effect = None
         self._measure()
 
-    def status(self, policy: Policy, of: object) -> str:
-        """Return the status of the canary as the text of a ConfigMap's annotation."""
+    def status(self, policy: Policy, of: object, decides_with: Sequence[str] = ()) -> str:
+        """Return the status of the canary as the text of a ConfigMap's annotation.
+
+        `decides_with` names the policies in force that it decides with once it is active.
+        """
         status: dict[str, Any] = {
             "status": "ok" if self.halted is None else "halted",
             "stage": CANARY,
@@ -146,6 +149,8 @@ class CanaryKeeper:
             "effect": None if self.effect is None else _shown(self.effect),
             "limits": self._terms and self._terms.limits,
         }
+        if decides_with:
+            status["decides_with"] = decides_with
         counted = self._counted
         if self.halted is not None:
             status |= {"halted": self.halted, **self.halted.counts}

@@ -22,6 +22,7 @@ from kube_sync.policies.bundle import digest
 from kube_sync.policies.configmap_status import WAITING, account
 from kube_sync.policies.placementpolicy_status import Policy
 from kube_sync.policies.staging.lane_builder import Beside, LaneMaker, Stage, Staged
+from kube_sync.policies.staging.neighbours import neighbours
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -90,7 +91,8 @@ class Lanes:
         causes = {policy.key: [*made.failures.get(policy.key, ()), *refused] for policy in staged}
         for policy in staged:
             others = [p for p in staged if p.key != policy.key and p.key not in made.failures]
-            yield policy, status_of(policy, causes[policy.key], counted, others)
+            decides_with = neighbours(policy, beside.versions)
+            yield policy, status_of(policy, causes[policy.key], counted, others, decides_with)
 
 
 def status_of(
@@ -98,10 +100,12 @@ def status_of(
     causes: Sequence[Cause],
     counted: Counted | None,
     others: Sequence[Policy],
+    decides_with: Sequence[str] = (),
 ) -> str:
     """Return the status of a staged policy as the text of a ConfigMap's annotation.
 
-    `counted` is of the lane as a whole and appears on each of its policies; the `others` are named.
+    `counted` is of the lane as a whole and appears on each of its policies; the `others` are named,
+    and so are the policies in force that it `decides_with` once it is active.
     """
     if causes:
         return account(causes, (), in_force=False)
@@ -112,6 +116,8 @@ def status_of(
     }
     if together := sorted(named(other.key) for other in others):
         status["together_with"] = together
+    if decides_with:
+        status["decides_with"] = decides_with
     if policy.stage == CANDIDATE:
         status["plan"] = f"kube-sync plan --staged --candidate {policy.key}"
     if counted is not None:

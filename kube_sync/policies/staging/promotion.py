@@ -14,6 +14,7 @@ import msgspec
 
 from kube_sync.errors import NO_JSON
 from kube_sync.kube.staging import CANARY, MAX_BREAKS, MAX_MOVES, NAMESPACES, SHADOW, SHARE
+from kube_sync.objects import ObjectKey
 
 _BREAKS = ("failed", "refused", "undecided", "nowhere")
 Kind = Literal["configmap", "placementpolicy"]
@@ -40,6 +41,11 @@ class Request:
     kind: Kind = "configmap"
     share: str | None = None  # of all objects, that a canary decides on; None: as it says already
     namespaces: str | None = None  # all of whose objects it decides on, with commas between
+    seen: str | None = None  # the digest of the version that a person agreed to; None: any
+
+
+class _DecidesWith(msgspec.Struct):
+    decides_with: list[str] = []
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -48,6 +54,24 @@ class Record(msgspec.Struct, frozen=True):
     before: dict[str, str] | None
     promoted: dict[str, str]
     rego_version: str | None = None  # that the policy stated before
+
+
+@dataclass(frozen=True, slots=True)
+class Considered:
+    """What a promotion would do, for the person who is asked."""
+
+    policy: ObjectKey  # among those of both kinds
+    said: tuple[str, ...]  # line by line
+    modules: str  # the digest of the version that it is of
+
+
+def decides_with(status: str | None) -> list[str]:
+    """Return the policies in force that one decides with once active, by its status annotation."""
+    try:
+        said = msgspec.json.decode(status or "null", type=_DecidesWith)
+    except NO_JSON:
+        return []
+    return said.decides_with
 
 
 def objections(status: str | None, modules: str, limits: Limits) -> list[str]:

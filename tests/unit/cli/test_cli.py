@@ -418,7 +418,7 @@ def test_decisions_that_a_person_ends_says_nothing(
     [
         (approving, "run_approve", ["remediate", "approve", "moves-1"]),
         (approving, "run_approve_removals", ["policy-sync", "approve", "moves-1"]),
-        (app_staging, "run_stage", ["stage", "web", "active"]),
+        (app_staging, "run_stage", ["stage", "web", "active", "--yes"]),
         (app_provisioning, "run_provision", ["provision"]),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 from kube_sync.cli import names
 from kube_sync.config import CONFIG_ENV, Settings
 from kube_sync.decisions import command as decisions
+from kube_sync.inspect.plan import command as plans
 from kube_sync.inspect.why import command as why
 from kube_sync.kube import client as clients
 from kube_sync.kube import discovery
@@ -53,6 +54,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Reference, ...]]:
 
     monkeypatch.setattr(why, "run", answer)
     monkeypatch.setattr(why, "run_past", recall)
+
+    async def plan(request: Any, *_: object) -> Answer:
+        found.append(request.of)
+        return Answer("", 0)
+
+    monkeypatch.setattr(plans, "run", plan)
     monkeypatch.setattr(decisions, "run", stream)
     monkeypatch.setattr(ledger, "history", lambda request, *_: found.append(request.of))
     return found
@@ -69,6 +76,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Reference, ...]]:
         "decisions {}",
         "history {} --file x",
         "history {} --at 2h --file x",
+        "plan {} --remove-cluster c --from x",
     ],
 )
 def test_every_command_takes_every_form(
@@ -80,7 +88,10 @@ def test_every_command_takes_every_form(
 
 
 @pytest.mark.parametrize("words", ["rs web api", "rs/web rs/api", "shop/web shop/api", "web api"])
-@pytest.mark.parametrize("command", ["why {} --from x", "decisions {}", "history {} --file x"])
+@pytest.mark.parametrize(
+    "command",
+    ["why {} --from x", "decisions {}", "history {} --file x", "plan {} --staged --from x"],
+)
 def test_several_are_named_at_once(
     asked: list[tuple[Reference, ...]], words: str, command: str
 ) -> None:
@@ -88,7 +99,9 @@ def test_several_are_named_at_once(
     assert [of[-1].name for of in asked[0]] == ["web", "api"]
 
 
-@pytest.mark.parametrize("command", ["decisions {} -A", "history {} --file x"])
+@pytest.mark.parametrize(
+    "command", ["decisions {} -A", "history {} --file x", "plan {} --staged --from x"]
+)
 def test_all_of_a_kind_are_listed(asked: list[tuple[Reference, ...]], command: str) -> None:
     assert status(*command.format("rs").split()) == 0
     (((one,),),) = asked
@@ -107,9 +120,15 @@ def test_all_of_a_kind_are_listed(asked: list[tuple[Reference, ...]], command: s
         ("why a/b/c --from x", "decisions are not about a, but about replicasets, as in replicas"),
         ("why rs/shop/web -n ml --from x", "it is in namespace shop, and -n says ml"),
         ("decisions pods", "decisions are not about pods, but about replicasets, as in replicas"),
+        ("plan pods --staged --from x", "decisions are not about pods, but about replicasets, as"),
+        ("plan -l a,, --staged --from x", '--selector: "a,,": not a label selector, as a=b'),
+        ("what-if c1.labels.a=b -l = --from x", '--selector: "=": not a label selector, as a=b'),
         ("history pods", "decisions are not about pods, but about replicasets, as in replicasets"),
         ("history --at 2h rs", "rs: a name is missing, as in rs/web or rs web"),
-        ("remediate apply", "apply: say what, either objects, as in replicaset/web, or --all"),
+        ("remediate apply", "apply: say what, either objects, as in replicaset/web, or -l LABELS"),
+        ("remediate apply -l a=b --all", "apply: say what, either objects, as in replicaset/web"),
+        ("decisions -l a=b -w", "--selector: goes without --watch"),
+        ("decisions -l =", '--selector: "=": not a label selector, as a=b'),
         ("stage web", "web: expected a policy and a stage, as in placement canary: candidate"),
         ("stage web api active", "web api: one policy at a time"),
         ("stage pod/web active", "pod/web: no policy; as in placement or placementpolicy/"),

@@ -4,8 +4,10 @@ import argparse
 
 import pytest
 
-from kube_sync.cli.plan import declare, requested
+from kube_sync.cli.plan import chosen, declare, requested
+from kube_sync.config import Settings
 from kube_sync.errors import Misconfigured
+from kube_sync.guard.selectors import Requirement
 from kube_sync.inspect.plan.request import Request
 
 
@@ -32,6 +34,20 @@ def test_arguments_become_a_request() -> None:
         form="json",
         every=True,
     )
+
+
+def narrowed(*arguments: str) -> Request:
+    parser = argparse.ArgumentParser()
+    declare(parser)
+    found = parser.parse_args(["--staged", "--from", "fleet", *arguments])
+    return chosen(requested(found), found, Settings())
+
+
+def test_workloads_are_chosen_by_name_namespace_and_labels() -> None:
+    request = narrowed("rs/web", "-n", "shop", "-l", "team=a,!old")
+    assert (request.of[0][0].name, request.namespace) == ("web", "shop")
+    assert request.labels == (Requirement("team", "=", ("a",)), Requirement("old", "!"))
+    assert narrowed() == narrowed("-A") == Request(staged=True, exported="fleet")
 
 
 def test_policy_that_leaves_is_all_that_may_be_asked() -> None:

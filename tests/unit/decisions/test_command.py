@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kube_sync.cli import labelled as labels
 from kube_sync.cli.decisions import declare, pointed, requested
 from kube_sync.config import Decisions, Settings
 from kube_sync.decisions import command
@@ -20,6 +21,7 @@ from kube_sync.decisions.records import BookmarkRecord, DecisionRecord, Target, 
 from kube_sync.decisions.stream import PATH, stream_app
 from kube_sync.errors import Misconfigured, NotFound, Retriable, SyncError
 from kube_sync.kube.naming import reference
+from kube_sync.objects import ObjectKey
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tokenfile import TokenFile
 from tests.unit.async_tools import PATIENCE, running, until
@@ -190,6 +192,25 @@ def test_the_command_line_says_whose_decisions() -> None:
     assert requested(_parsed(*words), Settings()) == Request(
         watch=True, form="json", namespace="shop", of=(reference("web"),)
     )
+
+
+def test_labels_are_of_the_objects_that_the_api_server_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = frozenset([("apps", "replicasets", ObjectKey("shop", "web"))])
+    monkeypatch.setattr(
+        labels, "labelled", lambda *asked: found if asked[1:] == ("a=b", "s") else {}
+    )
+    request = requested(_parsed("-l", "a=b", "-n", "s"), Settings())
+    assert request == Request(namespace="s", labelled=found)
+
+
+async def test_what_has_not_the_labels_is_not_printed(hub: DecisionHub) -> None:
+    terminal = Terminal()
+    of = frozenset([("apps", "replicasets", ObjectKey("shop", "web"))])
+    async with _served(hub) as url:
+        await terminal.run(url, form="name", labelled=of)
+        await terminal.run(url, labelled=frozenset())
+    assert terminal.out == ["replicasets.apps/shop/web"]
+    assert terminal.err == ["nothing is decided of any resource with these labels"]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 
 from kube_sync.cli.history import moment
 from kube_sync.ledger.entries import Entry, Text, text_of
@@ -89,6 +90,32 @@ def test_history_of_all_is_cut_to_the_newest_and_says_so(
     assert [line["kind"] for line in lines] == ["outcome", "gone"]
     assert "federation.kubernetes.io/replica-set-preferences" in lines[1]["old"]["annotations"]
     assert said.err == "kube-sync: the newest 2 only: --limit for more\n"
+
+
+def test_history_prints_names_that_other_commands_take(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _lived(path)
+    names = ["history", "-o", "name", "--file", str(path)]
+    assert Said(capsys, *names).out == "replicasets.v1.apps/shop/web\n"
+    assert Said(capsys, *names, "-n", "shop").out == "replicasets.v1.apps/web\n"
+    at = ["replicaset/web", "-n", "shop", "--at", "1970-01-12T13:48:00Z"]
+    (named,) = Said(capsys, *names, *at).out.split()
+    of_it = Said(capsys, "history", named, "-n", "shop", "--file", str(path))
+    assert len(of_it.out.splitlines()) == 4
+
+
+def test_history_is_yaml_or_wide_too(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _lived(path)
+    history = ["history", "rs/web", "-n", "shop", "--file", str(path), "-o"]
+    documents = [*yaml.safe_load_all(Said(capsys, *history, "yaml").out)]
+    lines = Said(capsys, *history, "json").out.splitlines()
+    assert documents == [json.loads(line) for line in lines]
+    moved = Said(capsys, *history, "wide").out.splitlines()[1]
+    assert moved == f"{_MOVED}  [row 3; replicasets.v1.apps; uid uid-web; policy p1]"
+    at = ["--at", "1970-01-12T13:48:00Z"]
+    assert yaml.safe_load(Said(capsys, *history, "yaml", *at).out)["row"]["uid"] == "uid-web"
+    assert Said(capsys, *history, "wide", *at).out == Said(capsys, *history, "text", *at).out
 
 
 def test_history_at_a_time_tells_what_stood_and_why(

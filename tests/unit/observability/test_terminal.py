@@ -50,6 +50,6 @@ def test_nothing_is_printed_but_by_way_of_it() -> None:
         for line in file.read_text().splitlines()
         if asked.search(line)
     ]
-    assert len(found) == 2, found
+    assert len(found) == 3, found  # output, questions, errors
     assert "harmless(" in found[1]
     assert found[0].startswith("print(shown")

@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 
 from kube_sync.errors import EpochLost
-from kube_sync.policies.bundle import Bundle
-from kube_sync.policies.bundle_server import RESOURCE, BundleServer
+from kube_sync.policies.bundle import RESOURCE, Bundle
+from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.runtime.httpserver import serving
 from tests.unit.async_tools import Waits, until
 

@@ -23,8 +23,8 @@ from kube_sync.opa.analysis.paths import Path
 from kube_sync.opa.analysis.reads import Reads
 from kube_sync.opa.builtins import refusal
 from kube_sync.opa.client import OpaClient
-from kube_sync.policies.bundle import Bundle
-from kube_sync.policies.bundle_server import RESOURCE, BundleServer, Stands
+from kube_sync.policies.bundle import RESOURCE, Bundle, Stands
+from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.policies.bundle_server import Refused as Unpublished
 from kube_sync.policies.choice import Versions
 from kube_sync.policies.epoch import Epoch

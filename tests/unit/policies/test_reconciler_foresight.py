@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from kube_sync.opa.analysis.reads import Reads
-from kube_sync.policies.bundle_server import RESOURCE
+from kube_sync.policies.bundle import RESOURCE
 from kube_sync.policies.required_fields import Need
 from tests.fakes.compiler import FakeCompiler, reading
 from tests.fakes.http import answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from kube_sync.errors import SyncError, Terminal
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
 from kube_sync.kube.policymaps import STATUS
 from kube_sync.policies.bundle import digest
+from kube_sync.policies.staging.neighbours import together
 from kube_sync.policies.staging.promotion import Request, Step
-from kube_sync.processes.staging import run_stage
+from kube_sync.processes.staging import consider, run_stage
 from kube_sync.regoversion import with_versions
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, patches
 from tests.fakes.clients import CONFIGMAPS, key
@@ -109,6 +111,56 @@ async def test_promoted_policy_takes_the_place_and_one_command_takes_it_back(wor
     assert world.names == {"p", "p-candidate"}
     with pytest.raises(Terminal, match="nothing was promoted in place of policies/p"):
         await world.do("p-candidate", "revert")
+
+
+async def test_promotion_is_considered_as_it_would_be_and_nothing_is_written(world: World) -> None:
+    world.put("p", OLD)
+    world.put("p-candidate", NEW, "shadow")
+    request = Request("p-candidate", "active")
+    found = await consider(world.settings, request)
+    assert found is not None
+    assert (str(found.policy), found.said) == (
+        "policies/p-candidate",
+        ("policies/p would say what policies/p-candidate says",),
+    )
+    assert (world.data("p"), world.names) == (OLD, {"p", "p-candidate"})
+    await run_stage(world.settings, replace(request, seen=found.modules))
+    assert world.data("p") == NEW
+    assert await consider(world.settings, Request("p", "active")) is None
+
+
+async def test_promotion_that_would_halt_is_not_asked_about(world: World) -> None:
+    world.put("p", OLD)
+    world.put("p-candidate", NEW, "shadow", nowhere=1)
+    with pytest.raises(Terminal, match="1 would be nowhere"):
+        await consider(world.settings, Request("p-candidate", "active"))
+
+
+async def test_policy_that_was_edited_since_it_was_agreed_to_is_not_promoted(world: World) -> None:
+    world.put_object("p", {"a.rego": "package a"})
+    world.put_object("p-candidate", {"a.rego": "package a # new"}, "shadow")
+    request = Request("p-candidate", "active", kind="placementpolicy")
+    found = await consider(world.settings, request)
+    assert found is not None
+    assert str(found.policy) == "policies/p-candidate.PlacementPolicy"
+    world.put_object("p-candidate", {"a.rego": "package a # newer"}, "shadow")
+    with pytest.raises(Terminal, match="it was edited since you were asked"):
+        await run_stage(world.settings, replace(request, seen=found.modules))
+    assert world.objects["p"] == ("active", ["package a"])
+
+
+@pytest.mark.parametrize("says", [{"decides_with": ["policies/q"]}, {}])
+async def test_policy_beside_one_of_its_package_is_said_to_decide_with_it(
+    world: World, says: dict[str, Any]
+) -> None:
+    world.put("p", NEW, "candidate", **says)
+    expected = f"; {together(says.get('decides_with', ()))}".removesuffix("; ")
+    assert await world.do("p", "shadow") == f"policies/p is shadow, it was candidate{expected}"
+    world.put("p", NEW, "shadow", **says)
+    found = await consider(world.settings, Request("p", "active"))
+    assert found is not None
+    assert found.said == (f"policies/p would be in force{expected}",)
+    assert await world.do("p", "active") == f"policies/p is in force{expected}"
 
 
 async def test_policy_that_was_new_is_gone_after_it_was_taken_back(world: World) -> None:

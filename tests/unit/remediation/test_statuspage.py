@@ -9,11 +9,14 @@ from typing import Any
 
 import aiohttp
 import pytest
+import yaml
 
+from kube_sync.cli import labelled as labels
 from kube_sync.cli.remediate import declare, table
 from kube_sync.config import Remediate, Settings
 from kube_sync.decisions.records import Budget, StatusRecord
 from kube_sync.errors import Refused, Retriable, SyncError, Terminal
+from kube_sync.objects import ObjectKey
 from kube_sync.remediation.statuspage import APPLY, STATUS, status_app
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tokenfile import TokenFile
@@ -182,6 +185,18 @@ async def test_one_that_is_named_is_let_through(page: Page, world: World, named:
     assert (world.server.patched, world.waits()) == (["a"], {"b": "manual"})
 
 
+async def test_those_with_a_label_are_let_through(
+    page: Page, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = frozenset([("apps", "replicasets", ObjectKey("ns", "a"))])
+    monkeypatch.setattr(labels, "labelled", lambda *_: found)
+    with pytest.raises(Terminal, match="nothing of that name waits"):
+        await page.ask("apply", "ns/b", "-l", "team=a")
+    assert await page.ask("apply", "-l", "team=a") == "ns/a: let through"
+    await world.idle()
+    assert world.waits() == {"b": "manual"}
+
+
 async def test_all_of_a_namespace_are_let_through(page: Page, world: World) -> None:
     with pytest.raises(Terminal, match="nothing waits"):
         await page.ask("apply", "--all", "-n", "other")
@@ -204,6 +219,29 @@ async def test_a_remediator_that_may_not_write_lets_nothing_through(
 async def test_the_status_comes_as_a_table_or_whole(page: Page) -> None:
     assert "place=us" in await page.ask("status")
     assert json.loads(await page.ask("status", "--json", "--url", page.url))["v"] == 1
+    assert await page.ask("status", "-o", "json") == await page.ask("status", "--json")
+    whole = yaml.safe_load(await page.ask("status", "-o", "yaml"))
+    assert whole == json.loads(await page.ask("status", "-o", "json"))
+    head, first, *_ = (await page.ask("status", "-o", "wide")).splitlines()
+    assert (head.split()[0], head.split()[-1]) == ("TYPE", "UID")
+    assert (first.split()[0], first.split()[-1]) == ("replicasets.v1.apps", "u")
+
+
+async def test_names_of_what_waits_are_those_that_can_be_applied(page: Page, world: World) -> None:
+    first, second = (await page.ask("status", "-o", "name")).split()
+    assert await page.ask("apply", first) == "ns/a: let through"
+    await page.ask("apply", second)
+    await world.idle()
+    assert (world.waits(), await page.ask("status", "-o", "name")) == ({}, "")
+
+
+def test_wide_table_cuts_nothing_and_says_the_kind_of_each_object_once() -> None:
+    changes = {"a": {"is": "1", "wanted": "2"}, "b": {"is": "3", "wanted": "4"}}
+    one = {**ONE, "reason": "x" * 100, "changes": changes, "resource": "rs", "uid": "u"}
+    _, first, second = table({"held": [], "waiting": [one]}, wide=True).splitlines()
+    assert (first.split()[0], first.split()[-1]) == ("rs", "u")
+    assert "x" * 100 in first
+    assert second.split() == ["b=3", "4"]
 
 
 async def test_a_remediator_that_is_not_there_is_said_to_be_away(page: Page) -> None:

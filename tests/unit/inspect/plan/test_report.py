@@ -4,14 +4,22 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 
 from kube_sync.guard import Change, Withheld
 from kube_sync.inspect.plan.causes import Cause, group_of
 from kube_sync.inspect.plan.effects import Effect, Kind
 from kube_sync.inspect.plan.forecast import Forecast
 from kube_sync.inspect.plan.plan import BREAKS, NOTHING, SOMETHING, Plan, identity
-from kube_sync.inspect.plan.report import as_json, as_markdown, as_table, duration
-from kube_sync.objects import ObjectKey
+from kube_sync.inspect.plan.report import (
+    as_json,
+    as_markdown,
+    as_names,
+    as_table,
+    as_yaml,
+    duration,
+)
+from kube_sync.objects import GroupVersionResource, ObjectKey
 
 MASS = Withheld("mass", "9 of 10 would move", "fewer, or approve moves-1", approve="moves-1")
 WAY = Cause("policies/placement/policy.rego", 12, "a.b", "b := 1 if {", "then")
@@ -145,3 +153,24 @@ def test_plan_of_nothing_is_one_line() -> None:
 )
 def test_times_are_in_words(seconds: float, said: str) -> None:
     assert duration(seconds) == said
+
+
+def test_wide_table_cuts_nothing_and_has_kind_and_uid() -> None:
+    long = effect("w" * 80)
+    head, row = as_table(plan(long), None).split("\n\n", maxsplit=1)[0].splitlines()
+    assert head.split()[::7] == ["TYPE", "UID"]
+    assert row.split()[0] == "replicasets"
+    assert row.split()[-1] == f"u-{'w' * 80}"
+
+
+def test_yaml_says_what_json_says() -> None:
+    found = plan(effect("web"), notes=("a note",))
+    assert yaml.safe_load(as_yaml(found)) == json.loads(as_json(found))
+
+
+def test_names_are_those_that_other_commands_take() -> None:
+    places = {"replicasets": GroupVersionResource("apps", "v1", "replicasets")}
+    found = plan(effect("b"), effect("a"))
+    assert as_names(found, places) == "replicasets.apps/shop/a\nreplicasets.apps/shop/b"
+    assert as_names(found, places, in_namespace=True).splitlines()[0] == "replicasets.apps/a"
+    assert as_names(plan(), places) == ""

@@ -301,6 +301,16 @@ async def test_candidate_at_fault_is_told_alone() -> None:
     assert (said["fine"]["stage"], said["fine"]["plan"]) == ("candidate", plan)
 
 
+async def test_candidate_beside_a_policy_of_its_package_says_that_both_would_decide() -> None:
+    new = staged("package main", "new", "candidate", stands_for=None)
+    instead = candidate("package main\nx := data.lib.y\n")
+    lanes = Lanes(maker(), "candidate")
+    await lanes.make([new, instead], beside())
+    said = {p.key.name: json.loads(text) for p, text in lanes.statuses([new, instead], beside())}
+    assert said["new"]["decides_with"] == ["p/place"]
+    assert "decides_with" not in said["place-candidate"]
+
+
 async def test_unchanged_modules_are_parsed_once() -> None:
     compiler = FakeCompiler()
     making = maker(compiler)
