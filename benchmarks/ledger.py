@@ -37,7 +37,7 @@ from kube_sync.ledger.recording import Recall, Recorder
 from kube_sync.ledger.store import Store
 from kube_sync.ledger.verifying import verify
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.opa.analysis.reads import Document, Reads
+from kube_sync.opa.analysis.result import Document, Reads
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.scratch import ScratchOpa
 from tools.servers.binaries import ensure_binary

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from kube_sync.admission.answer import admit, allow, deny, differing, patch, trespass
 from kube_sync.admission.decision_client import Admitted, Denied, Undecidable, Verdict
 from kube_sync.admission.requested_values import as_remediated
+from kube_sync.admission.response import admit, allow, deny, differing, patch, trespass
 from kube_sync.admission.review import Review
 from kube_sync.admission.statuswrite import changed
 from kube_sync.config import Admission

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import structlog
 from aiohttp import web
 
-from kube_sync.admission.answer import admit
 from kube_sync.admission.decision_client import Admitted, Verdict
 from kube_sync.admission.outcome import Outcome
 from kube_sync.admission.request import is_known, read_body, seconds_to_answer
+from kube_sync.admission.response import admit
 from kube_sync.admission.review import Malformed, Review, parse_review
 from kube_sync.admission.route import PLACEMENT, Decider, OnRefusal, Route, nobody, placement_route
 from kube_sync.config import Admission

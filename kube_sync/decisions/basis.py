@@ -20,7 +20,7 @@ import msgspec
 
 from kube_sync.decisions.classes import may_share
 from kube_sync.opa.analysis.paths import Path, covers
-from kube_sync.opa.analysis.reads import Reads
+from kube_sync.opa.analysis.result import Reads
 
 VERSION: Literal[1] = 1
 

@@ -21,7 +21,7 @@ from kube_sync.decisions.evaluator import DecisionApi
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.errors import NO_JSON, Retriable, SyncError, Undecided
 from kube_sync.observability import metrics
-from kube_sync.opa.analysis.reads import Reads
+from kube_sync.opa.analysis.result import Reads
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

@@ -15,7 +15,7 @@ from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.policysets import Division, PolicySetEvaluator, PolicySets, SinglePolicySet
 from kube_sync.decisions.tracker import Tracker
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.analysis.reads import Reads, joined
+from kube_sync.opa.analysis.result import Reads, joined
 from kube_sync.opa.sides import Side
 
 _ON = b"+"  # appended to the class of an object on the canary's side: no digest is that long

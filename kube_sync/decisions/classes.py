@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from kube_sync.errors import NO_JSON
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.analysis.reads import Reads
+from kube_sync.opa.analysis.result import Reads
 
 Classify = Callable[[bytes], bytes]
 

@@ -27,7 +27,7 @@ from kube_sync.decisions.input_reader import InputReader, InputRequest, Outdated
 from kube_sync.errors import NO_JSON, Retriable, Undecided
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
-from kube_sync.opa.analysis.reads import Reads
+from kube_sync.opa.analysis.result import Reads
 from kube_sync.opa.client import QueryApi
 from kube_sync.opa.lanes import Lane
 

@@ -21,7 +21,7 @@ import msgspec
 
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.opa.analysis.paths import Path
-from kube_sync.opa.analysis.reads import Reads, shown
+from kube_sync.opa.analysis.result import Reads, shown
 
 MOST_OBJECTS: Final = 1_000  # of a collection that is recorded
 MOST_BYTES: Final = 4 << 20  # the same, in bytes

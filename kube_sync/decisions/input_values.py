@@ -13,7 +13,7 @@ import msgspec
 
 from kube_sync.decisions.decision import REQUESTED, compact
 from kube_sync.opa.analysis.paths import EACH, Path
-from kube_sync.opa.analysis.reads import Document, FieldRead, shown
+from kube_sync.opa.analysis.result import Document, FieldRead, shown
 
 LONGEST: Final = 2_000  # characters of one value
 MOST: Final = 100  # values of one field

@@ -13,7 +13,7 @@ from typing import Protocol
 from kube_sync.decisions.classes import Member
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.analysis.reads import Reads
+from kube_sync.opa.analysis.result import Reads
 
 
 class PolicySetEvaluator(Protocol):

@@ -22,7 +22,7 @@ import msgspec
 from kube_sync.decisions.decision import REQUESTED
 from kube_sync.errors import NO_JSON
 from kube_sync.opa.analysis.paths import EACH, Path, covers, minimal
-from kube_sync.opa.analysis.reads import Ask, FieldRead, Reads, order
+from kube_sync.opa.analysis.result import Ask, FieldRead, Reads, order
 
 FIELD_MANAGER: Final = "kube-sync-remediator"  # the field manager of decisions
 

@@ -23,7 +23,7 @@ from kube_sync.decisions.records import Target
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.opa.analysis.paths import Path
-from kube_sync.opa.analysis.reads import Reads
+from kube_sync.opa.analysis.result import Reads
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

@@ -26,7 +26,7 @@ from kube_sync.decisions.policysets import Division
 from kube_sync.decisions.records import Source
 from kube_sync.decisions.sharing import Sharing
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.opa.analysis.reads import Reads
+from kube_sync.opa.analysis.result import Reads
 from kube_sync.runtime.backoff import Backoff
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

@@ -19,7 +19,6 @@ from kube_sync.opa.client import OpaError
 from kube_sync.opa.inspection import EXPENSIVE_SECONDS, forbidden, may_nest_deeply
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Cause, Modules
-from kube_sync.policies.choice import Candidate, Choice, Versions, choose
 from kube_sync.policies.delivery import Compiler, Delivery
 from kube_sync.policies.epoch import Epoch
 from kube_sync.policies.guard import Declared, Guard
@@ -28,6 +27,7 @@ from kube_sync.policies.placementpolicy_status import Policy, unreadable
 from kube_sync.policies.policy_api import Delivered
 from kube_sync.policies.quarantine import Quarantine
 from kube_sync.policies.reading import Reading
+from kube_sync.policies.set_compiler import Candidate, Choice, Versions, choose
 from kube_sync.policies.trial_run import TakeSample, Trial
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

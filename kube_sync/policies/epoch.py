@@ -11,7 +11,7 @@ from kube_sync.kube.placementpolicies import PlacementPolicies
 from kube_sync.kube.policymaps import PolicyMaps
 from kube_sync.kube.staging import CANARY, CANDIDATE
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.analysis.reads import Reads
+from kube_sync.opa.analysis.result import Reads
 from kube_sync.opa.paths import DataPath
 from kube_sync.policies.bundle import Stands
 from kube_sync.policies.guard import Guard

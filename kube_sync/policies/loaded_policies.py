@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kube_sync.opa.analysis.reads import Reads
+from kube_sync.opa.analysis.result import Reads
 from kube_sync.opa.client import OpaError
 from kube_sync.opa.lanes import ROOT, is_of_a_lane
 from kube_sync.opa.paths import DataPath

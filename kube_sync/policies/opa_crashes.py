@@ -19,7 +19,7 @@ import msgspec
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Modules
 from kube_sync.policies.bundle import digest
-from kube_sync.policies.choice import Versions
+from kube_sync.policies.set_compiler import Versions
 
 ENDS: Final = 3
 STOOD_SECONDS: Final = 3600.0  # without a restart

@@ -23,11 +23,11 @@ from kube_sync.observability import metrics
 from kube_sync.opa.inspection import EXPENSIVE_SECONDS
 from kube_sync.opa.scratch import Cause, Modules
 from kube_sync.policies.bundle import digest
-from kube_sync.policies.choice import Versions, is_too_expensive
 from kube_sync.policies.configmap_status import NOT_TRIED, QUARANTINED, UNEXPLAINED, WAITING
 from kube_sync.policies.last_good import UNREADABLE, fitting, versions_of
 from kube_sync.policies.marker import State
 from kube_sync.policies.opa_crashes import Blame
+from kube_sync.policies.set_compiler import Versions, is_too_expensive
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

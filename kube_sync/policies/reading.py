@@ -28,7 +28,7 @@ from kube_sync.opa.analysis.analyzer import (
     row_of,
     unreadable,
 )
-from kube_sync.opa.analysis.reads import Reads
+from kube_sync.opa.analysis.result import Reads
 from kube_sync.opa.analysis.syntax import Module, Spot, Unreadable, read_module
 from kube_sync.opa.lanes import Lane, lane_path
 from kube_sync.opa.scratch import Cause, Modules, too_expensive

@@ -20,14 +20,13 @@ from kube_sync.errors import SyncError
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
-from kube_sync.opa.analysis.reads import Reads, unread
+from kube_sync.opa.analysis.result import Reads, unread
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.lanes import is_of_a_lane
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Modules
 from kube_sync.policies.bundle import Bundle, build, digest
 from kube_sync.policies.bundle_server import BundleServer
-from kube_sync.policies.choice import Choice
 from kube_sync.policies.chooser import Chooser, Record
 from kube_sync.policies.delivery import Compiler, Delivery, Pathfinder
 from kube_sync.policies.epoch import Epoch
@@ -40,6 +39,7 @@ from kube_sync.policies.policywarning import Warnings, as_warnings, by_module
 from kube_sync.policies.quarantine import Quarantine
 from kube_sync.policies.reading import Reading
 from kube_sync.policies.reporter import Reporter, Result
+from kube_sync.policies.set_compiler import Choice
 from kube_sync.policies.staging.lane_builder import Beside
 from kube_sync.policies.staging.lanes import Counted
 from kube_sync.policies.staging.stages import Staged, Stages

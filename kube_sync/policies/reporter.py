@@ -22,7 +22,6 @@ from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.opa.client import OpaError
 from kube_sync.opa.scratch import Cause
-from kube_sync.policies.choice import Choice, Versions
 from kube_sync.policies.configmap_status import account, not_put
 from kube_sync.policies.epoch import Epoch
 from kube_sync.policies.linter import marked
@@ -37,6 +36,7 @@ from kube_sync.policies.placementpolicy_status import (
 from kube_sync.policies.policy_api import Delivered
 from kube_sync.policies.policywarning import PolicyWarning, Warnings, without
 from kube_sync.policies.quarantine import Quarantine, quarantined
+from kube_sync.policies.set_compiler import Choice, Versions
 from kube_sync.policies.staging.lane_builder import unknown
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

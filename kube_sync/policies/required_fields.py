@@ -16,7 +16,7 @@ import structlog
 
 from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.opa.analysis.paths import Path, covers, minimal
-from kube_sync.opa.analysis.reads import FieldRead, Reads, joined, order, shown
+from kube_sync.opa.analysis.result import FieldRead, Reads, joined, order, shown
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

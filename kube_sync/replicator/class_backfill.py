@@ -17,7 +17,7 @@ import structlog
 from kube_sync.decisions.classes import Classify, may_share
 from kube_sync.decisions.classifier import classifier
 from kube_sync.errors import SyncError
-from kube_sync.opa.analysis.reads import Reads
+from kube_sync.opa.analysis.result import Reads
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.replica import Replica
 from kube_sync.runtime.backoff import Backoff

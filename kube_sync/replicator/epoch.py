@@ -34,7 +34,7 @@ from kube_sync.kube.policymaps import data_maps, policy_maps
 from kube_sync.kube.reflector import ListerWatcher, Reflector, Store
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability.readiness import Readiness
-from kube_sync.opa.analysis.reads import Reads
+from kube_sync.opa.analysis.result import Reads
 from kube_sync.opa.client import OpaClient
 from kube_sync.policies.epoch import Epoch
 from kube_sync.policies.reconciler import PolicyReconciler

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from kube_sync.config import Resource, Settings
 from kube_sync.decisions.input_reader import Fields, InputReader
 from kube_sync.objects import GroupVersionResource
-from kube_sync.opa.analysis.reads import Reads
+from kube_sync.opa.analysis.result import Reads
 from kube_sync.replicator.mirror import Mirror
 
 

@@ -28,7 +28,7 @@ from kube_sync.kube.client import KubeClient
 from kube_sync.objects import SECRET_VALUES
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
-from kube_sync.opa.analysis.reads import Reads, withheld
+from kube_sync.opa.analysis.result import Reads, withheld
 from kube_sync.policies.required_fields import WHOLE, Extent, Form, Need
 from kube_sync.replicator.class_backfill import ClassBackfill, Widen
 from kube_sync.replicator.mirror import Mirror

@@ -28,7 +28,7 @@ from kube_sync.errors import SyncError
 from kube_sync.guard import Inventory, Placements
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
-from kube_sync.opa.analysis.reads import Reads
+from kube_sync.opa.analysis.result import Reads
 from kube_sync.opa.sides import Side
 from kube_sync.policies.staging.lanes import Counted
 from kube_sync.replicator.differences import KINDS, Kind, difference

@@ -24,7 +24,7 @@ from kube_sync.decisions.tracker import Tracker
 from kube_sync.guard import Inventory, Placements
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
-from kube_sync.opa.analysis.reads import Reads, joined
+from kube_sync.opa.analysis.result import Reads, joined
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.lanes import Lane
 from kube_sync.policies.reconciler import PolicyReconciler

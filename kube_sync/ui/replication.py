@@ -13,7 +13,7 @@ import msgspec
 from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import Stale, stale_records
-from kube_sync.opa.analysis.reads import Reads
+from kube_sync.opa.analysis.result import Reads
 
 
 class Collection(Protocol):

@@ -21,7 +21,7 @@ from kube_sync.decisions.records import DecisionRecord, DeletedRecord, Target
 from kube_sync.decisions.requested import as_requested
 from kube_sync.errors import SyncError
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.analysis.reads import Reads
+from kube_sync.opa.analysis.result import Reads
 from kube_sync.opa.sides import Side, description
 from kube_sync.ui.fleet import Data
 from kube_sync.ui.remediator_client import RemediatorStatus

@@ -7,7 +7,7 @@ from typing import Any
 
 from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.opa.analysis.paths import Path, project
-from kube_sync.opa.analysis.reads import Reads
+from kube_sync.opa.analysis.result import Reads
 from tests.analysis.opa import PolicyOpa
 
 ROOTS = {

@@ -12,7 +12,7 @@ import pytest
 
 from kube_sync.opa.analysis.analyzer import analyze
 from kube_sync.opa.analysis.paths import Path
-from kube_sync.opa.analysis.reads import Reads, shown
+from kube_sync.opa.analysis.result import Reads, shown
 from tests.analysis.equality import ROOTS, Paths, decisions, over_projection, paths_of
 from tests.analysis.generate import chance, some_objects, some_world
 from tests.analysis.opa import PolicyOpa

@@ -10,7 +10,7 @@ import pytest
 
 from kube_sync.opa.analysis.analyzer import PolicyModule, analyze
 from kube_sync.opa.analysis.paths import project
-from kube_sync.opa.analysis.reads import Reads, shown
+from kube_sync.opa.analysis.result import Reads, shown
 from tests.analysis.equality import decisions, over_projection, paths_of
 from tests.analysis.generate import chance
 from tests.analysis.opa import PolicyOpa

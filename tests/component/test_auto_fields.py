@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from kube_sync.config import Placement, Policies, Replicate, Resource, Settings
 from kube_sync.opa.analysis.analyzer import analyze_read
-from kube_sync.opa.analysis.reads import Document
+from kube_sync.opa.analysis.result import Document
 from kube_sync.policies import reading as reading_module
 from kube_sync.replicator.resources import Resources
 from tests.component.test_reconfiguration import CL, RS, World, brisk, of, sample

@@ -14,7 +14,7 @@ import pytest
 
 from kube_sync.config import Opa, Settings
 from kube_sync.errors import Broken, Misconfigured
-from kube_sync.inspect.plan.deciding import Grouping, deciding
+from kube_sync.inspect.plan.offline_decisions import Grouping, deciding
 from kube_sync.inspect.plan.offline_opa import World
 from kube_sync.inspect.plan.snapshot import Snapshot, projected
 from kube_sync.inspect.scenarios import command, groups

@@ -21,7 +21,7 @@ from kube_sync.decisions.records import Source, Target
 from kube_sync.decisions.stream import stream_app
 from kube_sync.guard import Placements
 from kube_sync.observability.readiness import Readiness
-from kube_sync.opa.analysis.reads import Ask, Document, FieldRead, Reads
+from kube_sync.opa.analysis.result import Ask, Document, FieldRead, Reads
 from kube_sync.opa.client import Explained
 from kube_sync.opa.paths import DataPath
 from kube_sync.runtime.httpserver import serving

@@ -23,7 +23,7 @@ from kube_sync.errors import SyncError
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.opa.analysis.paths import Path
-from kube_sync.opa.analysis.reads import Ask, Document, FieldRead, Reads
+from kube_sync.opa.analysis.result import Ask, Document, FieldRead, Reads
 from kube_sync.replicator.mirror import Batch, Mirror
 from tests.fakes.listing import at_once
 from tests.fakes.untimed import Untimed

@@ -18,7 +18,7 @@ import yaml
 from kube_sync import cli
 from kube_sync.config import CONFIG_ENV, Opa, fields
 from kube_sync.observability import logs
-from kube_sync.opa.analysis.reads import shown
+from kube_sync.opa.analysis.result import shown
 from kube_sync.opa.client import opa_client
 from tests.parts import quickly
 from tools.demo.fleet import CLUSTERS, cluster, replica_set

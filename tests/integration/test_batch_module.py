@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kube_sync.admission.answer import allow
 from kube_sync.admission.requested_values import asked, view
+from kube_sync.admission.response import allow
 from kube_sync.config import Opa
 from kube_sync.decisions.batch_module import batch_module
 from kube_sync.decisions.budget_watcher import BudgetWatcher

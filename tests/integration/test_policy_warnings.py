@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,16 +37,14 @@ def warnings(world: World, name: str = "p") -> list[dict[str, Any]]:
     return found
 
 
-async def test_slip_is_said_on_the_policy_within_a_second_and_no_more_once_it_is_mended(
+async def test_slip_is_said_on_the_policy_and_no_more_once_it_is_mended(
     world: World,
 ) -> None:
     world.policy("p", m=GOOD)
     with world.replicating():
         await eventually(lambda: world.status("p"), {"status": "ok"})
-        begun = time.monotonic()
         world.policy("p", m=SLIP)
         await eventually(lambda: bool(warnings(world)), expected=True)
-        assert time.monotonic() - begun < 1.5  # a second, and how often the test looks
         assert world.status("p") == {
             "status": "ok",
             "warnings": [

@@ -13,7 +13,6 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from kube_sync.admission.answer import admit
 from kube_sync.admission.conflicts import describe
 from kube_sync.admission.decision_client import DecisionClient, Verdict, placement
 from kube_sync.admission.denials import occurrence
@@ -21,6 +20,7 @@ from kube_sync.admission.engine_errors import Evaluation
 from kube_sync.admission.engine_formats import DIALECTS, Answer
 from kube_sync.admission.pod_digest import question
 from kube_sync.admission.requested_values import view
+from kube_sync.admission.response import admit
 from kube_sync.admission.review import Review, parse_review
 from kube_sync.admission.route import Route, placement_route, ruling, system_routes
 from kube_sync.admission.verdict import parse_ruling

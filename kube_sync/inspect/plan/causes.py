@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from kube_sync.decisions.explaining import Rule
-from kube_sync.inspect.plan.deciding import Decided
 from kube_sync.inspect.plan.effects import Effect
+from kube_sync.inspect.plan.offline_decisions import Decided
 from kube_sync.inspect.plan.offline_opa import gather_both
 from kube_sync.inspect.survey.progress import Progress
 

@@ -24,11 +24,11 @@ from kube_sync.guard.history import History
 from kube_sync.inspect.plan import sources
 from kube_sync.inspect.plan.causes import causes
 from kube_sync.inspect.plan.choosing import choose, narrowed, shown
-from kube_sync.inspect.plan.deciding import Decided, Grouping, deciding
 from kube_sync.inspect.plan.effect_classes import Effects
 from kube_sync.inspect.plan.effects import Effect, unknown_clusters
 from kube_sync.inspect.plan.extra_documents import canary_note, in_effect
 from kube_sync.inspect.plan.forecast import Forecast, Workload, forecast, tightening, workload
+from kube_sync.inspect.plan.offline_decisions import Decided, Grouping, deciding
 from kube_sync.inspect.plan.offline_opa import World, gather_both
 from kube_sync.inspect.plan.plan import Plan, identity
 from kube_sync.inspect.plan.report import as_json, as_markdown, as_names, as_table, as_yaml

@@ -23,8 +23,8 @@ from kube_sync.objects import ObjectKey
 from kube_sync.opa import sides
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.sides import Side
-from kube_sync.policies.choice import Versions
 from kube_sync.policies.last_good import NAME, UNREADABLE, unpacked
+from kube_sync.policies.set_compiler import Versions
 from kube_sync.policies.staging.canary import CanaryKeeper
 from kube_sync.replicator.datamaps import RESERVED, why_no_json
 

@@ -21,9 +21,9 @@ from kube_sync.opa.inspection import forbidden
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Cause, Modules, line_of
 from kube_sync.policies.builtin import built_in, packages
-from kube_sync.policies.choice import Candidate, Choice, Versions, choose
 from kube_sync.policies.delivery import Compiler
 from kube_sync.policies.guard import Declared, Guard
+from kube_sync.policies.set_compiler import Candidate, Choice, Versions, choose
 
 
 @dataclass(frozen=True, slots=True)

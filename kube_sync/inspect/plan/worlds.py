@@ -24,10 +24,10 @@ from kube_sync.inspect.survey.progress import Progress
 from kube_sync.kube.placementpolicies import PlacementPolicy
 from kube_sync.kube.policymaps import PolicyMap
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.analysis.reads import Reads, withheld
+from kube_sync.opa.analysis.result import Reads, withheld
 from kube_sync.opa.scratch import Modules, ScratchOpa
-from kube_sync.policies.choice import Versions
 from kube_sync.policies.policywarning import PolicyWarning
+from kube_sync.policies.set_compiler import Versions
 
 _EDITED: Final = "this is told by what would be in force"
 _UNKNOWN: Final = "its set cannot be made now, so this is told by what is in force"

@@ -33,7 +33,7 @@ from kube_sync.inspect.replay.result import (
 )
 from kube_sync.ledger.entries import Row
 from kube_sync.ledger.reading import reading
-from kube_sync.opa.analysis.reads import Reads
+from kube_sync.opa.analysis.result import Reads
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policies.builtin import built_in
 from kube_sync.policykinds.printing import Answer

@@ -20,8 +20,8 @@ from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.opa.modules import file_of, plain_package
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import ScratchOpa
-from kube_sync.policies.choice import Choice
 from kube_sync.policies.policywarning import PolicyWarning
+from kube_sync.policies.set_compiler import Choice
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from kube_sync.decisions.decision import compact
 from kube_sync.inspect.why.change import ABSENT, MAPS, Change, Spot, at, text
 from kube_sync.inspect.why.changeable_fields import may_change, spots
 from kube_sync.inspect.why.terms import Place, Scalar
-from kube_sync.opa.analysis.reads import FieldRead
+from kube_sync.opa.analysis.result import FieldRead
 
 _LONGEST: Final = 2_000  # bytes of a value that is tried
 _TEXT: Final = 63  # characters of a label's value

@@ -20,7 +20,7 @@ from kube_sync.inspect.plan.snapshot import projection_of
 from kube_sync.inspect.plan.worlds import Worlds
 from kube_sync.inspect.why.subject import Subject
 from kube_sync.kube.collection import Item
-from kube_sync.opa.analysis.reads import Document, Reads
+from kube_sync.opa.analysis.result import Document, Reads
 from kube_sync.opa.paths import object_path
 from kube_sync.opa.scratch import Modules
 

@@ -15,7 +15,7 @@ import msgspec
 
 from kube_sync.decisions.decision import compact
 from kube_sync.kube.collection import Item
-from kube_sync.opa.analysis.reads import shown
+from kube_sync.opa.analysis.result import shown
 
 Step = str | int  # a member of an object, or an index of an array
 Spot = tuple[Step, ...]

@@ -22,7 +22,7 @@ from kube_sync.inspect.why.case import Case, PlacementReader
 from kube_sync.inspect.why.contrast import Objection
 from kube_sync.inspect.why.search import Search
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.analysis.reads import Reads
+from kube_sync.opa.analysis.result import Reads
 from kube_sync.remediation.plan import Current, Nothing, Unusable, Wanted, plan
 
 

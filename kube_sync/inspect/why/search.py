@@ -26,7 +26,7 @@ from kube_sync.inspect.why.case import Case, PlacementReader
 from kube_sync.inspect.why.change import ABSENT, Change, applied
 from kube_sync.inspect.why.terms import constants
 from kube_sync.kube.collection import Item
-from kube_sync.opa.analysis.reads import FieldRead, Reads
+from kube_sync.opa.analysis.result import FieldRead, Reads
 
 _SHOWN: Final = 4  # changes to report, each of another spot
 _DOUBTED: Final = 12  # changes that are verified at most

@@ -13,7 +13,7 @@ from typing import Any
 
 from kube_sync.opa.analysis.engine import Engine, Need
 from kube_sync.opa.analysis.paths import EACH, Path, covers, minimal
-from kube_sync.opa.analysis.reads import Ask, Document, FieldRead, Reads, order
+from kube_sync.opa.analysis.result import Ask, Document, FieldRead, Reads, order
 from kube_sync.opa.analysis.rule_reader import Asker
 from kube_sync.opa.analysis.syntax import Json, Module, Spot, Unreadable, read_module
 

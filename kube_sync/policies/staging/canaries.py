@@ -14,7 +14,7 @@ from typing import Protocol
 
 from kube_sync.decisions.canary import Canary
 from kube_sync.errors import Retriable
-from kube_sync.opa.analysis.reads import Reads
+from kube_sync.opa.analysis.result import Reads
 from kube_sync.opa.client import OpaError
 from kube_sync.opa.entry import ENTRY_MODULE, entry_module
 from kube_sync.opa.scratch import Cause, Modules

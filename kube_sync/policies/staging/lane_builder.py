@@ -20,12 +20,12 @@ from kube_sync.opa.analysis.moving import Ground, Trouble, leads_to, move
 from kube_sync.opa.inspection import forbidden
 from kube_sync.opa.lanes import LANES, ROOT, Lane, batch_id, lane_id, prefix
 from kube_sync.opa.scratch import Cause, Modules
-from kube_sync.policies.choice import Candidate, Versions, choose
 from kube_sync.policies.configmap_status import STAGE
 from kube_sync.policies.delivery import Compiler
 from kube_sync.policies.guard import Declared, Guard
 from kube_sync.policies.placementpolicy_status import Policy, unreadable
 from kube_sync.policies.quarantine import Quarantine
+from kube_sync.policies.set_compiler import Candidate, Versions, choose
 from kube_sync.policies.trial_run import Trial
 
 _KNOWN: Final = "(but candidate, shadow, canary and active): it is not in force"

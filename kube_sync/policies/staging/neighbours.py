@@ -12,8 +12,8 @@ from typing import Final
 
 from kube_sync.kube.policynames import named
 from kube_sync.kube.staging import STANDS_FOR
-from kube_sync.policies.choice import Versions
 from kube_sync.policies.placementpolicy_status import Policy
+from kube_sync.policies.set_compiler import Versions
 
 # Nothing but comments and space may come before it.
 _PACKAGE: Final = re.compile(r"^[ \t]*package\s+([^\s#;]+)", re.MULTILINE)

@@ -15,7 +15,7 @@ from functools import partial
 from kube_sync.config import Settings
 from kube_sync.decisions.batch_module import batch_module
 from kube_sync.decisions.canary import Canary
-from kube_sync.opa.analysis.reads import Reads, joined
+from kube_sync.opa.analysis.result import Reads, joined
 from kube_sync.opa.scratch import Modules
 from kube_sync.policies.bundle import digest
 from kube_sync.policies.configmap_status import not_put

@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kube_sync.admission.answer import allow
 from kube_sync.admission.decision_client import Admitted, Denied, Undecidable
 from kube_sync.admission.outcome import Outcome
 from kube_sync.admission.requested_values import proven
+from kube_sync.admission.response import allow
 from kube_sync.admission.review import Review, parse_review
 from kube_sync.admission.route import Route, placement_check, placement_route
 from kube_sync.config import Admission

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from kube_sync.admission.answer import allow
 from kube_sync.admission.decision_client import Admitted, Denied, Verdict, placement
 from kube_sync.admission.fleet import FleetDecider
+from kube_sync.admission.response import allow
 from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.decisions.decision_reader import DecisionReader

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube_sync.admission.answer import allow, differing, trespass
 from kube_sync.admission.requested_values import as_remediated, asked, proven, view
+from kube_sync.admission.response import allow, differing, trespass
 from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import REQUESTED, Decision
 from kube_sync.decisions.requested import requested_annotations

@@ -20,7 +20,7 @@ from kube_sync.errors import Retriable, Undecided
 from kube_sync.guard import stricter
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.analyzer import analyze
-from kube_sync.opa.analysis.reads import Ask, Document, Reads
+from kube_sync.opa.analysis.result import Ask, Document, Reads
 from tests.unit.async_tools import Waits, running, until
 from tests.unit.decisions.test_tracker import REPLICASETS, Collection, Opa, _key
 

@@ -17,7 +17,7 @@ from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.tracker import Tracker
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
+from kube_sync.opa.analysis.result import Document, FieldRead, Reads
 from kube_sync.opa.sides import Side
 from tests.unit.async_tools import running, until
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kube_sync.decisions.evaluator import Evaluator, Outcome
 from kube_sync.decisions.input_reader import MOST_BYTES, MOST_OBJECTS, InputReader
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
+from kube_sync.opa.analysis.result import Document, FieldRead, Reads
 from tests.fakes.untimed import Untimed
 from tests.parts import examples
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from kube_sync.decisions.input_values import LONGEST, MOST, inputs
 from kube_sync.opa.analysis.paths import EACH, Path
-from kube_sync.opa.analysis.reads import Ask, Document, FieldRead
+from kube_sync.opa.analysis.result import Ask, Document, FieldRead
 
 ASK = Ask("p.rego", "errors", 7, "printed", whole=True)
 

@@ -17,9 +17,9 @@ from kube_sync.kube.policymaps import CONFIGMAPS
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Cause
 from kube_sync.policies.bundle import digest
-from kube_sync.policies.choice import Versions
 from kube_sync.policies.marker import Marker, State
 from kube_sync.policies.quarantine import Quarantine, quarantined
+from kube_sync.policies.set_compiler import Versions
 from tests.unit.policies.test_last_good import Api
 
 A, B, C = (ObjectKey("ns", name) for name in "abc")

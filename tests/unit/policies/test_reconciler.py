@@ -20,13 +20,12 @@ from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.opa.analysis.paths import Path
-from kube_sync.opa.analysis.reads import Reads
+from kube_sync.opa.analysis.result import Reads
 from kube_sync.opa.builtins import refusal
 from kube_sync.opa.client import OpaClient
 from kube_sync.policies.bundle import RESOURCE, Bundle, Stands
 from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.policies.bundle_server import Refused as Unpublished
-from kube_sync.policies.choice import Versions
 from kube_sync.policies.epoch import Epoch
 from kube_sync.policies.guard import Guard
 from kube_sync.policies.marker import State
@@ -36,6 +35,7 @@ from kube_sync.policies.reading import Reading
 from kube_sync.policies.reconciler import PolicyReconciler, policy_loader
 from kube_sync.policies.reporter import Reporter
 from kube_sync.policies.required_fields import Need
+from kube_sync.policies.set_compiler import Versions
 from kube_sync.policies.staging.canaries import Canaries, Counting
 from kube_sync.policies.staging.lane_builder import LaneMaker
 from kube_sync.policies.staging.lanes import Counted, Lanes

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from kube_sync.opa.analysis.reads import Reads
+from kube_sync.opa.analysis.result import Reads
 from kube_sync.policies.bundle import RESOURCE
 from kube_sync.policies.required_fields import Need
 from tests.fakes.compiler import FakeCompiler, reading

@@ -9,7 +9,7 @@ from typing import Any, cast
 from kube_sync.errors import Retriable, SyncError
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
+from kube_sync.opa.analysis.result import Document, FieldRead, Reads
 from kube_sync.replicator.class_backfill import ClassBackfill
 from kube_sync.replicator.mirror import Mirror
 from tests.fakes.listing import at_once

@@ -9,7 +9,7 @@ import pytest
 from kube_sync.config import Settings
 from kube_sync.decisions.input_reader import Basis, InputReader
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
+from kube_sync.opa.analysis.result import Document, FieldRead, Reads
 from kube_sync.replicator.input_recorder import input_reader
 from kube_sync.replicator.mirror import Mirror
 

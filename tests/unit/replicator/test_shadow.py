@@ -20,7 +20,7 @@ from kube_sync.errors import Retriable
 from kube_sync.guard import Placements
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
-from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
+from kube_sync.opa.analysis.result import Document, FieldRead, Reads
 from kube_sync.opa.sides import Side
 from kube_sync.policies.staging.lanes import Counted
 from kube_sync.replicator.shadow import Shadow

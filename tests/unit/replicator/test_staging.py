@@ -16,7 +16,7 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.policysets import Division
 from kube_sync.guard import Placements
 from kube_sync.observability.readiness import Readiness
-from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
+from kube_sync.opa.analysis.result import Document, FieldRead, Reads
 from kube_sync.opa.sides import Side
 from kube_sync.policies.staging.canaries import Counting
 from kube_sync.policies.staging.lanes import Counted

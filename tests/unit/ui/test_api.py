@@ -16,7 +16,7 @@ import pytest
 
 from kube_sync.decisions.canary import Canary
 from kube_sync.errors import Retriable
-from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
+from kube_sync.opa.analysis.result import Document, FieldRead, Reads
 from kube_sync.opa.sides import Side
 from kube_sync.ui.remediator_client import RemediatorStatus
 from tests.fakes.board import DECISION, POLICY, PREFERENCES, Board, served_board

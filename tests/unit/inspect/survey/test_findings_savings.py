@@ -7,7 +7,7 @@ from kube_sync.decisions.decision import REQUESTED
 from kube_sync.decisions.requested import NOTE
 from kube_sync.inspect.survey.findings import Savings, Tally, tallies
 from kube_sync.opa.analysis.paths import Path
-from kube_sync.opa.analysis.reads import Document, FieldRead, Reads
+from kube_sync.opa.analysis.result import Document, FieldRead, Reads
 
 IMAGES: Path = ("spec", "containers", None, "image")
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from kube_sync.inspect.survey.findings import Finding, Savings, Tally
 from kube_sync.inspect.survey.report import as_json, as_tree
-from kube_sync.opa.analysis.reads import Ask, Document, FieldRead, Reads
+from kube_sync.opa.analysis.result import Ask, Document, FieldRead, Reads
 from kube_sync.opa.analysis.syntax import Spot
 
 SPRINTF = Ask("p.rego", "reason", 7, "sprintf", whole=True)

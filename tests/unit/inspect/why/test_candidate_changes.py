@@ -7,7 +7,7 @@ from typing import Any
 from kube_sync.inspect.why.candidate_changes import Side, changes
 from kube_sync.inspect.why.change import ABSENT, Change
 from kube_sync.inspect.why.terms import constants
-from kube_sync.opa.analysis.reads import Ask, FieldRead
+from kube_sync.opa.analysis.result import Ask, FieldRead
 from tests.unit.inspect.plan.fleets import cluster
 
 ROW = 3

@@ -8,7 +8,7 @@ import pytest
 
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Cause, Modules
-from kube_sync.policies.choice import Candidate, Choice, Versions, choose
+from kube_sync.policies.set_compiler import Candidate, Choice, Versions, choose
 
 # Looks at all sources together and yields (complaint, the module that it is located in).
 Rule = Callable[[set[str]], Iterable[tuple[str, str]]]

@@ -21,7 +21,7 @@ from kube_sync.inspect.plan.offline_opa import OfflineOpa, Scratch, World, servi
 from kube_sync.inspect.plan.snapshot import Bodies
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.analysis.reads import Reads
+from kube_sync.opa.analysis.result import Reads
 from kube_sync.policies.required_fields import WHOLE, Form, Need
 from kube_sync.replicator.path_projection import narrowing
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_sync.admission.answer import allow, deny, patch, trespass
+from kube_sync.admission.response import allow, deny, patch, trespass
 from kube_sync.admission.review import Review, parse_review
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision
 from tests.fakes.reviews import (

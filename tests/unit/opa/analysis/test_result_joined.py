@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kube_sync.opa.analysis.reads import Ask, Document, FieldRead, Reads, joined
+from kube_sync.opa.analysis.result import Ask, Document, FieldRead, Reads, joined
 
 ONE, TWO = Ask("one", "r", 1, "read"), Ask("two", "r", 1, "read")
 
