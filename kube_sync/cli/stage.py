@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _agreed(request: Request, settings: Settings) -> Request:
     """Return the request of the version that a person agrees to. Raises Terminal, SyncError."""
-    from kube_sync.inspect.plan.promotion import preview  # noqa: PLC0415 - slow
+    from kube_sync.inspect.plan.promotion_preview import preview  # noqa: PLC0415 - slow
     from kube_sync.processes.staging import consider  # noqa: PLC0415 - slow
 
     considered = run_async(consider(settings, request))

@@ -24,7 +24,7 @@ from kube_sync.config import (
 )
 from kube_sync.errors import Broken, Misconfigured, SyncError
 from kube_sync.inspect.plan import command
-from kube_sync.inspect.plan.promotion import preview
+from kube_sync.inspect.plan.promotion_preview import preview
 from kube_sync.inspect.plan.request import Form, Request
 from kube_sync.kube.naming import reference
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES

@@ -681,6 +681,7 @@ def test_time_of_day_is_asked_for_nowhere() -> None:
         "meta.py",  # spells times; asks for none
         "placementpolicy_status.py",
         "plan.py",
+        "promotion_preview.py",  # as of a plan
         "policies.py",  # reads when a policy was created; asks for no time
         "printing.py",  # what people are told
         "provisioning.py",  # certificates

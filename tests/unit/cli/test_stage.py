@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from kube_sync.config import CONFIG_ENV, Settings
-from kube_sync.inspect.plan import promotion
+from kube_sync.inspect.plan import promotion_preview as promotion
 from kube_sync.objects import ObjectKey
 from kube_sync.policies.staging.promotion import Considered, Request
 from kube_sync.processes import staging

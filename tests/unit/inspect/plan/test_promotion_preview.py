@@ -6,10 +6,10 @@ import pytest
 
 from kube_sync.config import Settings
 from kube_sync.errors import Broken
-from kube_sync.inspect.plan import promotion
+from kube_sync.inspect.plan import promotion_preview as promotion
 from kube_sync.inspect.plan.effects import Effect
 from kube_sync.inspect.plan.plan import Plan
-from kube_sync.inspect.plan.promotion import lines, preview
+from kube_sync.inspect.plan.promotion_preview import lines, preview
 from kube_sync.inspect.plan.request import Request
 from kube_sync.objects import ObjectKey
 
