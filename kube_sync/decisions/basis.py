@@ -14,15 +14,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from kube_sync.decisions.classes import may_share
+from kube_sync.decisions.policysets import PolicySets, SinglePolicySet
 from kube_sync.opa.analysis.paths import Path, covers
 from kube_sync.opa.analysis.result import Reads
 
 VERSION: Literal[1] = 1
+
+_LOADING: Final = "OPA is being loaded"
 
 
 class Basis(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -76,7 +79,7 @@ class DecisionBasis:
     def leave(self) -> None:
         """End the epoch: what has changed is not known any more."""
         self._is_current = lambda: False
-        self.withhold("OPA is being loaded")
+        self.withhold(_LOADING)
 
     def share(self, policy: str, reads: Reads, documents: Iterable[Path] = ()) -> None:
         """Begin a revision: the policies of this digest are in force, over data that is new."""
@@ -108,3 +111,32 @@ class DecisionBasis:
         self._present = msgspec.structs.replace(self._present, revision=revision, **changes)
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+class BasisPublisher:
+    """Publishes the basis of one epoch of OPA's data."""
+
+    def __init__(
+        self, basis: DecisionBasis, documents: Callable[[], Iterable[Path]], *, static: bool
+    ) -> None:
+        """`documents` returns the paths of data that is written besides the collections.
+
+        `static`: OPA has policies that the replicator does not write.
+        """
+        self._basis = basis
+        self._documents = documents
+        self._static = static
+        basis.withhold(_LOADING)
+
+    def publish(self, sets: PolicySets, reads: Reads | None, *, is_changing: bool) -> None:
+        """Begin a revision, of answers by these sets of policies, which read this."""
+        if is_changing:
+            self._basis.withhold("policies are changing")
+        elif self._static:
+            self._basis.withhold("OPA has policies of its own (policies.static)")
+        elif not isinstance(sets, SinglePolicySet):
+            self._basis.withhold("a canary decides on some objects")
+        elif reads is None:
+            self._basis.withhold(_LOADING)
+        else:
+            self._basis.share(sets.digest, reads, self._documents())

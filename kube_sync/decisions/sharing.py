@@ -14,6 +14,8 @@ from itertools import islice
 
 import structlog
 
+from kube_sync.decisions.basis import BasisPublisher
+from kube_sync.decisions.class_metrics import ClassMetrics
 from kube_sync.decisions.classes import Member, Objects, may_share
 from kube_sync.decisions.evaluation_queue import Cause, Changed, Evaluation, Group, Key, Sweep
 from kube_sync.decisions.evaluator import Outcome
@@ -21,8 +23,6 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.policysets import Division, PolicySets, SinglePolicySet
 from kube_sync.decisions.records import Target
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.observability import metrics
-from kube_sync.opa.analysis.paths import Path
 from kube_sync.opa.analysis.result import Reads
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -42,19 +42,8 @@ class Answer:
 class Sharing:
     """The decisions of classes, through one epoch of OPA's data."""
 
-    def __init__(
-        self,
-        hub: DecisionHub,
-        *,
-        static: bool = False,
-        documents: Callable[[], Iterable[Path]] = tuple,
-    ) -> None:
-        """Share decisions of one epoch; `static`: OPA has policies that are not written by us.
-
-        `documents` returns the paths of data that is written besides the collections.
-        """
-        self._documents = documents
-        self._static = static
+    def __init__(self, hub: DecisionHub, basis: BasisPublisher) -> None:
+        self._basis = basis
         self._hub = hub
         self._in_force = SinglePolicySet()
         # None: the set in force decides on all.
@@ -62,14 +51,12 @@ class Sharing:
         self._sets: PolicySets = self._in_force
         self._reads: Reads | None = None  # of all sets
         self._may_share = False
-        self._is_changing = False
-        self._is_division_changing = False
+        self._changing: set[str] = set()  # policies, division
         # With the state of the data.
         self._cached: dict[tuple[str, bytes], tuple[Outcome, int]] = {}
         self._revision = 0
-        self._unshared: set[str] = set()
+        self._metrics = ClassMetrics()
         self._awaited: set[Key] = set()
-        hub.basis.withhold("OPA is being loaded")
 
     def expect(self, keys: Iterable[Key]) -> None:
         """Record the objects that await their first decision."""
@@ -82,26 +69,27 @@ class Sharing:
 
     def policies_changing(self) -> None:
         """Share nothing until it is known what the next policies read."""
-        self._is_changing = True
+        self._changing.add("policies")
         self._update_sets()
         self.invalidate()
 
     def policies_changed(self, digest: str, reads: Reads) -> None:
         """Decide by the policies with this digest, which read this."""
         self._in_force = SinglePolicySet(digest, reads)
-        self._is_changing = False
+        self._changing.discard("policies")
         self._update_sets()
         self.invalidate()
 
     def division_changing(self) -> None:
         """Share nothing until it is known what the sets beside the one in force read next."""
-        self._is_division_changing = True
+        self._changing.add("division")
         self._update_sets()
         self.invalidate()
 
     def division_changed(self, division: Division) -> None:
         """Let objects be decided by the sets that they are divided among."""
-        self._sets_for, self._is_division_changing = division.divide, False
+        self._sets_for = division.divide
+        self._changing.discard("division")
         self._update_sets()
         self._begin_revision()  # pending evaluations may be of either
         cached = self._cached.items()
@@ -112,14 +100,13 @@ class Sharing:
     def _update_sets(self) -> None:
         self._sets = self._in_force if self._sets_for is None else self._sets_for(self._in_force)
         self._reads = self._sets.reads
-        changing = self._is_changing or self._is_division_changing
-        self._may_share = not changing and self._reads is not None and may_share(self._reads)
+        self._may_share = not self._changing and self._reads is not None and may_share(self._reads)
 
     def policies_renamed(self, digest: str) -> None:
         """Change the digest of the policies in force, which decide the same."""
         self._in_force = replace(self._in_force, digest=digest)
         self._update_sets()
-        self._publish_basis()
+        self._begin_revision()
 
     def invalidate(self) -> None:
         """Drop cached decisions, since they may be out of date."""
@@ -128,19 +115,7 @@ class Sharing:
 
     def _begin_revision(self) -> None:
         self._revision += 1
-        self._publish_basis()
-
-    def _publish_basis(self) -> None:
-        if self._is_changing or self._is_division_changing:
-            self._hub.basis.withhold("policies are changing")
-        elif self._static:
-            self._hub.basis.withhold("OPA has policies of its own (policies.static)")
-        elif not isinstance(self._sets, SinglePolicySet):
-            self._hub.basis.withhold("a canary decides on some objects")
-        elif self._reads is None:
-            self._hub.basis.withhold("OPA is being loaded")
-        else:
-            self._hub.basis.share(self._sets.digest, self._reads, self._documents())
+        self._basis.publish(self._sets, self._reads, is_changing=bool(self._changing))
 
     def may_read(self, name: str) -> bool:
         """Return whether decisions may depend on other objects of a collection."""
@@ -308,28 +283,16 @@ class Sharing:
 
     def measure(self, collection: Objects, *, is_deciding: bool) -> None:
         """Update the metrics of a collection's classes, and log if no objects share a decision."""
-        if self._is_changing:  # no policies are known
+        if "policies" in self._changing:  # none are known
             return
-        members, count = collection.members, collection.object_count
-        all_differ = members.known == members.classes == count
-        is_unshared = (
-            is_deciding
-            and count > 1
-            and (all_differ or not self._may_share or not members.is_classifying)
+        self._metrics.update(
+            collection, self._reads, may_share=self._may_share, is_deciding=is_deciding
         )
-        classes = members.classes + count - members.known if self._may_share else count
-        metrics.decision_classes.labels(collection.name).set(classes)
-        metrics.decision_unshared.labels(collection.name).set(is_unshared)
-        if is_unshared and collection.name not in self._unshared:
-            log.info("decisions_unshared", resource=collection.name, reason=self._unshared_reason())
-        (self._unshared.add if is_unshared else self._unshared.discard)(collection.name)
 
     def forget(self, name: str) -> None:
         """Remove the metrics of a collection, and its awaited objects."""
         self._awaited = {key for key in self._awaited if key[0] != name}
-        self._unshared.discard(name)
-        for metric in (metrics.decision_classes, metrics.decision_unshared):
-            metric.remove(name)
+        self._metrics.forget(name)
 
     def _add_to_query(
         self,
@@ -375,10 +338,3 @@ class Sharing:
         policy, source = self._sets.policy(key), cause.source
         target = Target.of(gvr, key)
         self._hub.update(target, outcome, cause.kind, policy, uid=uid, data=data, source=source)
-
-    def _unshared_reason(self) -> str:
-        if self._reads is None or self._reads.gave_up is not None:
-            return "the policies could not be analysed"
-        if self._reads.impure:
-            return f"decided by {', '.join(self._reads.impure)}"
-        return "the objects differ in what is read of them"

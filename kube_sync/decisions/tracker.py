@@ -12,10 +12,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 import structlog
 
+from kube_sync.decisions.basis import BasisPublisher
 from kube_sync.decisions.budget_watcher import BudgetWatcher
 from kube_sync.decisions.collections import Collection_, TrackedCollections
 from kube_sync.decisions.evaluation_queue import OBJECT_CHANGED, Cause, EvaluationQueue, Sweep
@@ -25,6 +26,7 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.policysets import Division
 from kube_sync.decisions.records import Source
 from kube_sync.decisions.sharing import Sharing
+from kube_sync.decisions.unwritten import Documents, Unwritten
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.opa.analysis.result import Reads
 from kube_sync.runtime.backoff import Backoff
@@ -33,29 +35,6 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _RESWEEP_SECONDS = 30.0  # between two sweeps if decisions change by themselves
 _SETTLE_SECONDS = 2.0
-UNWRITTEN_SECONDS = 0.25  # for so long OPA may have a change that it has not acknowledged
-
-
-class Pending(Protocol):
-    """Data that may be in OPA without an acknowledgement."""
-
-    @property
-    def pending(self) -> int:
-        """How many documents that are."""
-        ...
-
-
-class Documents(Protocol):
-    """Data that is written besides the collections."""
-
-    @property
-    def unsettled(self) -> Pending:
-        """What is being written."""
-        ...
-
-    def places(self) -> Iterable[tuple[str, ...]]:
-        """Return the paths of the documents below `data`."""
-        ...
 
 
 class Tracker:
@@ -77,39 +56,34 @@ class Tracker:
         """`targets` are the collections that decisions are made for, by name in OPA.
 
         `static`: OPA has policies of its own, of which the tracker is not notified. Without
-        `budget_watcher` no limits are queried. `documents` is data that is written besides the
-        collections.
+        `budget_watcher` no limits are queried. `documents` is data besides the collections.
         """
         self._evaluator = evaluator
         self._hub = hub
         self._collections = TrackedCollections(hub, targets, collections)
         self._queue = EvaluationQueue(clock)
-        self._documents = documents
         places = tuple if documents is None else documents.places
-        self._sharing = Sharing(hub, static=static, documents=places)
+        self._sharing = Sharing(hub, BasisPublisher(hub.basis, places, static=static))
+        self._unwritten = Unwritten(
+            self._collections, self._sharing.may_read, hub.freshness, documents, clock
+        )
         self._budget_watcher = budget_watcher
+        parts = self._collections, self._queue, self._sharing
+        backoff = backoff or Backoff(longest=5.0)
         self._worker = EvaluationWorker(
-            evaluator,
-            hub,
-            self._collections,
-            self._queue,
-            self._sharing,
-            budget_watcher=budget_watcher,
-            backoff=backoff or Backoff(longest=5.0),
+            evaluator, hub, *parts, budget_watcher=budget_watcher, backoff=backoff
         )
         self._changed = asyncio.Event()
         self._loading: bool | None = None  # None: the first sweep has not begun
         self._static = static
-        self._clock = clock
-        self._unwritten_since: float | None = None
-        hub.basis.follow(self._is_current)
+        hub.basis.follow(self._unwritten.is_current)
         self._modules = 0
 
     def written(self, name: str, keys: Collection[ObjectKey]) -> None:
         """Handle a write of these objects' newest state into OPA."""
         # Even without policies: a kind that came back may be released now.
         self._changed.set()
-        self._note_unwritten()
+        self._unwritten.note()
         is_read, is_target = self._sharing.may_read(name), name in self._collections.targets
         if is_read or is_target:
             self._hub.data += 1
@@ -127,31 +101,6 @@ class Tracker:
             self._queue.add(name, keys, OBJECT_CHANGED)
             if is_read:
                 self._queue.schedule_sweep(Cause("object", cause.source), _SETTLE_SECONDS)
-
-    def _is_current(self) -> bool:
-        """Return whether OPA has acknowledged all that decisions read, but for a moment.
-
-        False too while a source of such data is stale: what has changed there is not known.
-        """
-        since = self._unwritten_since
-        if since is not None and self._clock() - since > UNWRITTEN_SECONDS:
-            return False
-        # A source may name a namespace too.
-        names = tuple(f"{found.name} " for found in self._read())
-        return not any(f"{one.source} ".startswith(names) for one in self._hub.freshness.sources)
-
-    def _read(self) -> list[Collection_]:
-        """Return the collections that decisions may depend on."""
-        found = self._collections.by_name
-        return [one for name, one in found.items() if self._sharing.may_read(name)]
-
-    def _note_unwritten(self) -> None:
-        """Note since when OPA lacks, or has not acknowledged, a change of what decisions read."""
-        documents = self._documents is not None and self._documents.unsettled.pending
-        if not documents and not any(found.pending for found in self._read()):
-            self._unwritten_since = None
-        elif self._unwritten_since is None:
-            self._unwritten_since = self._clock()
 
     def expect(self, collection: Collection_, target: GroupVersionResource | None) -> None:
         """Hold until this collection, new or a replacement, is loaded and decided on."""
@@ -179,7 +128,7 @@ class Tracker:
 
     def wake(self) -> None:
         """Check which collections are known, and which objects became readable or unreadable."""
-        self._note_unwritten()
+        self._unwritten.note()
         # Right away: OPA may hold the emptied collection before an answer arrives.
         self._collections.hold_missing()
         for name, keys in self._collections.take_readability_changes():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from kube_sync.config import Resource, Settings
+from kube_sync.config import Settings
 from kube_sync.decisions.input_reader import Fields, InputReader
 from kube_sync.objects import GroupVersionResource
 from kube_sync.opa.analysis.result import Reads
@@ -23,26 +23,11 @@ def input_reader(settings: Callable[[], Settings], mirrors: Sequence[Mirror]) ->
     if begun.ledger.path is None or not begun.ledger.inputs:
         return None
 
-    def resources() -> dict[str, Resource]:
-        return {found.name: found for found in settings().replicate.resources}
-
     def targets() -> dict[str, GroupVersionResource]:
         return {resource.name: resource.gvr for resource in settings().targets()}
 
     def secrets() -> Collection[str]:
-        found = resources().items()
-        return {name for name, one in found if one.holds_secrets}
-
-    def kept(name: str, reads: Reads) -> Fields:
-        found = resources().get(name)
-        if found is None:
-            return None  # the topology, whose records are stored as they are
-        if not settings().replicate.is_auto(found):
-            return found.paths
-        if reads.gave_up is not None or name not in reads.resources:
-            return None
-        # OPA may hold more fields, needed by other policies.
-        return reads.target_paths(name) if name in targets() else reads.resources[name].paths
+        return {found.name for found in settings().replicate.resources if found.holds_secrets}
 
     def count(name: str) -> int:
         return next((one.object_count for one in mirrors if one.name == name), 0)
@@ -53,8 +38,22 @@ def input_reader(settings: Callable[[], Settings], mirrors: Sequence[Mirror]) ->
         replicate.root,
         path,
         targets=targets,
-        fields_of=kept,
+        fields_of=lambda name, reads: _fields(settings(), name, reads),
         count_of=count,
         secrets=secrets,
         lacks=lacks,
     )
+
+
+def _fields(settings: Settings, name: str, reads: Reads) -> Fields:
+    """Return the fields of a resource's objects to record, None: all that OPA holds."""
+    found = next((one for one in settings.replicate.resources if one.name == name), None)
+    if found is None:
+        return None  # the topology, whose records are stored as they are
+    if not settings.replicate.is_auto(found):
+        return found.paths
+    if reads.gave_up is not None or name not in reads.resources:
+        return None
+    # OPA may hold more fields, needed by other policies.
+    is_target = any(target.name == name for target in settings.targets())
+    return reads.target_paths(name) if is_target else reads.resources[name].paths

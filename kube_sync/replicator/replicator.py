@@ -178,15 +178,7 @@ class Replicator:
             reading,
             generated,
             record=LastGood(self._kube, namespace, self._lease),
-            reporter=Reporter(
-                self._statuses.annotate,
-                quarantine,
-                at_fault=partial(self._hub.note, "policies"),
-                tell=Outcomes(self._statuses.want_status).tell,
-                failed=self._while_held(listeners.failed),
-                linted=linting.warnings,
-                off=settings.policies.warnings,
-            ),
+            reporter=self._reporter(quarantine, linting, listeners),
             readiness=self._readiness,
             quarantine=quarantine,
             trial=trial,
@@ -199,6 +191,17 @@ class Replicator:
                 trial=trial,
                 halted=self._while_held(listeners.halted),
             ),
+        )
+
+    def _reporter(self, quarantine: Quarantine, linting: Linting, listeners: Listeners) -> Reporter:
+        return Reporter(
+            self._statuses.annotate,
+            quarantine,
+            at_fault=partial(self._hub.note, "policies"),
+            tell=Outcomes(self._statuses.want_status).tell,
+            failed=self._while_held(listeners.failed),
+            linted=linting.warnings,
+            off=self._settings.policies.warnings,
         )
 
     def _outliving(

@@ -11,8 +11,8 @@ import asyncio
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -34,7 +34,7 @@ from kube_sync.inspect.plan.plan import Plan, identity
 from kube_sync.inspect.plan.report import as_json, as_markdown, as_names, as_table, as_yaml
 from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.plan.snapshot import Objects, Snapshot, currents
-from kube_sync.inspect.plan.worlds import worlds
+from kube_sync.inspect.plan.worlds import Worlds, worlds
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.kube.client import kube_client
 from kube_sync.objects import ObjectKey
@@ -104,16 +104,7 @@ async def _planned(
     chosen = choose(request, places, snapshot.objects)
     found = await worlds(request, settings, snapshot, scratch, progress)
     clusters = snapshot.objects.get(CLUSTERS, {})
-    sharing = Grouping(settings.placement.resources)
-    async with AsyncExitStack() as stack:
-
-        async def enter(world: World) -> Decided:
-            need = Need(found.reads[world.name], snapshot.places)
-            groups = sharing.groups(world.bodies, need)
-            context = deciding(world, need, groups, scratch, settings, progress)
-            return await stack.enter_async_context(context)
-
-        is_now, then = await gather_both(enter(found.now), enter(found.then))
+    async with _both_decided(found, snapshot, settings, scratch, progress) as (is_now, then):
         has = {name: await currents(snapshot.objects[name]) for name in _targets(settings)}
         fleet = _fleet(settings, len(clusters), found.clusters)
         every = _effects(settings, has, is_now, then, fleet.inventory)
@@ -128,8 +119,7 @@ async def _planned(
         number, forecast_of_moves = len(chosen), narrowed(forecast_of_moves, effects)
     notes = [*found.notes, *left, *notes, *_limitation_notes(settings, is_now, then)]
     notes += unknown_clusters(effects, fleet.inventory)
-    if (canary := await in_effect(snapshot.configmaps, settings.policies)) is not None:
-        notes.append(canary_note(canary, (key for objects in has.values() for key in objects)))
+    notes += await _canary_notes(settings, snapshot, has)
     return Plan(
         number,
         then.classes,
@@ -140,6 +130,31 @@ async def _planned(
         found.staged,
         found.warnings,
     )
+
+
+@asynccontextmanager
+async def _both_decided(
+    found: Worlds, snapshot: Snapshot, settings: Settings, scratch: ScratchOpa, progress: Progress
+) -> AsyncGenerator[tuple[Decided, Decided]]:
+    """Yield the decisions of both sides, whose OPAs run until the block ends."""
+    sharing = Grouping(settings.placement.resources)
+    async with AsyncExitStack() as stack:
+
+        async def enter(world: World) -> Decided:
+            need = Need(found.reads[world.name], snapshot.places)
+            groups = sharing.groups(world.bodies, need)
+            context = deciding(world, need, groups, scratch, settings, progress)
+            return await stack.enter_async_context(context)
+
+        yield await gather_both(enter(found.now), enter(found.then))
+
+
+async def _canary_notes(
+    settings: Settings, snapshot: Snapshot, has: Mapping[str, Mapping[ObjectKey, Current]]
+) -> list[str]:
+    if (canary := await in_effect(snapshot.configmaps, settings.policies)) is None:
+        return []
+    return [canary_note(canary, (key for objects in has.values() for key in objects))]
 
 
 def _fleet(settings: Settings, before: int, clusters: Objects) -> Fleet:

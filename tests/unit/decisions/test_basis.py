@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kube_sync.decisions.basis import Basis, DecisionBasis, why_not_shared
-from kube_sync.decisions.tracker import UNWRITTEN_SECONDS
+from kube_sync.decisions.unwritten import UNWRITTEN_SECONDS
 from kube_sync.opa.analysis.result import FieldRead, Reads
 from tests.fakes.fleet import Fleet, Policy, reads
 from tests.unit.async_tools import PATIENCE

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
+from kube_sync.decisions.basis import BasisPublisher
 from kube_sync.decisions.collections import TrackedCollections
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluation_queue import OBJECT_CHANGED, Cause, EvaluationQueue
@@ -28,7 +29,7 @@ class World:
         self.sets = Collection("replicasets", *names)
         self.collections = TrackedCollections(self.hub, {"replicasets": REPLICASETS}, [self.sets])
         self.queue = EvaluationQueue()
-        self.sharing = Sharing(self.hub)
+        self.sharing = Sharing(self.hub, BasisPublisher(self.hub.basis, tuple, static=False))
         self.sharing.policies_changed("p1", READS)
         self.waits = Waits()
         self.asked: list[list[str]] = []
