@@ -154,11 +154,12 @@ async def read_all(
 def _exceeded(status: int, complaint: bytes, used: float, limits: ResourceLimits) -> str | None:
     """Return the limit that a process exceeded, or how it crashed; None: it exited by itself.
 
-    Go ignores SIGXCPU, so a process that exceeds its CPU time is killed, as one out of memory.
+    Go ignores SIGXCPU, so a process that exceeds its CPU time is killed, as one out of memory. The
+    kernel counts that time by ticks: with several threads that may be a good deal more than `used`.
     """
     crash = _CRASH.search(complaint) if status > 0 else None
     if status < 0:
-        return limits.cpu_text if used > 0.9 * limits.cpu_seconds else limits.memory_text
+        return limits.cpu_text if used > 0.5 * limits.cpu_seconds else limits.memory_text
     if crash is None:
         return None
     message = crash[0].decode("utf-8", "replace")
