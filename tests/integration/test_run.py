@@ -83,7 +83,7 @@ async def test_one_process_replicates_decides_and_remediates(
     stack.api.delete("clusterprofiles", "west", namespace_of_fleet)
     metrics = get(everything.url + "/metrics").body.decode()
     assert 'kube_sync_remediations_total{outcome="applied"} 1.0' in metrics
-    assert '"web"' not in metrics  # no object's name is ever a label
+    assert 'web"' not in metrics  # no object's name is ever a label
 
 
 def test_sigterm_ends_it_with_status_0(everything: RunningServer) -> None:
