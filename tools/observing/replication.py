@@ -226,9 +226,12 @@ _VOLUME = Row(
             "Warnings on policies",
             "By code; and the calls of builtins that failed on a sample of the objects.",
             (
-                ("max by (code) (kube_sync_policy_warnings) > 0", "{{code}}"),
+                ("max by (code) (kube_sync_policy_warnings) > 0 or vector(0)", "{{code}}"),
                 (
-                    f"sum by (builtin) (increase(kube_sync_policy_builtin_errors_total{_RATE}))",
+                    (
+                        "sum by (builtin)"
+                        f" (increase(kube_sync_policy_builtin_errors_total{_RATE})) or vector(0)"
+                    ),
                     "{{builtin}} failed",
                 ),
             ),
