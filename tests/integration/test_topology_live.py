@@ -272,6 +272,7 @@ def _granted() -> set[tuple[str, str, str]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(240)
 async def test_what_a_process_that_was_killed_left_undone_is_done_by_the_next_one(
     live: Live, space: str
 ) -> None:
@@ -293,7 +294,7 @@ async def test_what_a_process_that_was_killed_left_undone_is_done_by_the_next_on
     assert 0 < len(done) < len(names), "it was in the middle of it"
     with live.running("two") as process:  # once the Lease of the dead one is over
         await eventually(
-            lambda: set(names) <= live.written(space).keys(), expected=True, seconds=60
+            lambda: set(names) <= live.written(space).keys(), expected=True, seconds=120
         )
         await settled(live, process, space)
         await same_as_offline(live)
