@@ -173,6 +173,7 @@ async def _ended(reader: asyncio.StreamReader) -> bytes:
             return b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pause", [0.0, 0.01])
 async def test_a_head_that_comes_byte_by_byte_is_not_waited_for(
     port: Port, monkeypatch: pytest.MonkeyPatch, pause: float
@@ -200,6 +201,7 @@ async def test_a_head_without_end_is_not_kept(port: Port) -> None:
         assert await _ended(reader) == b""
 
 
+@pytest.mark.slow
 async def test_a_body_that_never_ends_is_not_waited_for(
     port: Port, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,6 +215,7 @@ async def test_a_body_that_never_ends_is_not_waited_for(
             assert (await reader.readline()).startswith(b"HTTP/1.1 ")
 
 
+@pytest.mark.slow
 async def test_a_thousand_requests_at_once_are_answered_in_turn(port: Port) -> None:
     async with port.connected() as (reader, writer):
         sent = _begun(port, "/nowhere", "Content-Length: 0\r\n\r\n") * 1000

@@ -16,6 +16,7 @@ from kube_sync.policies.linter import known_of
 from kube_sync.policies.linting import lint
 from kube_sync.policies.policywarning import PolicyWarning
 from kube_sync.policies.reading import Reading
+from tests.parts import quickly
 from tools.servers.binaries import ensure_binary
 
 EXAMPLES = Path(__file__).parents[2] / "rego/examples"
@@ -161,7 +162,7 @@ async def told(module: str, source: str) -> list[PolicyWarning]:
     return await lint(await reading.modules(sources), sources, known, SCRATCH)
 
 
-@pytest.mark.parametrize("slip", SLIPS, ids=str)
+@pytest.mark.parametrize("slip", quickly(20, SLIPS), ids=str)
 async def test_slip_is_named_with_its_row(slip: Slip) -> None:
     source, row = slip.applied()
     warnings = await told("ns/p/m.rego", source)

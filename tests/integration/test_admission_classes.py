@@ -196,6 +196,7 @@ async def test_known_classes_are_decided_on_while_opa_is_away_and_nothing_change
     await world.until_reused(region="eu")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_opa_is_asked_while_the_replicator_is_away(world: World) -> None:
     await _until_decided(world)
@@ -210,6 +211,7 @@ async def test_opa_is_asked_while_the_replicator_is_away(world: World) -> None:
     await eventually(asked)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("mode", ["verify"])
 async def test_verification_asks_always_and_finds_no_difference(world: World) -> None:

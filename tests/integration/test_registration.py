@@ -55,6 +55,7 @@ async def test_it_closes_with_the_first_policy_and_opens_after_the_last(world: W
     )
 
 
+@pytest.mark.slow
 async def test_policies_that_come_and_go_quickly_end_right(world: World) -> None:
     for _ in range(3):
         world.policy()
@@ -63,6 +64,7 @@ async def test_policies_that_come_and_go_quickly_end_right(world: World) -> None
     await eventually(world.failure_policy, "Fail")
 
 
+@pytest.mark.slow
 async def test_certificates_that_are_replaced_are_told(world: World) -> None:
     both = world.authority.cert_pem + make_authority("the next one").cert_pem
     world.ca_file.write_bytes(both)
@@ -92,12 +94,14 @@ async def test_what_is_changed_by_hand_is_put_right(world: World) -> None:
     assert sorted(expression["values"]) == sorted({"kube-system", "kube-sync", POLICIES})
 
 
+@pytest.mark.slow
 async def test_applying_the_manifest_again_argues_about_nothing(world: World) -> None:
     await eventually(world.failure_policy, "Ignore")
     world.register()
     assert world.failure_policy() == "Ignore"
 
 
+@pytest.mark.slow
 async def test_each_change_is_one_write(world: World) -> None:
     """A generation is a change of what it says: there are as many as there were reasons."""
     world.policy()

@@ -22,6 +22,9 @@ from tests.ocm.works import FINALIZER, WORKS, WorkRefused
 from tools.servers.spokes import RunningSpoke
 from tools.servers.stack import RunningStack
 
+# Of a stand-in that only tests use; tests/integration/test_policy_sync.py has policies arrive.
+pytestmark = pytest.mark.slow
+
 FLAT = GroupVersionResource("tests.kube-sync.io", "v1", "flatpolicies")
 KIND = Path(__file__).resolve().parents[1] / "ocm/flatpolicies.yaml"
 NAMESPACES = GroupVersionResource("", "v1", "namespaces")
