@@ -2,8 +2,23 @@ from __future__ import annotations
 
 import pytest
 
-from kube_sync.opa.analysis.syntax import Call, Items, Ref, Scalar, Term, Var
-from kube_sync.opa.analysis.terms import locals_of, reference, resolved
+from kube_sync.opa.analysis.syntax import (
+    Call,
+    Clause,
+    Closure,
+    Every,
+    Expr,
+    Items,
+    Logic,
+    Pairs,
+    Ref,
+    Rule,
+    Scalar,
+    Term,
+    Var,
+    With,
+)
+from kube_sync.opa.analysis.terms import locals_of, nodes_of, reference, resolved
 
 
 def text(value: str) -> Scalar:
@@ -47,3 +62,26 @@ def test_paths_are_found_of_references_and_of_object_get(
     node: Term | Call, expected: tuple[str, tuple[str | None, ...]] | None
 ) -> None:
     assert reference(node, {"x": DATA}) == expected
+
+
+def test_no_term_of_a_rule_is_left_out() -> None:
+    """Each text stands in another place: head, argument, value, and every kind of line."""
+    replaced = With(Ref(DATA, (text("target"),)), text("with"))
+    inner = (Expr(Call(("f",), (text("call"),)), withs=(replaced,)),)
+    body = (
+        Expr(Every(X, Y, text("domain"), inner)),
+        Expr(Logic("not", ((Expr(text("logic")),),))),
+        Expr(Ref(X, (text("part"),))),
+        Expr(Closure("object", text("key"), text("value"), (Expr(text("line")),))),
+        Expr(Closure("set", None, Items("array", (text("item"),)), ())),
+        Expr(Pairs(((text("name"), text("member")),))),
+    )
+    clause = Clause((text("argument"),), text("result"), body)
+    rule = Rule("r", (text("path"),), True, False, False, (clause,), 0)  # noqa: FBT003 - as parsed
+    found = {node.value for node in nodes_of(rule) if isinstance(node, Scalar)}
+    assert found == {
+        *("path", "argument", "result", "domain", "call", "target", "with", "logic", "part"),
+        *("key", "value", "line", "item", "name", "member"),
+    }
+    calls = [node.operator for node in nodes_of(rule) if isinstance(node, Call)]
+    assert calls == [("f",)]
