@@ -30,7 +30,8 @@ AB = Items("array", (text("a"), text("b")))
 
 
 def test_local_variable_stands_for_what_it_is_equal_to_on_either_side() -> None:
-    found = locals_of(iter([Call(("eq",), (X, DATA)), Call(("eq",), (text("a"), Y))]))
+    equal = [Call(("eq",), (X, DATA)), Call(("eq",), (text("a"), Y))]
+    found = locals_of(iter([*equal, X, Call(("eq",), (text("a"), text("b")))]))
     assert found == {"x": DATA, "y": text("a")}
 
 
