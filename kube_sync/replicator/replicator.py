@@ -61,7 +61,6 @@ from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.replica import TopologyOrigin
 from kube_sync.replicator.resources import Reconfigured
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.runtime.cooperative import raise_if_cancelled
 from kube_sync.runtime.memory import give_back
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -288,7 +287,6 @@ class Replicator:
             except* Reconfigured as changed:
                 log.info("load_begun_again", reason=str(first_of(changed)))
                 reason = "configuration"
-            raise_if_cancelled()
 
     async def _epoch(self, backoff: Backoff) -> None:
         self._let_go()

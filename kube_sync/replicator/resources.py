@@ -42,7 +42,6 @@ from kube_sync.replicator.replica import (
 )
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.runtime.cooperative import raise_if_cancelled
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -274,7 +273,6 @@ class Resources:
                 raise
             except* SyncError as errors:
                 self._await(name, str(first_of(errors)))
-            raise_if_cancelled()
             await backoff.wait()
             replica.mirror = self._maker.mirror(replica.resource, self._settings)
             if replica.form is not None:

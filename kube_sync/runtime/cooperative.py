@@ -1,4 +1,4 @@
-"""Lets other tasks run between slices of many items, and loses no cancellation."""
+"""Iterates over many items in slices, and yields to other tasks in between."""
 
 from __future__ import annotations
 
@@ -20,14 +20,3 @@ async def in_slices(items: Iterable[T]) -> AsyncGenerator[T]:
         yield item
         if number % TURN == 0:
             await asyncio.sleep(0)
-
-
-def raise_if_cancelled() -> None:
-    """Raise CancelledError if the current task was cancelled and has gone on.
-
-    Call it after a TaskGroup whose errors are handled: before Python 3.13 a group in which a task
-    fails at the moment of a cancellation raises the failure alone, and the cancellation is lost.
-    """
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
