@@ -61,6 +61,7 @@ from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.replica import TopologyOrigin
 from kube_sync.replicator.resources import Reconfigured
 from kube_sync.runtime.backoff import Backoff
+from kube_sync.runtime.cooperative import in_own_task
 from kube_sync.runtime.memory import give_back
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -276,7 +277,7 @@ class Replicator:
                 await backoff.wait()
             metrics.opa_loads.labels(reason).inc()
             try:
-                await self._epoch(backoff)
+                await in_own_task(self._epoch(backoff))
             except* EpochLost as lost:
                 # Bound to no variable: the traceback would keep the failed epoch's objects alive.
                 log.warning("opa_lost", error=str(first_of(lost)))

@@ -42,6 +42,7 @@ from kube_sync.replicator.replica import (
 )
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
+from kube_sync.runtime.cooperative import in_own_task
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -262,13 +263,7 @@ class Resources:
         name = replica.resource.name
         while True:
             try:
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(replica.follow())
-                    await change.writer.add(replica.mirror)
-                    self._arrived(name)
-                    self._classify()
-                    self._measure(replica)
-                    log.info("resource_added", resource=name)
+                await in_own_task(self._load(replica, change))
             except* EpochLost:
                 raise
             except* SyncError as errors:
@@ -279,6 +274,15 @@ class Resources:
                 replica.mirror.narrow(replica.form)
             targets = {resource.name: resource.gvr for resource in self._settings.targets()}
             change.decider.expect(replica.mirror, targets.get(name))
+
+    async def _load(self, replica: Replica, change: _Change) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(replica.follow())
+            await change.writer.add(replica.mirror)
+            self._arrived(replica.resource.name)
+            self._classify()
+            self._measure(replica)
+            log.info("resource_added", resource=replica.resource.name)
 
     def _classify(self) -> None:
         targets = {resource.name for resource in self._settings.targets()}
