@@ -19,6 +19,7 @@ from benchmarks import admission, decisions, edits, pods, startup, world
 from benchmarks.bare import Bare, bare_client, first_sync
 from benchmarks.classes import measure_classes
 from benchmarks.guard import measure_guard
+from benchmarks.headline import headlines
 from benchmarks.kubemgmt import measure_kube_mgmt
 from benchmarks.ledger import measure_ledger
 from benchmarks.metadata import measure_metadata
@@ -267,6 +268,8 @@ def main() -> None:
     content = {"objects": chosen.objects, "results": found}
     RESULTS.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     print(f"written to {RESULTS}")
+    for line in headlines(found):
+        print(line)
 
 
 def _measured(chosen: argparse.Namespace) -> dict[str, float]:
