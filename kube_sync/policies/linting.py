@@ -30,6 +30,8 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _SECONDS: Final = 5.0  # time limit of the checks
 _AGAIN_SECONDS: Final = 300.0  # until builtin errors are looked for again
+_SETTLE_SECONDS: Final = 1.0  # another set within this time is linted in place of this one
+_MOST_SETTLING: Final = 10  # sets that are passed over
 
 
 class ModuleReader(Protocol):
@@ -81,10 +83,12 @@ class Linting:
         *,
         errors: ErrorFinder | None = None,
         again: float = _AGAIN_SECONDS,
+        settle: float = _SETTLE_SECONDS,
     ) -> None:
         """`known` returns what policies may name, given other names below `data`.
 
-        `changed` is called when there are other warnings than before.
+        `changed` is called when there are other warnings than before. A set is linted `settle`
+        seconds after it came into force: the next one, if there is one, needs the CPU first.
         """
         self._reader = reader
         self._parser = parser
@@ -92,6 +96,7 @@ class Linting:
         self._changed = changed
         self._errors = errors
         self._again = again
+        self._settle = settle
         self._news = asyncio.Event()
         self._subject: _Subject | None = None
         self._done: _Subject | None = None  # the last one that was linted
@@ -124,12 +129,21 @@ class Linting:
     async def run(self) -> NoReturn:
         """Look at each set that comes into force, until cancelled."""
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._again):
-                    await self._news.wait()
-            self._news.clear()
+            if await self._comes(self._again):
+                for _ in range(_MOST_SETTLING):
+                    if not await self._comes(self._settle):
+                        break
             await self._step(self._lint)
             await self._step(self._find_errors)
+
+    async def _comes(self, seconds: float) -> bool:
+        """Return whether another set comes into force within this time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        came = self._news.is_set()
+        self._news.clear()
+        return came
 
     async def _step(self, step: Callable[[_Subject], Awaitable[None]]) -> None:
         if self._subject is None:

@@ -61,11 +61,17 @@ class Opa:
 class Bench:
     """A Linting that runs."""
 
-    def __init__(self, again: float = 60.0) -> None:
+    def __init__(self, again: float = 60.0, settle: float = 0.0) -> None:
         self.opa = Opa()
         self.changes = 0
         self.linting = Linting(
-            self.opa, self.opa, self._known, self._changed, errors=self.opa, again=again
+            self.opa,
+            self.opa,
+            self._known,
+            self._changed,
+            errors=self.opa,
+            again=again,
+            settle=settle,
         )
 
     async def _known(self, documents: frozenset[str]) -> Known:
@@ -149,3 +155,17 @@ async def test_unchanged_set_is_not_linted_again(bench: Bench) -> None:
     bench.look("anotations")
     await asyncio.sleep(0)
     assert bench.opa.parsed_modules == [ID]
+
+
+async def test_sets_that_follow_each_other_are_linted_once_and_not_put_off_for_ever() -> None:
+    bench = Bench(settle=3600.0)
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        task = group.create_task(bench.linting.run())
+        for number in range(11):
+            assert bench.opa.asked == 0
+            bench.look(f"anotations{number}")
+            for _ in range(10):  # turns of the loop
+                await asyncio.sleep(0)
+        await bench.until("anotations10", [("unknown_rule", 3)])
+        assert bench.opa.asked == 1
+        task.cancel()
