@@ -262,17 +262,17 @@ class Journal:
         if lost is not None:
             log.warning("ledger_gap", entries=lost.entries, reason=lost.reason)
         if self.failing is not None:
-            self._queue.failing = None
             metrics.ledger_unwritable.set(0)
+            self._queue.failing = None
             log.info("ledger_writable", path=str(self._path))
 
     def _fail(self, reason: str) -> None:
         self._file.close()
         if self.failing is None:
             log.error("ledger_unwritable", path=str(self._path), reason=reason)
-        self._queue.failing = reason
+        metrics.ledger_unwritable.set(1)  # first: who sees the failure sees it in the metrics
         self._outage.note(on=True)
-        metrics.ledger_unwritable.set(1)
+        self._queue.failing = reason
 
     def _notify(self) -> None:
         if (now := self.failing) != self._shown:
