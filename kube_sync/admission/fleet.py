@@ -48,7 +48,7 @@ class FleetDecider:
         if (inventory := self._fleet()) is None:
             return verdict
         decision = compared(review, verdict.decision, self._placements, inventory)
-        return replace(verdict, decision=decision)
+        return verdict if decision is verdict.decision else replace(verdict, decision=decision)
 
 
 def compared(

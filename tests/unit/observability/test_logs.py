@@ -54,6 +54,40 @@ def test_less_than_the_level_is_not_told(
     assert [json.loads(line)["event"] for line in output.getvalue().splitlines()] == told
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "a",
+        "é\u009b2J\u2028",
+        "\ud800",
+        1 << 70,
+        -0.5,
+        [1, {"a": None}],
+        {1: "b"},
+        ValueError("c"),
+        b"d",
+        (1, "e"),
+        frozenset([1]),
+        '\x7f\x00\n"\\',
+    ],
+    ids=ascii,
+)
+def test_a_line_is_what_json_makes_of_the_record(
+    monkeypatch: pytest.MonkeyPatch, value: object
+) -> None:
+    output = _caught(monkeypatch)
+    configure_logs()
+    structlog.get_logger().info("seen", value=value)
+    (line,) = output.getvalue().splitlines()
+    found = json.loads(line)
+    assert json.dumps(found) == line
+    assert line.isascii()
+    if isinstance(value, str | int | float | list):
+        assert found["value"] == value
+    elif isinstance(value, ValueError | bytes):
+        assert "c" in str(found["value"]) or found["value"] == "ZA=="
+
+
 def test_a_failure_stays_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     output = _caught(monkeypatch)
     configure_logs()
