@@ -3,7 +3,8 @@
 Importing the whole package costs every process 0.5 s of CPU and about 50 MB for the model classes,
 none of which is used here. Its configuration readers need two names of `kubernetes_asyncio.client`,
 one of them for a function that this project does not call. During the import, empty packages with
-just these names replace the two large ones. If a release of the library has another layout, the
+just these names replace the two large ones, and a module that imports urllib3 when it is used
+replaces that: the readers use no part of it. If a release of the library has another layout, the
 package is imported whole.
 """
 
@@ -19,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 _PACKAGE, _CLIENT = "kubernetes_asyncio", "kubernetes_asyncio.client"
+_UNUSED = "urllib3"  # imported by the client's configuration, for a method that is not called
 _CONFIG_MODULE = "configuration"  # the module of the client that the readers need
 
 
@@ -46,6 +48,7 @@ def _without_models() -> Iterator[None]:
     """Replace the large packages by empty ones, and remove those afterwards for other importers."""
     before = set(sys.modules)
     try:
+        sys.modules.setdefault(_UNUSED, _deferred(_UNUSED))
         _stub_package(_PACKAGE)
         client: Any = _stub_package(_CLIENT)
         configuration = importlib.import_module(f"{_CLIENT}.{_CONFIG_MODULE}")
@@ -53,8 +56,21 @@ def _without_models() -> Iterator[None]:
         yield
     finally:
         for name in set(sys.modules) - before:
-            if name.partition(".")[0] == _PACKAGE:
+            if name.partition(".")[0] in (_PACKAGE, _UNUSED):
                 del sys.modules[name]
+
+
+def _deferred(name: str) -> ModuleType:
+    """Return a module that imports the one of this name when an attribute is asked for."""
+    module: Any = ModuleType(name)
+
+    def imported(attribute: str) -> object:
+        if sys.modules.get(name) is module:
+            del sys.modules[name]
+        return getattr(importlib.import_module(name), attribute)
+
+    module.__getattr__ = imported
+    return module
 
 
 def _stub_package(name: str) -> ModuleType:
