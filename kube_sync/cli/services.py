@@ -57,8 +57,12 @@ def run(arguments: argparse.Namespace) -> int:
     content = source.read()
     settings = source.load(content)
     logs.configure_logs(arguments.log_level)
-    from kube_sync.observability import metrics  # noqa: PLC0415
-    from kube_sync.processes import commands  # noqa: PLC0415
+    from kube_sync.runtime.imports import import_aiohttp, without_collections  # noqa: PLC0415
+
+    with without_collections():
+        import_aiohttp(ENVIRONMENT)
+        from kube_sync.observability import metrics  # noqa: PLC0415
+        from kube_sync.processes import commands  # noqa: PLC0415
 
     services: dict[str, Run] = {
         "replicate": partial(commands.run_replicate, source=source),

@@ -31,9 +31,9 @@ def _without(module: str) -> Iterator[None]:
         del sys.modules[module]
 
 
-# structlog imports rich where it is installed, to print tracebacks. Here format_exc_info does that,
-# and rich takes about as long to import as structlog itself.
-with _without("rich"):
+# structlog imports rich where it is installed, to print tracebacks, and colorama for Windows. Here
+# format_exc_info prints them, and rich takes about as long to import as structlog itself.
+with _without("rich"), _without("colorama"):
     import structlog
 
 

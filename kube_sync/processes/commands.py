@@ -14,6 +14,7 @@ import structlog
 
 from kube_sync.config import Settings, Source
 from kube_sync.processes.context import Context, Patience, begun, impatient, process
+from kube_sync.runtime.imports import without_collections
 from kube_sync.runtime.services import Service, run_services
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -21,7 +22,8 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 async def run_replicate(settings: Settings, source: Source, patience: Patience = impatient) -> None:
     """Replicate into OPA and serve the decision stream; follow `source` when it changes."""
-    from kube_sync.processes.replicating import replicate
+    with without_collections():
+        from kube_sync.processes.replicating import replicate
 
     _warn_of_unsealed_notes(settings)
     async with process(settings, 9401, patience) as context:
@@ -30,7 +32,8 @@ async def run_replicate(settings: Settings, source: Source, patience: Patience =
 
 async def run_remediate(settings: Settings, patience: Patience = impatient) -> None:
     """Follow the decision stream and patch what it concerns."""
-    from kube_sync.processes.remediating import remediate
+    with without_collections():
+        from kube_sync.processes.remediating import remediate
 
     _warn_of_unsealed_notes(settings)
     async with process(settings, 9402, patience) as context:
@@ -39,7 +42,8 @@ async def run_remediate(settings: Settings, patience: Patience = impatient) -> N
 
 async def run_admit(settings: Settings, patience: Patience = impatient) -> None:
     """Answer the API server's admission reviews."""
-    from kube_sync.processes.admitting import admit
+    with without_collections():
+        from kube_sync.processes.admitting import admit
 
     _warn_of_unsealed_notes(settings)
     async with process(settings, 9403, patience) as context:
@@ -48,7 +52,8 @@ async def run_admit(settings: Settings, patience: Patience = impatient) -> None:
 
 async def run_topology(settings: Settings, patience: Patience = impatient) -> None:
     """Maintain the topology of a cluster, and write its statuses."""
-    from kube_sync.processes.topology import topology
+    with without_collections():
+        from kube_sync.processes.topology import topology
 
     async with process(settings, 9405, patience) as context:
         await run_services(topology(context))
@@ -56,7 +61,8 @@ async def run_topology(settings: Settings, patience: Patience = impatient) -> No
 
 async def run_policy_sync(settings: Settings, patience: Patience = impatient) -> None:
     """Sync the policies of a hub to its spokes, and their statuses back."""
-    from kube_sync.processes.policysync import policy_sync
+    with without_collections():
+        from kube_sync.processes.policysync import policy_sync
 
     async with process(settings, 9407, patience) as context:
         await run_services(policy_sync(context))
@@ -64,9 +70,10 @@ async def run_policy_sync(settings: Settings, patience: Patience = impatient) ->
 
 async def run_all(settings: Settings, source: Source, patience: Patience = impatient) -> None:
     """Run replicator and remediator in one process, and the webhook where it has certificates."""
-    from kube_sync.processes.admitting import admit
-    from kube_sync.processes.remediating import remediate
-    from kube_sync.processes.replicating import replicate
+    with without_collections():
+        from kube_sync.processes.admitting import admit
+        from kube_sync.processes.remediating import remediate
+        from kube_sync.processes.replicating import replicate
 
     async def start(context: Context) -> list[Service]:
         services = [*await replicate(context, source), *await remediate(context)]
