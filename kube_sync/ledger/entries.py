@@ -25,6 +25,7 @@ Kind = Literal[
     "checkpoint",  # the rows up to one in `note` were pruned, with the hash of that row
 ]
 KINDS: Final[tuple[str, ...]] = get_args(Kind)
+HALTED: Final = "CanaryHalted"  # the reason of the Events that carry a head of the ledger
 START: Final = bytes(32)  # the hash before the first row
 
 _sorted = msgspec.json.Encoder(order="sorted")

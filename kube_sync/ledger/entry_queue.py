@@ -11,19 +11,21 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from kube_sync.ledger.entries import Entry, GapNote, Text
-from kube_sync.ledger.store import Store
 from kube_sync.observability import metrics
+
+if TYPE_CHECKING:  # slow, and not needed where nothing is recorded
+    from kube_sync.ledger.store import Store
 
 BURST: Final = 1_000_000  # a decision class of all objects arrives in less than a second
 
 EntryWithTexts = tuple[Entry, Sequence[Text]]
 # Returns entries when they are written, not when queued: it spares the caller the encoding.
-EntrySource = Callable[[Store], Sequence[EntryWithTexts]]
+EntrySource = Callable[["Store"], Sequence[EntryWithTexts]]
 Queued = tuple[EntrySource, int]  # with its number in the write-ahead file, 0: it is not there
 
 

@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -23,7 +23,7 @@ from kube_sync.kube.client import KubeClient
 from kube_sync.kube.events import EVENTS
 from kube_sync.kube.lease import LEASES
 from kube_sync.kube.meta import ObjectMeta, object_meta
-from kube_sync.ledger.entries import GapNote
+from kube_sync.ledger.entries import HALTED, GapNote
 from kube_sync.ledger.entry_queue import EntryWithTexts, gap
 from kube_sync.ledger.journal import Journal
 from kube_sync.ledger.store import Store
@@ -31,7 +31,6 @@ from kube_sync.observability import metrics
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-HALTED: Final = "CanaryHalted"  # the reason of the Events that carry a head
 _HEAD = "kube-sync.io/ledger-head"
 _LOST = "kube-sync.io/lost-ledger-head"
 _EVERY_SECONDS = 60.0

@@ -6,15 +6,19 @@ While the file cannot be written the route accepts nothing: the sender keeps its
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 from aiohttp import web
 
 from kube_sync.errors import NO_JSON
 from kube_sync.ledger.entries import Entry, Text, text_of
 from kube_sync.ledger.entry_queue import EntryWithTexts
-from kube_sync.ledger.journal import Journal
 from kube_sync.ledger.reports import PATH, Report, Reports, Values
 from kube_sync.observability import metrics
+
+if TYPE_CHECKING:  # slow, and not needed where nothing is recorded
+    from kube_sync.ledger.journal import Journal
 
 _reports = msgspec.json.Decoder(Reports)
 

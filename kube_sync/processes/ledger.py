@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from kube_sync.config import Ledger, Settings
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.client import kube_client
-from kube_sync.ledger.heads import Compared, Head, HeadNotes, noted_heads
 from kube_sync.ledger.intake import report_routes
-from kube_sync.ledger.journal import Journal
-from kube_sync.ledger.recording import Recall, Recorder
 from kube_sync.observability.readiness import Readiness
 from kube_sync.replicator.replicator import LEASE
 from kube_sync.runtime.services import Service
+
+if TYPE_CHECKING:  # slow, and not needed where nothing is recorded
+    from kube_sync.ledger.heads import Compared
+    from kube_sync.ledger.recording import Recorder
 
 
 async def _nothing() -> None:
@@ -50,6 +52,9 @@ def open_ledger(settings: Ledger, instance: str, readiness: Readiness) -> Opened
     """Open the configured ledger; without a path nothing is recorded."""
     if settings.path is None:
         return Opened()
+    from kube_sync.ledger.heads import HeadNotes  # noqa: PLC0415 - as above
+    from kube_sync.ledger.journal import Journal  # noqa: PLC0415
+    from kube_sync.ledger.recording import Recall, Recorder  # noqa: PLC0415
 
     def on_status(reason: str | None) -> None:
         # Noted only: decisions continue without it.
@@ -79,6 +84,8 @@ async def noted_elsewhere(
     settings: Settings, known: Sequence[tuple[int, str]], *, offline: bool
 ) -> Compared:
     """Return the `known` heads, and those that the configured API server has."""
+    from kube_sync.ledger.heads import Compared, Head, noted_heads  # noqa: PLC0415 - as above
+
     heads = tuple(Head(*one) for one in known)
     if offline:
         return Compared(heads)

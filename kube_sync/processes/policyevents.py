@@ -10,7 +10,7 @@ from kube_sync.kube.events import Occurrence, Reference, cut
 from kube_sync.kube.placementpolicies import KIND, PlacementPolicy
 from kube_sync.kube.placementpolicies import PLACEMENT_POLICIES as POLICIES
 from kube_sync.kube.policynames import object_key
-from kube_sync.ledger.heads import HALTED
+from kube_sync.ledger.entries import HALTED
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Cause
 from kube_sync.policies.bundle import digest

@@ -4,35 +4,37 @@ from __future__ import annotations
 
 import secrets
 import socket
+from collections.abc import Callable
 from functools import partial
 
 from aiohttp import web
 
-from kube_sync.config import Source, check_stream, parse_listen
+from kube_sync.config import PolicyTopology, Source, check_stream, parse_listen
 from kube_sync.decisions.basis_server import basis_route
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.stream import stream_app
 from kube_sync.guard import stricter
+from kube_sync.kube.client import KubeClient
 from kube_sync.kube.eventrecorder import EventRecorder
 from kube_sync.kube.events import Reporter
 from kube_sync.observability import metrics
+from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient, opa_client
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.policies.trial_run import Trial
 from kube_sync.processes.board import serve_board
-from kube_sync.processes.conditions import install_defaults, keep_conditions
 from kube_sync.processes.context import Context
 from kube_sync.processes.ledger import Opened, open_ledger
 from kube_sync.processes.opa_auth_check import watch_authorization
 from kube_sync.processes.policyevents import CONTROLLER, PolicyEvents
+from kube_sync.replicator.replica import Origin
 from kube_sync.replicator.replicator import Listeners, Replicator
 from kube_sync.runtime.configfile import ConfigFile
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.servertls import ServerTls, TlsFiles
 from kube_sync.runtime.services import Service
 from kube_sync.runtime.tokenfile import TokenFile
-from kube_sync.topology.controller.topology_feed import gateway_api_feed
 
 # Streams never finish by themselves, so there is nothing to wait for (0 would wait for ever).
 _STREAM_GRACE = 0.1
@@ -56,11 +58,10 @@ async def replicate(context: Context, source: Source) -> list[Service]:
     token = TokenFile(settings.decisions.token_file)
     token.current()
     services: list[Service] = [replicator.run, events.run, *ledger.services]
-    services += keep_conditions(context, opa)
+    if settings.builtin:
+        services += _builtin_services(context, opa)
     if settings.opa.token_file is not None:
         services.append(partial(watch_authorization, opa, settings.opa.url, context.readiness))
-    if "scheduling" in settings.builtin:
-        services.append(install_defaults(context, opa))
     routes, tokenless = [*bundles.routes(), *ledger.routes], list[web.RouteDef]()
     routes.append(basis_route(hub.basis))
     if settings.decisions.board:
@@ -101,8 +102,31 @@ def _replicator(
             failed=policy_events.failed,
         ),
         trial=Trial(compiler),
-        topology=partial(gateway_api_feed, context.kube),
+        topology=partial(_topology, context.kube),
     )
+
+
+def _topology(
+    kube: KubeClient,
+    settings: PolicyTopology,
+    readiness: Readiness,
+    currency: Callable[[str, str | None], None],
+) -> Origin:
+    # Imported where a topology is replicated only.
+    from kube_sync.topology.controller.topology_feed import gateway_api_feed  # noqa: PLC0415
+
+    return gateway_api_feed(kube, settings, readiness, currency)
+
+
+def _builtin_services(context: Context, opa: OpaClient) -> list[Service]:
+    """Return the services for the policies of built-in systems."""
+    # Imported where there is such a system only.
+    from kube_sync.processes.conditions import install_defaults, keep_conditions  # noqa: PLC0415
+
+    services = keep_conditions(context, opa)
+    if "scheduling" in context.settings.builtin:
+        services.append(install_defaults(context, opa))
+    return services
 
 
 async def _serve(context: Context, served: web.Application) -> list[Service]:
