@@ -93,11 +93,6 @@ def issue(
     return KeyPair(_cert_pem(cert), _key_pem(key))
 
 
-def expiry(cert_pem: bytes) -> datetime:
-    """Return the expiry of a certificate (RFC 5280, 4.1.2.5), the first of a chain."""
-    return x509.load_pem_x509_certificate(cert_pem).not_valid_after_utc
-
-
 def write_certificates(folder: Path, hosts: Sequence[str]) -> list[Path]:
     """Write ca.crt, ca.key, tls.crt and tls.key for `hosts`; an existing authority is reused.
 

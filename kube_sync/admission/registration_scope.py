@@ -7,11 +7,11 @@ one. Those of a system are named after it, so that a role can name them.
 from __future__ import annotations
 
 import base64
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography import x509
 from prometheus_client import Gauge
 
 from kube_sync.admission.exemptions import (
@@ -46,15 +46,24 @@ class CaFile:
             return None
         try:
             content = self._path.read_bytes()
-            x509.load_pem_x509_certificates(content)
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or "no certificates in PEM"
-            msg = f"{_FIELD}: {self._path}: {why}"
+        except OSError as error:
+            msg = f"{_FIELD}: {self._path}: {error.strerror}"
+            raise Misconfigured(msg) from error
+        try:
+            _load(content)
+        except (ssl.SSLError, ValueError) as error:
+            msg = f"{_FIELD}: {self._path}: no certificates in PEM"
             raise Misconfigured(msg) from error
         if "PRIVATE KEY" in content.decode(errors="replace"):
             msg = f"{_FIELD}: {self._path}: has a private key in it; name a file of certificates"
             raise Misconfigured(msg)
         return base64.b64encode(content).decode()
+
+
+def _load(content: bytes) -> None:
+    """Raise SSLError or ValueError unless these are whole certificates, and text between them."""
+    certificates = content.decode("ascii", errors="ignore")  # the text may have other letters
+    ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=certificates)
 
 
 @dataclass(frozen=True, slots=True)

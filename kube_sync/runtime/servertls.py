@@ -21,7 +21,7 @@ import structlog
 from kube_sync.errors import Misconfigured
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
-from kube_sync.runtime.tls import server_context
+from kube_sync.runtime.tls import expiry, server_context
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -90,8 +90,6 @@ class ServerTls:
         return "ok"
 
     def _load(self) -> None:
-        from kube_sync.certificates import expiry  # noqa: PLC0415 - slow, and only with TLS
-
         # Read before it is loaded: the next check finds a file that is replaced in between.
         content = self._files.content()
         context = server_context(self._files.cert, self._files.key, self._files.client_ca)

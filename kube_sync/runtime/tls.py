@@ -5,7 +5,10 @@ Invariant: verification is never switched off, and the minimum is TLS 1.2.
 
 from __future__ import annotations
 
+import base64
+import re
 import ssl
+from datetime import datetime
 from pathlib import Path
 
 import structlog
@@ -13,6 +16,10 @@ import structlog
 from kube_sync.errors import Misconfigured
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+_FIRST = re.compile(rb"-----BEGIN (?:X509 )?CERTIFICATE-----(.+?)-----END", re.DOTALL)
+_VERSION, _UTC_TIME = 0xA0, 0x17  # tags of DER (X.690)
 
 
 class _Handshake(ssl.SSLObject):
@@ -94,3 +101,43 @@ def _readable(file: str) -> None:
     except OSError as error:
         msg = f"{file}: {error.strerror}"
         raise Misconfigured(msg) from error
+
+
+def expiry(cert_pem: bytes) -> datetime:
+    """Return the expiry of a certificate (RFC 5280, 4.1.2.5), the first of a chain.
+
+    Raises ValueError. The ssl module shows this of a peer's certificate only, and the cryptography
+    library takes 0.03 s and 9 MB to import.
+    """
+    found = _FIRST.search(cert_pem)
+    if found is None:
+        msg = "no certificate in PEM"
+        raise ValueError(msg)
+    der = base64.b64decode(found[1])
+    try:
+        _, at, _ = _element(der, 0)  # Certificate
+        _, at, _ = _element(der, at)  # TBSCertificate
+        tag, _, end = _element(der, at)
+        at = end if tag == _VERSION else at
+        for _ in ("serialNumber", "signature", "issuer"):
+            _, _, at = _element(der, at)
+        _, at, _ = _element(der, at)  # Validity
+        _, _, at = _element(der, at)  # notBefore
+        tag, at, end = _element(der, at)  # notAfter
+    except IndexError as error:
+        msg = "no X.509 certificate"
+        raise ValueError(msg) from error
+    text = der[at:end].decode("ascii")
+    if tag == _UTC_TIME:  # with two digits of the year
+        text = ("19" if text >= "50" else "20") + text
+    return datetime.fromisoformat(f"{text[:8]}T{text[8:].removesuffix('Z')}+00:00")
+
+
+def _element(der: bytes, at: int) -> tuple[int, int, int]:
+    """Return an element's tag, and where its content begins and ends. Raises IndexError."""
+    tag, length = der[at], der[at + 1]
+    start = at + 2
+    if length & 0x80:  # so many octets hold the length
+        start += length & 0x7F
+        length = int.from_bytes(der[at + 2 : start])
+    return tag, start, start + length

@@ -19,15 +19,22 @@ def test_without_a_file_there_is_nothing_to_say() -> None:
 def test_the_content_is_told_as_it_is_now(tmp_path: Path) -> None:
     file = tmp_path / "ca.crt"
     found = CaFile(str(file))
-    for content in (AUTHORITY.cert_pem, AUTHORITY.cert_pem + make_authority("two").cert_pem):
+    other = "# Züri\n".encode() + make_authority("two").cert_pem
+    for content in (AUTHORITY.cert_pem, AUTHORITY.cert_pem + other):
         file.write_bytes(content)
         assert base64.b64decode(found.current() or "") == content
 
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"hello", AUTHORITY.cert_pem[:-40], AUTHORITY.key_pem],
-    ids=["empty", "text", "half", "key"],
+    [
+        b"",
+        b"hello",
+        AUTHORITY.cert_pem[:-40],
+        AUTHORITY.cert_pem + AUTHORITY.cert_pem[:-40],
+        AUTHORITY.key_pem,
+    ],
+    ids=["empty", "text", "half", "one and a half", "key"],
 )
 def test_what_holds_no_certificates_is_refused(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "ca.crt"

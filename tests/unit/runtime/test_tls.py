@@ -1,13 +1,20 @@
 from __future__ import annotations
 
 import ssl
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kube_sync.certificates import write_certificates
+from kube_sync.certificates import make_authority, write_certificates
 from kube_sync.errors import Misconfigured
-from kube_sync.runtime.tls import client_context, server_context
+from kube_sync.runtime.tls import client_context, expiry, server_context
+
+_AUTHORITY = make_authority("authority")
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +81,42 @@ def test_nothing_below_tls_1_2_is_spoken(files: Path) -> None:
         client_context(str(files / "ca.crt")),
     )
     assert [c.minimum_version for c in contexts] == [ssl.TLSVersion.TLSv1_2] * 2
+
+
+@given(
+    name=st.text("abcö", min_size=1, max_size=64),
+    days=st.one_of(st.just(1), st.integers(1, 365 * 300)),
+    now=st.datetimes(datetime(1960, 1, 1), datetime(2600, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001 - its timezone follows
+)
+def test_a_certificate_expires_when_the_cryptography_library_says(
+    name: str, days: int, now: datetime
+) -> None:
+    pem = make_authority(name, timedelta(days=days), now).cert_pem
+    assert expiry(pem) == x509.load_pem_x509_certificate(pem).not_valid_after_utc
+    assert expiry(b"text before\n" + pem + b"-----BEGIN CERTIFICATE-----\nof another") == expiry(
+        pem
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"hello",
+        b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----",
+        b"-----BEGIN CERTIFICATE-----\nMAA\n-----END CERTIFICATE-----",
+        b"-----BEGIN CERTIFICATE-----\nMAMCAQE=\n-----END CERTIFICATE-----",
+    ],
+)
+def test_what_is_no_certificate_has_no_expiry(content: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        expiry(content)
+
+
+@given(st.data())
+def test_a_damaged_certificate_raises_nothing_but_value_errors(data: st.DataObject) -> None:
+    der = bytearray(ssl.PEM_cert_to_DER_cert(_AUTHORITY.cert_pem.decode()))
+    der[data.draw(st.integers(0, len(der) - 1))] = data.draw(st.integers(0, 255))
+    damaged = der[: data.draw(st.integers(0, len(der)))]
+    with suppress(ValueError):
+        assert expiry(ssl.DER_cert_to_PEM_cert(bytes(damaged)).encode()).tzinfo is UTC
