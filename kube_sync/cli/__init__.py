@@ -57,7 +57,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _parsed(argv: Sequence[str]) -> argparse.Namespace:
     try:
-        return _all_of(parser(), argv)
+        named = next((word for word in argv if not word.startswith("-")), "")
+        return _all_of(parser(named), argv)
     except SystemExit as error:
         if error.code:  # argparse has 2, by which `plan` says that something moves
             sys.exit(MISCONFIGURED)
@@ -74,8 +75,8 @@ def _all_of(whole: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Nam
     return arguments
 
 
-def parser() -> argparse.ArgumentParser:
-    """Build the parser of the whole command line."""
+def parser(named: str | None = None) -> argparse.ArgumentParser:
+    """Build the parser of the command line; only the `named` command has arguments, None: all."""
     whole = argparse.ArgumentParser(
         "kube-sync",
         usage="kube-sync [--version] COMMAND ...",
@@ -89,7 +90,10 @@ def parser() -> argparse.ArgumentParser:
     commands = whole.add_subparsers(prog="kube-sync", metavar="COMMAND", help=argparse.SUPPRESS)
     for group in COMMANDS.values():
         for name, command in group.items():
-            _add(commands, name, command)
+            if named in (None, name):
+                _add(commands, name, command)
+            else:
+                commands.add_parser(name)  # known, for the message on an unknown one
     return whole
 
 
