@@ -21,14 +21,7 @@ import structlog
 from kube_sync.decisions.budget_watcher import BUDGET
 from kube_sync.decisions.requested import with_note
 from kube_sync.errors import NO_JSON, SyncError, TooExpensive
-from kube_sync.opa.analysis.analyzer import (
-    Collection,
-    analyze_read,
-    everything,
-    row_of,
-    unreadable,
-)
-from kube_sync.opa.analysis.result import Reads
+from kube_sync.opa.analysis.result import Collection, Reads
 from kube_sync.opa.analysis.syntax import Module, Spot, Unreadable, read_module
 from kube_sync.opa.lanes import Lane, lane_path
 from kube_sync.opa.scratch import Cause, Modules, too_expensive
@@ -119,6 +112,8 @@ class Reading:
             parsed = await self._compiler.parsed({spot.module: sources[-1]})
         except SyncError:
             return found  # the module is named all the same
+        from kube_sync.opa.analysis.analyzer import row_of  # noqa: PLC0415 - as below
+
         row = row_of(parsed.get(spot.module), spot.number)
         return replace(found, blamed=replace(spot, row=row))
 
@@ -181,6 +176,8 @@ def _read(modules: Modules, trees: Mapping[str, msgspec.Raw], known: _Set) -> _S
 
 
 def _module(policy_id: str, tree: msgspec.Raw) -> Module | Unreadable:
+    from kube_sync.opa.analysis.analyzer import unreadable  # noqa: PLC0415 - as below
+
     try:
         return read_module(policy_id, msgspec.json.decode(tree))
     except Unreadable as error:
@@ -194,6 +191,9 @@ def _module(policy_id: str, tree: msgspec.Raw) -> Module | Unreadable:
 def _analysed(
     modules: Sequence[Module | Unreadable], decision: str, collections: Mapping[str, Collection]
 ) -> Reads:
+    # Imported in the thread, when there are policies: at a process's start it would delay the rest.
+    from kube_sync.opa.analysis.analyzer import analyze_read, everything  # noqa: PLC0415
+
     read: list[Module] = []
     for found in modules:
         if isinstance(found, Unreadable):

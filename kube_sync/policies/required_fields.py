@@ -14,9 +14,8 @@ from typing import Final
 
 import structlog
 
-from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.opa.analysis.paths import Path, covers, minimal
-from kube_sync.opa.analysis.result import FieldRead, Reads, joined, order, shown
+from kube_sync.opa.analysis.result import Collection, FieldRead, Reads, joined, order, shown
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

@@ -34,7 +34,7 @@ from kube_sync.kube.discovery import is_namespaced
 from kube_sync.kube.lease import Lease
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
-from kube_sync.opa.analysis import analyzer
+from kube_sync.opa.analysis import result
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.paths import DataPath
 from kube_sync.policies.builtin import built_in, packages
@@ -229,18 +229,18 @@ class Replicator:
         names = frozenset(allow.packages), frozenset(allow.builtins)
         return Guard(self._roots, *names, builtin=builtin)
 
-    async def _collections(self) -> Mapping[str, analyzer.Collection]:
+    async def _collections(self) -> Mapping[str, result.Collection]:
         """Return the paths of the replicated resources, without unknown kinds."""
-        settings, found = self._settings, dict[str, analyzer.Collection]()
+        settings, found = self._settings, dict[str, result.Collection]()
         for resource in settings.replicate.resources:
             with suppress(NotFound):
                 inside = await is_namespaced(self._kube, resource.gvr)
                 path = (settings.replicate.root, resource.name)
-                found[resource.name] = analyzer.Collection(path, namespaced=inside)
+                found[resource.name] = result.Collection(path, namespaced=inside)
         if settings.replicate.topology:
             # The sections of the topology are at the level of namespaces.
             path = (settings.replicate.root, TOPOLOGY)
-            found[TOPOLOGY] = analyzer.Collection(path, namespaced=True)
+            found[TOPOLOGY] = result.Collection(path, namespaced=True)
         return found
 
     async def _known(self, documents: frozenset[str]) -> Known:

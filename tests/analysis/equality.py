@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.opa.analysis.paths import Path, project
-from kube_sync.opa.analysis.result import Reads
+from kube_sync.opa.analysis.result import Collection, Reads
 from tests.analysis.opa import PolicyOpa
 
 ROOTS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from kube_sync.opa.analysis.analyzer import Collection
+from kube_sync.opa.analysis.result import Collection
 
 ROOTS = {
     "clusters": Collection(("kubernetes", "clusters")),

@@ -15,9 +15,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from kube_sync.config import Placement, Policies, Replicate, Resource, Settings
+from kube_sync.opa.analysis import analyzer
 from kube_sync.opa.analysis.analyzer import analyze_read
 from kube_sync.opa.analysis.result import Document
-from kube_sync.policies import reading as reading_module
 from kube_sync.replicator.resources import Resources
 from tests.component.test_reconfiguration import CL, RS, World, brisk, of, sample
 from tests.fakes.apiserver import fake_apiserver, lists
@@ -328,7 +328,7 @@ async def test_analysis_that_is_wrong_is_found_and_the_resource_is_whole_from_th
     def blind(modules: Any, decision: str, roots: Any) -> Any:
         return replace(analyze_read(modules, decision, roots), input=Document(used=True))
 
-    monkeypatch.setattr(reading_module, "analyze_read", blind)
+    monkeypatch.setattr(analyzer, "analyze_read", blind)
     fleet.policy("p", "input.spec.a", "data.kubernetes.clusters.*.*.spec.b")
     before = checked("differences")
     with capture_logs() as logs:

@@ -8,8 +8,7 @@ from pathlib import Path
 from kube_sync.config import Opa, Settings
 from kube_sync.inspect.survey import command
 from kube_sync.inspect.survey.command import Request
-from kube_sync.opa.analysis.analyzer import Collection
-from kube_sync.opa.analysis.result import unread
+from kube_sync.opa.analysis.result import Collection, unread
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policies.reading import Reading
 from kube_sync.regoversion import in_version

@@ -24,8 +24,7 @@ from kube_sync.ledger.journal import Journal
 from kube_sync.ledger.reading import reading
 from kube_sync.ledger.recording import Recorder
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.opa.analysis.analyzer import Collection
-from kube_sync.opa.analysis.result import Reads
+from kube_sync.opa.analysis.result import Collection, Reads
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policies.bundle import digest

@@ -28,7 +28,7 @@ from kube_sync.inspect.survey.exported import read_objects
 from kube_sync.kube.definitions import DEFINITIONS
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability.readiness import Readiness
-from kube_sync.opa.analysis.analyzer import Collection
+from kube_sync.opa.analysis.result import Collection
 from kube_sync.replicator.replicator import Replicator
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff

@@ -35,7 +35,7 @@ from kube_sync.errors import NO_JSON, Retriable, SyncError, Undecided, first_of
 from kube_sync.guard import Placements
 from kube_sync.inspect.plan.snapshot import EPOCH, Bodies, collection, document
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.analysis.analyzer import Collection as Place
+from kube_sync.opa.analysis.result import Collection as Place
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.modules import file_of
 from kube_sync.opa.paths import DataPath, reference

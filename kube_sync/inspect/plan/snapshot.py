@@ -20,7 +20,7 @@ from kube_sync.kube.configmaps import ConfigMap, ConfigMaps, read_configmap
 from kube_sync.kube.placementpolicies import PlacementPolicy
 from kube_sync.kube.policymaps import PolicyMap, data_maps, policy_maps
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.analysis.analyzer import Collection
+from kube_sync.opa.analysis.result import Collection
 from kube_sync.remediation.plan import Current
 from kube_sync.remediation.targets import Targets
 from kube_sync.replicator.projection import configured

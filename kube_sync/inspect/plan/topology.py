@@ -20,7 +20,7 @@ from kube_sync.inspect.survey.exported import Exported
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.analysis.analyzer import Collection
+from kube_sync.opa.analysis.result import Collection
 
 if TYPE_CHECKING:  # slow
     from kube_sync.topology.controller.topology_feed import Source

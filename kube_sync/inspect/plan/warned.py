@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from kube_sync.config import Settings
 from kube_sync.inspect.plan.offline_opa import analysis, authored
-from kube_sync.opa.analysis.analyzer import Collection
+from kube_sync.opa.analysis.result import Collection
 from kube_sync.opa.scratch import Modules, ScratchOpa
 from kube_sync.policies.linter import known_of
 from kube_sync.policies.linting import lint

@@ -20,9 +20,8 @@ from kube_sync.kube.meta import ObjectMeta, object_meta
 from kube_sync.ledger.bases import State, collection_of, state_of
 from kube_sync.ledger.entries import Row
 from kube_sync.ledger.reading import Reading
-from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.opa.analysis.paths import Path, covers
-from kube_sync.opa.analysis.result import Reads, shown
+from kube_sync.opa.analysis.result import Collection, Reads, shown
 from kube_sync.opa.scratch import Modules
 from kube_sync.policies.bundle import digest
 from kube_sync.replicator.projection import NAMED

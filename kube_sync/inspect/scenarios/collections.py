@@ -19,7 +19,7 @@ from kube_sync.inspect.survey.exported import is_of
 from kube_sync.inspect.survey.places import guess_places
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.analysis.analyzer import Collection
+from kube_sync.opa.analysis.result import Collection
 
 FACTS: Final = ("labels", "annotations", "spec", "status")  # fields that a scenario may set
 

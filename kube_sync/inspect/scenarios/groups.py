@@ -21,7 +21,7 @@ from kube_sync.inspect.scenarios.running import Runner, RunProgress, serving, sk
 from kube_sync.inspect.scenarios.scenario import Case, Scenario
 from kube_sync.inspect.scenarios.strict_yaml import Problem
 from kube_sync.inspect.survey.progress import Progress
-from kube_sync.opa.analysis.analyzer import Collection
+from kube_sync.opa.analysis.result import Collection
 from kube_sync.opa.scratch import ScratchOpa
 
 _AT_ONCE: Final = 4  # concurrent sets of policies

@@ -16,7 +16,7 @@ from kube_sync.inspect.plan.candidates import put
 from kube_sync.inspect.plan.offline_opa import common_modules
 from kube_sync.inspect.plan.policy_selection import PolicySelector
 from kube_sync.inspect.plan.warned import warned
-from kube_sync.opa.analysis.analyzer import Collection
+from kube_sync.opa.analysis.result import Collection
 from kube_sync.opa.modules import file_of, plain_package
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import ScratchOpa

@@ -29,7 +29,7 @@ from kube_sync.inspect.scenarios.policies import PolicySet
 from kube_sync.inspect.scenarios.results import CaseResult, Rule
 from kube_sync.inspect.scenarios.scenario import Case, Scenario
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.analysis.analyzer import Collection
+from kube_sync.opa.analysis.result import Collection
 
 MOST: Final = 20  # failures that are explained: each takes as long as thirty decisions
 _RULES: Final = 5  # of one failure

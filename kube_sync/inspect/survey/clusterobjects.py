@@ -14,7 +14,7 @@ from kube_sync.inspect.survey.exported import Found, decoded
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Item, KubeCollection, Page, outside_of
-from kube_sync.opa.analysis.analyzer import Collection
+from kube_sync.opa.analysis.result import Collection
 
 
 class Listed(Protocol):

@@ -24,7 +24,7 @@ from kube_sync.inspect.survey.report import as_json, as_tree
 from kube_sync.inspect.survey.sources import read_sources
 from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.objects import SECRET_VALUES
-from kube_sync.opa.analysis.analyzer import Collection
+from kube_sync.opa.analysis.result import Collection
 from kube_sync.opa.client import opa_client
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policykinds.printing import Answer

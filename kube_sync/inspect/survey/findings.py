@@ -19,9 +19,9 @@ import msgspec
 from kube_sync.config import Settings
 from kube_sync.decisions.requested import as_requested, with_note
 from kube_sync.inspect.survey.policysets import PolicySet
-from kube_sync.opa.analysis.analyzer import Collection, analyze
+from kube_sync.opa.analysis.analyzer import analyze
 from kube_sync.opa.analysis.paths import Path, project
-from kube_sync.opa.analysis.result import Document, Reads, withheld
+from kube_sync.opa.analysis.result import Collection, Document, Reads, withheld
 from kube_sync.opa.analysis.syntax import Scalar, Term, Unreadable, read_module
 from kube_sync.opa.lanes import ROOT
 from kube_sync.policies.linter import known_of, located, slips

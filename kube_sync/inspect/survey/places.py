@@ -15,7 +15,7 @@ from kube_sync.inspect.survey.exported import Exported
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.discovery import is_namespaced
 from kube_sync.objects import GroupVersionResource
-from kube_sync.opa.analysis.analyzer import Collection
+from kube_sync.opa.analysis.result import Collection
 
 # Of Kubernetes itself (`kubectl api-resources --namespaced=false`), by group.
 _CLUSTER_SCOPED: Final = {

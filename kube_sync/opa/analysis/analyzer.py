@@ -13,7 +13,7 @@ from typing import Any
 
 from kube_sync.opa.analysis.engine import Engine, Need
 from kube_sync.opa.analysis.paths import EACH, Path, covers, minimal
-from kube_sync.opa.analysis.result import Ask, Document, FieldRead, Reads, order
+from kube_sync.opa.analysis.result import Ask, Collection, Document, FieldRead, Reads, order
 from kube_sync.opa.analysis.rule_reader import Asker
 from kube_sync.opa.analysis.syntax import Json, Module, Spot, Unreadable, read_module
 
@@ -29,19 +29,6 @@ class PolicyModule:
     name: str
     compiled: Json
     parsed: Json | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Collection:
-    """Where OPA holds a resource's objects: `data.<path>[namespace][name]`, or no namespace."""
-
-    path: tuple[str, ...]
-    namespaced: bool = True
-
-    @property
-    def levels(self) -> int:
-        """The number of keys above an object's own key."""
-        return len(self.path) + (2 if self.namespaced else 1)
 
 
 def analyze(

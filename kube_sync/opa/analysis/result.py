@@ -28,6 +28,19 @@ _UNREAD: Final = (
 _VALUES: Final = [(name,) for name in SECRET_VALUES]
 
 
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """Where OPA holds a resource's objects: `data.<path>[namespace][name]`, or no namespace."""
+
+    path: tuple[str, ...]
+    namespaced: bool = True
+
+    @property
+    def levels(self) -> int:
+        """The number of keys above an object's own key."""
+        return len(self.path) + (2 if self.namespaced else 1)
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Ask:
     """One rule that reads a field, and how."""

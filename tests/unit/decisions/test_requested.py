@@ -17,9 +17,9 @@ from kube_sync.decisions.requested import (
     restore,
     with_note,
 )
-from kube_sync.opa.analysis.analyzer import Collection, PolicyModule, analyze
+from kube_sync.opa.analysis.analyzer import PolicyModule, analyze
 from kube_sync.opa.analysis.paths import Path, project
-from kube_sync.opa.analysis.result import Document, FieldRead, Reads
+from kube_sync.opa.analysis.result import Collection, Document, FieldRead, Reads
 from tests.fakes.compiler import reading, tree_of
 
 _UNREADABLE = ["", "{", "[]", "null", "1", '"a"', '{"a":1}', '{"a":{"b":"c"}}', "[" * 100_000]

@@ -7,7 +7,8 @@ import pytest
 
 from kube_sync.decisions.decision import REQUESTED
 from kube_sync.errors import Retriable
-from kube_sync.opa.analysis.analyzer import Collection
+from kube_sync.opa.analysis import analyzer
+from kube_sync.opa.analysis.result import Collection
 from kube_sync.opa.analysis.syntax import read_module
 from kube_sync.opa.scratch import Modules
 from kube_sync.policies import reading as reading_module
@@ -136,7 +137,7 @@ async def test_analysis_that_never_ends_reads_everything(monkeypatch: pytest.Mon
             pass
 
     monkeypatch.setattr(reading_module, "_SECONDS", 0.05)
-    monkeypatch.setattr(reading_module, "analyze_read", forever)
+    monkeypatch.setattr(analyzer, "analyze_read", forever)
     _, found = made()
     need = await found.need({"a": reading("input.a")})
     assert need.reads.gave_up == "the analysis takes more than 0.05 s"

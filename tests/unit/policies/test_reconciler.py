@@ -18,9 +18,8 @@ from kube_sync.kube.policymaps import STATUS, PolicyMap, PolicyMaps
 from kube_sync.kube.policynames import object_key, policy_key
 from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
-from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.opa.analysis.paths import Path
-from kube_sync.opa.analysis.result import Reads
+from kube_sync.opa.analysis.result import Collection, Reads
 from kube_sync.opa.builtins import refusal
 from kube_sync.opa.client import OpaClient
 from kube_sync.policies.bundle import RESOURCE, Bundle, Stands

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from structlog.testing import capture_logs
 
-from kube_sync.opa.analysis.analyzer import Collection, PolicyModule, analyze
+from kube_sync.opa.analysis.analyzer import PolicyModule, analyze
+from kube_sync.opa.analysis.result import Collection
 from kube_sync.policies.required_fields import WHOLE, Extent, Form, Need
 from tests.fakes.compiler import reading, tree_of
 

@@ -7,9 +7,8 @@ from typing import Any
 from kube_sync.inspect.plan.offline_decisions import Group, Grouping, needed
 from kube_sync.inspect.plan.snapshot import Bodies
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.analysis.analyzer import Collection
 from kube_sync.opa.analysis.paths import Path
-from kube_sync.opa.analysis.result import Ask, Document, FieldRead, Reads
+from kube_sync.opa.analysis.result import Ask, Collection, Document, FieldRead, Reads
 from kube_sync.policies.required_fields import Need
 from tests.unit.inspect.plan.fleets import FLEET, WORKLOADS, ZONE, item, replicaset
 

@@ -4,7 +4,8 @@ from kube_sync.config import Settings
 from kube_sync.decisions.requested import NOTE
 from kube_sync.inspect.survey.findings import find, tallies
 from kube_sync.inspect.survey.policysets import PolicySet
-from kube_sync.opa.analysis.analyzer import Collection, PolicyModule
+from kube_sync.opa.analysis.analyzer import PolicyModule
+from kube_sync.opa.analysis.result import Collection
 from tests.fakes.compiler import reading, tree_of
 
 DECISION = "io/k8s/federation/admission"

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kube_sync.opa.analysis import engine, values
-from kube_sync.opa.analysis.analyzer import Collection, PolicyModule, analyze, located
+from kube_sync.opa.analysis.analyzer import PolicyModule, analyze, located
 from kube_sync.opa.analysis.paths import EACH
-from kube_sync.opa.analysis.result import Reads, unread
+from kube_sync.opa.analysis.result import Collection, Reads, unread
 from kube_sync.opa.analysis.syntax import Spot
 
 ROOTS = {"nodes": Collection(("kubernetes", "nodes"), namespaced=False)}

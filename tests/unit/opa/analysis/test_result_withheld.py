@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kube_sync.config import Placement, Replicate, Resource, Settings
-from kube_sync.opa.analysis.analyzer import Collection, PolicyModule, analyze
-from kube_sync.opa.analysis.result import Reads, withheld
+from kube_sync.opa.analysis.analyzer import PolicyModule, analyze
+from kube_sync.opa.analysis.result import Collection, Reads, withheld
 from tests.fakes.compiler import reading, tree_of
 
 SECRETS = Resource("", "v1", "secrets")
