@@ -1,8 +1,9 @@
 """The webhook with decisions by class, beside one without, OPA alone, and a bare aiohttp handler.
 
-All four over TLS with the same client, in turns; each figure is the median of its runs, and that of
-a ratio is taken of the ratios. The bare handler decodes the same review and answers a patch: what
-Python with aiohttp can do at most. At last each review is of a class that is not known yet.
+By class with one process and with two: on two cores the client takes its part of them. All over
+TLS with the same client, in turns; each figure is the median of its runs, and that of a ratio is
+taken of the ratios. The bare handler decodes the same review and answers a patch: what Python with
+aiohttp can do at most. At last each review is of a class that is not known yet.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _BY_NAME = (
     "package io.k8s.federation.admission\n\n"
     'annotations["example.com/name"] := input.metadata.name\n'
 )
-_WAYS = ("OPA", "webhook", "webhook by class", "bare handler")
+_WAYS = ("OPA", "webhook", "webhook by class", "webhook by class, two workers", "bare handler")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,7 @@ async def _throughput(ways: Ways, what: str, runs: int) -> dict[str, float]:
             | {
                 "by class over OPA, ratio": own / each["OPA"],
                 "by class over without, ratio": own / each["webhook"],
+                "two workers over one, ratio": each["webhook by class, two workers"] / own,
                 "by class over bare handler, ratio": own / each["bare handler"],
             }
         )
@@ -159,13 +161,16 @@ async def _ways(stack: RunningStack) -> AsyncGenerator[Ways]:
         urls = [
             await _webhook(stack, folder, started, "off"),
             await _webhook(stack, folder, started, "on"),
+            await _webhook(stack, folder, started, "on", workers=2),
             await _bare_handler(folder, started),
         ]
         targets = [floor, *(replace(webhook, url=url) for url in urls)]
         yield Ways(dict(zip(_WAYS, targets, strict=True)))
 
 
-async def _webhook(stack: RunningStack, folder: Path, started: AsyncExitStack, mode: str) -> str:
+async def _webhook(
+    stack: RunningStack, folder: Path, started: AsyncExitStack, mode: str, workers: int = 1
+) -> str:
     port = free_port()
     configuration: dict[str, object] = {
         "kubernetes": {"kubeconfig": str(stack.kubeconfigs["admission"])},
@@ -176,10 +181,12 @@ async def _webhook(stack: RunningStack, folder: Path, started: AsyncExitStack, m
             "cert_file": str(folder / "tls.crt"),
             "key_file": str(folder / "tls.key"),
             "classes": mode,
+            "workers": workers,
             "drain_seconds": 0.1,
         },
     }
-    server = await asyncio.to_thread(start_service, "admit", folder / mode, configuration)
+    own = folder / f"{mode}-{workers}"
+    server = await asyncio.to_thread(start_service, "admit", own, configuration)
     started.callback(server.stop)
     return f"https://127.0.0.1:{port}/admit/placement?timeout=10s"
 

@@ -7,11 +7,15 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kube_sync import __version__
 from kube_sync.cli.options import add_config, note, sentence
 from kube_sync.cli.runner import ENVIRONMENT, awaited, printed, run_async, runner, settings_of
+
+if TYPE_CHECKING:  # slow
+    from kube_sync.config import Settings
+    from kube_sync.processes.workers import Crew
 
 Run = Callable[..., Awaitable[None]]
 
@@ -74,6 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
     }
     metrics.build_info.labels(__version__, arguments.service).set(1)
     service = services[arguments.service]
+    if arguments.service == "admit" and settings.admission.workers > 1:
+        service = partial(service, crew=_forked(settings))
     if arguments.wait:
         # Until services run nothing else ends a process with id 1, for which there are no defaults.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -81,6 +87,13 @@ def run(arguments: argparse.Namespace) -> int:
         service = partial(service, patience=lambda: source.read() == content)
     run_async(awaited(service(settings)))
     return 0
+
+
+def _forked(settings: Settings) -> Crew:
+    """Start the other processes of the webhook; return what this one is."""
+    from kube_sync.processes.workers import fork  # noqa: PLC0415 - slow, as above
+
+    return fork(settings)
 
 
 @runner()

@@ -91,6 +91,7 @@ ProcessMemory = Annotated[
 LedgerSize = Annotated[
     int, msgspec.Meta(ge=1 << 26, description="whole number of bytes, 67108864 (64 MiB) or more")
 ]
+Workers = Annotated[int, msgspec.Meta(ge=1, le=64, description="whole number, 1 to 64")]
 Attempts = Annotated[int, msgspec.Meta(ge=1, le=20, description="whole number, 1 to 20")]
 
 

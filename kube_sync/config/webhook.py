@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kube_sync.config.kinds import Attempts, Bytes, File, Listen, Seconds, Section, Url
+from kube_sync.config.kinds import Attempts, Bytes, File, Listen, Seconds, Section, Url, Workers
 
 
 class Engine(Section, frozen=True):
@@ -70,6 +70,9 @@ class Admission(Section, frozen=True):
     `client_ca_file`."""
     max_body_bytes: Bytes = 8 << 20
     """Maximum size of a request body, in bytes; a larger request gets the status 413."""
+    workers: Workers = 1
+    """Number of processes that serve the webhook on `listen`, one for each core that it is to use.
+    `kube-sync run` has one."""
     drain_seconds: Seconds = 10.0
     """Maximum time for requests in progress to finish when the process ends, in seconds."""
     owned: Literal["restore", "deny"] = "restore"

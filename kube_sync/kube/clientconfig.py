@@ -62,14 +62,14 @@ def _without_models() -> Iterator[None]:
 
 def _deferred(name: str) -> ModuleType:
     """Return a module that imports the one of this name when an attribute is asked for."""
-    module: Any = ModuleType(name)
+    module = ModuleType(name)
 
     def imported(attribute: str) -> object:
         if sys.modules.get(name) is module:
             del sys.modules[name]
         return getattr(importlib.import_module(name), attribute)
 
-    module.__getattr__ = imported
+    vars(module)["__getattr__"] = imported  # as PEP 562 has it
     return module
 
 

@@ -6,19 +6,29 @@ server that is down. Readiness names every condition that is not met.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 
+Gather = Callable[[], Awaitable[bytes]]
+
 _READINESS = web.AppKey("readiness", Readiness)
+_GATHER: web.AppKey[Gather] = web.AppKey("gather")
 
 
-def observability_app(readiness: Readiness) -> web.Application:
-    """Build the application; its only state is a reference to `readiness`."""
+async def _own() -> bytes:
+    return generate_latest()
+
+
+def observability_app(readiness: Readiness, gather: Gather = _own) -> web.Application:
+    """Build the application; `gather` returns the metrics to show, else those of this process."""
     app = web.Application()
     app[_READINESS] = readiness
+    app[_GATHER] = gather
     app.router.add_get("/metrics", _metrics)
     app.router.add_get("/livez", _livez)
     app.router.add_get("/readyz", _readyz)
@@ -27,7 +37,8 @@ def observability_app(readiness: Readiness) -> web.Application:
 
 async def _metrics(request: web.Request) -> web.Response:
     metrics.ready.set(not request.app[_READINESS].reasons)
-    return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    body = await request.app[_GATHER]()
+    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 async def _livez(_request: web.Request) -> web.Response:

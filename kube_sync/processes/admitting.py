@@ -44,6 +44,7 @@ from kube_sync.processes.context import Context, report_lease
 from kube_sync.processes.fleet import watch_fleet
 from kube_sync.processes.opa_auth_check import watch_authorization
 from kube_sync.processes.systems import Served, serve_systems
+from kube_sync.processes.workers import Alone, Crew
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.servertls import ServerTls, TlsFiles
 from kube_sync.runtime.services import Service
@@ -51,8 +52,12 @@ from kube_sync.runtime.services import Service
 _WEBHOOK_GRACE = 1.0  # Drain has finished the requests in progress by then
 
 
-async def admit(context: Context) -> list[Service]:
-    """Start the webhook; return its services. Raises Misconfigured without certificates."""
+async def admit(context: Context, crew: Crew | None = None) -> list[Service]:
+    """Start the webhook as one process of a crew, or alone; return its services.
+
+    Raises Misconfigured without certificates.
+    """
+    crew = crew or Alone()
     settings, readiness, notifier = context.settings, context.readiness, ChangeNotifier()
     files = _tls_files(settings.admission)
     policies = _Policies(context, notifier)
@@ -71,9 +76,11 @@ async def admit(context: Context) -> list[Service]:
         placement_check(compares, policies.may_exist, settings.admission, denied, seals),
     ]
     app = webhook_app(decides, settings.admission, context.drain, denied, routes, seals)
-    registrations = _registrations(context, policies, systems, notifier)
+    registrations = list[Service]()
+    if crew.first:
+        registrations = _registrations(context, policies, systems, notifier)
     await context.stack.enter_async_context(
-        serving(app, address, tls.context, _WEBHOOK_GRACE, context.drain)
+        serving(app, address, tls.context, _WEBHOOK_GRACE, context.drain, bound=crew.bound)
     )
     readiness.met("start")
     return [

@@ -10,10 +10,13 @@ process twice as long.
 
 from __future__ import annotations
 
+from functools import partial
+
 import structlog
 
 from kube_sync.config import Settings, Source
 from kube_sync.processes.context import Context, Patience, begun, impatient, process
+from kube_sync.processes.workers import Alone, Crew
 from kube_sync.runtime.imports import without_collections
 from kube_sync.runtime.services import Service, run_services
 
@@ -40,14 +43,21 @@ async def run_remediate(settings: Settings, patience: Patience = impatient) -> N
         await run_services(await begun(context, remediate, patience))
 
 
-async def run_admit(settings: Settings, patience: Patience = impatient) -> None:
-    """Answer the API server's admission reviews."""
+async def run_admit(
+    settings: Settings, patience: Patience = impatient, crew: Crew | None = None
+) -> None:
+    """Answer the API server's admission reviews, as one process of a crew or alone."""
     with without_collections():
         from kube_sync.processes.admitting import admit
 
-    _warn_of_unsealed_notes(settings)
-    async with process(settings, 9403, patience) as context:
-        await run_services(await begun(context, admit, patience), context.drain.run)
+    crew = crew or Alone()
+    if crew.first:
+        _warn_of_unsealed_notes(settings)
+    async with process(settings, 9403, patience, crew.page) as context:
+        services = await begun(context, partial(admit, crew=crew), patience)
+        services += crew.services(context.readiness)
+        await run_services(services, partial(crew.finish, context.drain.run))
+    crew.check()
 
 
 async def run_topology(settings: Settings, patience: Patience = impatient) -> None:

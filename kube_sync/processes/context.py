@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NoReturn, TypeVar
 
 import structlog
+from aiohttp import web
 from prometheus_client import Counter
 
 from kube_sync.config import Settings, parse_listen
@@ -35,6 +36,8 @@ T = TypeVar("T")
 _AGAIN_SECONDS = 2.0
 _CHECK_SECONDS = 2.0  # between two checks of who holds a Lease
 
+# Returns the pages of a process by its readiness; None: it has none.
+Page = Callable[[Readiness], web.Application | None]
 # Whether to retry a failed start; False: fail, and let somebody else repair it.
 Patience = Callable[[], bool]
 
@@ -107,14 +110,15 @@ class Context:
 
 @asynccontextmanager
 async def process(
-    settings: Settings, port: int, patience: Patience = impatient
+    settings: Settings, port: int, patience: Patience = impatient, page: Page = observability_app
 ) -> AsyncGenerator[Context]:
     """Serve metrics and readiness, by default on `port`, and connect to the API server."""
     readiness = Readiness()
     readiness.waiting("start", "starting")
     address = parse_listen("observe.listen", settings.observe.listen or f"0.0.0.0:{port}")
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(serving(observability_app(readiness), address))
+        if (app := page(readiness)) is not None:
+            await stack.enter_async_context(serving(app, address))
         kube = await _retried(
             lambda: stack.enter_async_context(kube_client(settings.kubernetes)), readiness, patience
         )

@@ -13,6 +13,7 @@ import asyncio
 import socket
 import sys
 import weakref
+from typing import NamedTuple
 
 import structlog
 
@@ -28,8 +29,10 @@ _Address = tuple[str, int]
 class Connections:
     """The open connections of one server."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, *, shared: bool = False) -> None:
+        """At most `most` may be open; `shared`: other processes accept on the same sockets."""
         self._most = most
+        self.shared = shared
         # Weak: asyncio drops a connection cancelled before its first step without closing it.
         self._open: weakref.WeakSet[_Accepted] = weakref.WeakSet()
         self._warned = False
@@ -79,9 +82,16 @@ class _Listening(socket.socket):
     def __init__(self, family: int, connections: Connections) -> None:
         super().__init__(family, socket.SOCK_STREAM)
         self._connections = connections
+        self._took = False
 
     def accept(self) -> tuple[socket.socket, object]:
+        if self._connections.shared and self._took:
+            # One in each turn of the loop: asyncio would take all that wait, and leave none to the
+            # other processes.
+            self._took = False
+            raise BlockingIOError
         found, address = super().accept()
+        self._took = True
         if self._connections.full():
             found.close()
             raise ConnectionAbortedError  # asyncio treats it as: nothing to accept now
@@ -89,6 +99,13 @@ class _Listening(socket.socket):
             wait = int(UNTAKEN_SECONDS * 1000)
             found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, wait)
         return _Accepted(found.detach(), self._connections), address
+
+
+class Bound(NamedTuple):
+    """Sockets that are bound to all addresses of a host name, and their connections."""
+
+    connections: Connections
+    sockets: list[socket.socket]
 
 
 async def listening(address: _Address, connections: Connections) -> list[socket.socket]:

@@ -37,13 +37,21 @@ class World:
     """A replicator and a webhook beside an OPA, and the reviews that are sent to the webhook."""
 
     def __init__(
-        self, stack: RunningStack, opa: RunningOpa, namespace: str, folder: Path, mode: str
+        self,
+        stack: RunningStack,
+        opa: RunningOpa,
+        namespace: str,
+        folder: Path,
+        mode: str,
+        workers: int = 1,
     ) -> None:
         self.stack, self.opa, self.namespace = stack, opa, namespace
         authority = make_authority("webhook")
         write_pair(folder, "tls", issue(authority, "kube-sync", LOOPBACK))
+        self.folder, self.authority = folder, authority
         self.ca_file = write_file(folder / "ca.crt", authority.cert_pem)
         port = free_port()
+        self.port = port
         self.url = f"https://127.0.0.1:{port}/admit/placement?timeout=3s"
         common: dict[str, object] = {
             "kubernetes": {"kubeconfig": str(stack.kubeconfigs["admin"])},
@@ -57,6 +65,7 @@ class World:
             "cert_file": str(folder / "tls.crt"),
             "key_file": str(folder / "tls.key"),
             "classes": mode,
+            "workers": workers,
         }
         self.replicator = start_service(
             "replicate", folder / "replicate", {**common, "decisions": opa.replicator.server()}
@@ -74,6 +83,20 @@ class World:
     def apply(self, manifest: dict[str, Any]) -> None:
         manifest["metadata"]["namespace"] = self.namespace
         self.stack.api.apply(manifest, force=True)
+
+    def fill(self) -> None:
+        """Let there be clusters and the policy."""
+        for name, region in (("berlin", "eu"), ("paris", "eu"), ("ohio", "us")):
+            self.apply(cluster(name, region, "2"))
+        policy = POLICY.replace("NAMESPACE", self.namespace)
+        self.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": "placement"},
+                "data": {"placement.rego": policy},
+            }
+        )
 
     def review(self, name: str = "web", **labels: str) -> Any:
         """Return the response about an object with these labels."""
@@ -123,17 +146,7 @@ def world(
     stack: RunningStack, opa: RunningOpa, namespace: str, tmp_path: Path, mode: str
 ) -> Iterator[World]:
     made = World(stack, opa, namespace, tmp_path, mode)
-    for name, region in (("berlin", "eu"), ("paris", "eu"), ("ohio", "us")):
-        made.apply(cluster(name, region, "2"))
-    policy = POLICY.replace("NAMESPACE", namespace)
-    made.apply(
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": "placement"},
-            "data": {"placement.rego": policy},
-        }
-    )
+    made.fill()
     yield made
     made.stop()
 

@@ -44,7 +44,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
         "processes.approving.run_approve",
         "cli.remediate._request",
     ),
-    "admit": ("processes.commands.run_admit",),
+    "admit": ("processes.commands.run_admit", "processes.workers.fork"),
     "run": ("processes.commands.run_all",),
     "decisions": ("decisions.command.run",),
     "analyze": ("inspect.survey.command.run",),

@@ -71,6 +71,7 @@ admission:
   client_ca_file: null
   client_names: []
   max_body_bytes: 8388608
+  workers: 1
   drain_seconds: 10
   owned: restore                                        # restore | deny
   remediator: system:serviceaccount:kube-sync:kube-sync-remediator
@@ -591,6 +592,7 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "admission.client_ca_file": ("/a", "/a"),
     "admission.client_names": ("[a, b]", ("a", "b")),
     "admission.max_body_bytes": ("2048", 2048),
+    "admission.workers": ("2", 2),
     "admission.drain_seconds": ("0.5", 0.5),
     "admission.owned": ("deny", "deny"),
     "admission.remediator": ("me", "me"),
