@@ -203,3 +203,24 @@ async def _cancel_what_comes() -> None:
     for task in new:
         task.cancel()
     await asyncio.wait(new)
+
+
+async def test_of_connections_that_wait_for_several_processes_each_takes_one_at_a_time() -> None:
+    """Where a process does not share them, asyncio accepts until none waits."""
+    for shared, taken in ((True, [True, False, True, False]), (False, [True, True, True, False])):
+        connections = listening.Connections(9, shared=shared)
+        [bound] = await listening.listening(("127.0.0.1", 0), connections)
+        bound.listen()
+        where = ("127.0.0.1", connections.port)
+        clients = [socket.create_connection(where) for _ in range(3)]
+        assert [_accepts(bound) for _ in range(4)] == taken
+        for one in (bound, *clients):
+            one.close()
+
+
+def _accepts(bound: socket.socket) -> bool:
+    try:
+        bound.accept()[0].close()
+    except BlockingIOError:
+        return False
+    return True
