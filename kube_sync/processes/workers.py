@@ -28,6 +28,7 @@ from aiohttp import web
 
 from kube_sync.config import Settings, parse_listen
 from kube_sync.observability import metrics
+from kube_sync.observability.logs import add_to_records
 from kube_sync.observability.merging import Family, merged_page, snapshot
 from kube_sync.observability.readiness import Readiness
 from kube_sync.observability.server import observability_app
@@ -287,5 +288,5 @@ def _forked(number: int, bound: Bound, channel: socket.socket, ends: int) -> Wor
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait, daemon=True).start()
-    structlog.contextvars.bind_contextvars(worker=number)
+    add_to_records(worker=number)
     return Worker(bound, channel)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from kube_sync.observability.logs import configure_logs
+from kube_sync.observability.logs import add_to_records, configure_logs
 
 
 class Terminal(io.StringIO):
@@ -116,3 +116,17 @@ def test_a_value_that_somebody_else_wrote_does_not_steer_a_terminal(
     structlog.get_logger().warning("refused", name="\x1b]0;owned\x07", errors=["\x1b[2J"])
     assert r"\u001b]0;owned\u0007" in stream.getvalue()
     assert not any(evil in stream.getvalue() for evil in ("\x1b]", "\x1b[2J", "\x07"))
+
+
+def test_fields_of_a_process_are_in_each_record_also_of_loggers_in_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    output = _caught(monkeypatch)
+    configure_logs()
+    log = structlog.get_logger()
+    log.info("a")
+    add_to_records(worker=1)
+    log.info("b")
+    structlog.get_logger().info("c")
+    records = [json.loads(line) for line in output.getvalue().splitlines()]
+    assert [record.get("worker") for record in records] == [None, 1, 1]
