@@ -18,9 +18,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from kube_sync.decisions.classes import may_share
+from kube_sync.decisions.classes import why_not_shared
 from kube_sync.decisions.policysets import PolicySets, SinglePolicySet
-from kube_sync.opa.analysis.paths import Path, covers
+from kube_sync.opa.analysis.paths import Path
 from kube_sync.opa.analysis.result import Reads
 
 VERSION: Literal[1] = 1
@@ -42,26 +42,6 @@ class Basis(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     current: bool = True
     v: Literal[1] = VERSION
-
-
-def why_not_shared(reads: Reads | None, documents: Iterable[Path] = ()) -> str | None:
-    """Return why answers cannot be shared between inputs of a class, None if they can.
-
-    `documents` are the paths below `data` of what the replicator writes besides collections.
-    """
-    if reads is None:
-        return "it is not known what the policies read"
-    if reads.gave_up is not None:
-        return f"the policies could not be analysed: {reads.gave_up}"
-    if reads.impure:
-        return f"the decision reads what no class covers: {', '.join(reads.impure)}"
-    for read in reads.foreign:
-        if not any(covers(document, read.path) for document in documents):
-            path = ".".join("*" if key is None else key for key in read.path)
-            return f"the decision reads data that the replicator does not write: data.{path}"
-    if () in reads.input.paths or not may_share(reads):
-        return "the decision reads the whole input"
-    return None
 
 
 class DecisionBasis:

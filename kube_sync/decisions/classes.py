@@ -8,11 +8,12 @@ classes of their own. It keeps digests and uids, never objects.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from kube_sync.errors import NO_JSON
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.analysis.paths import Path, covers
 from kube_sync.opa.analysis.result import Reads
 
 Classify = Callable[[bytes], bytes]
@@ -26,6 +27,26 @@ def may_share(reads: Reads) -> bool:
 def may_share_classes(reads: Reads) -> bool:
     """Return whether objects may share decisions without being equal as a whole."""
     return may_share(reads) and () not in reads.input.paths
+
+
+def why_not_shared(reads: Reads | None, documents: Iterable[Path] = ()) -> str | None:
+    """Return why answers cannot be shared between inputs of a class, None if they can.
+
+    `documents` are the paths below `data` of what the replicator writes besides collections.
+    """
+    if reads is None:
+        return "it is not known what the policies read"
+    if reads.gave_up is not None:
+        return f"the policies could not be analysed: {reads.gave_up}"
+    if reads.impure:
+        return f"the decision reads what no class covers: {', '.join(reads.impure)}"
+    for read in reads.foreign:
+        if not any(covers(document, read.path) for document in documents):
+            path = ".".join("*" if key is None else key for key in read.path)
+            return f"the decision reads data that the replicator does not write: data.{path}"
+    if () in reads.input.paths:
+        return "the decision reads the whole input"
+    return None
 
 
 class Member(NamedTuple):

@@ -23,6 +23,7 @@ from kube_sync.opa.client import opa_client
 from tests.parts import quickly
 from tools.demo.fleet import CLUSTERS, cluster, replica_set
 from tools.servers.binaries import ensure_binary
+from tools.servers.modules import opa_pages
 from tools.servers.running import Launcher
 from tools.servers.secured_opa import RunningOpa, opa_settings
 from tools.servers.stack import RunningStack
@@ -171,6 +172,37 @@ def test_impure_builtins_are_named_with_their_callers(analyze: Analyze, tmp_path
     policy(tmp_path, "a.rego", "errors contains m if m := time.now_ns()")
     _, out, _ = analyze(str(tmp_path))
     assert f"time.now_ns: its answer changes without any data; called by {tmp_path}/a.rego:3" in out
+
+
+EXAMPLES = "docs/policy-reference/_examples"
+
+
+@pytest.mark.parametrize(
+    ("example", "decision", "expected"),
+    [
+        ("src/pages/_examples/k8s", "kubernetes/validating/existence", "yes"),
+        (
+            f"{EXAMPLES}/time/now_ns/past",
+            "play",
+            "no: the decision reads what no class covers: time.now_ns",
+        ),
+        (
+            f"{EXAMPLES}/strings/lower/normalize-role",
+            "play",
+            "no: the decision reads data that the replicator does not write: data.admin_roles",
+        ),
+    ],
+)
+def test_policies_of_opas_documentation_share_answers_or_not(
+    analyze: Analyze, example: str, decision: str, expected: str
+) -> None:
+    policies = str(opa_pages() / example / "policy.rego")
+    _, text, _ = analyze(policies, "--decision", decision)
+    assert text.splitlines()[-1] == f"  answers by class (admission.classes): {expected}"
+    _, out, _ = analyze(policies, "--decision", decision, "-o", "json")
+    (found,) = json.loads(out)["sets"]
+    reason = None if expected == "yes" else expected.removeprefix("no: ")
+    assert found["answers"] == {"shared": reason is None, "reason": reason}
 
 
 def demo_objects(namespace: str) -> list[Any]:

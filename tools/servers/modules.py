@@ -1,4 +1,4 @@
-"""Files out of the Go modules that `tools/go.mod` pins: OPA's compliance suite, Kubernetes' source.
+"""Files out of the Go modules that `tools/go.mod` pins: OPA's cases and pages, Kubernetes' source.
 
 Keeps true: no copy of them is in this repository; Go verifies each module against `tools/go.sum`,
 and one that is not in Go's cache is downloaded. Standard library only.
@@ -14,11 +14,17 @@ from tools.servers.versions import GO_MODULE, read_go_mod, required
 
 _OPA = "github.com/open-policy-agent/opa"
 _SUITE = "v1/test/cases/testdata"
+_PAGES = "docs"
 
 
 def compliance_suite() -> Path:
     """Return the folder with the folders `v0` and `v1` of OPA's cases. Raises ToolError."""
     return in_module(_OPA, _SUITE)
+
+
+def opa_pages() -> Path:
+    """Return the folder of OPA's own documentation, with its examples. Raises ToolError."""
+    return in_module(_OPA, _PAGES)
 
 
 def in_module(module: str, path: str) -> Path:

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from kube_sync.config import Settings
+from kube_sync.decisions.classes import why_not_shared
 from kube_sync.decisions.requested import as_requested, with_note
 from kube_sync.inspect.survey.policysets import PolicySet
 from kube_sync.opa.analysis.analyzer import analyze
@@ -50,6 +51,18 @@ class Finding:
             return 0
         return sum(read.whole for _, found in documents(self.reads) for read in found.fields)
 
+    @property
+    def unshared(self) -> str | None:
+        """Why the webhook cannot reuse answers by class (`admission.classes`), None if it can.
+
+        Documents that ConfigMaps with data bring are known in the cluster only.
+        """
+        reason = why_not_shared(self.reads)
+        brought = [path[:2] for path in (read.path for read in self.reads.foreign) if _named(path)]
+        if reason is not None and why_not_shared(self.reads, brought) is None:
+            return f"{reason}, unless a ConfigMap with data brings it"
+        return reason
+
 
 def find(
     policies: PolicySet, decision: str, roots: Mapping[str, Collection], settings: Settings
@@ -78,6 +91,11 @@ def _warned(
     parsed = {module.name: module.parsed for module in policies.modules}
     known = known_of(settings, namespaced, decision=decision)
     return without(located(slips(found, authored, known), parsed), settings.policies.warnings)
+
+
+def _named(path: Path) -> bool:
+    """Return whether a path leads to the document `<namespace>/<name>` of one ConfigMap."""
+    return len(path) > 1 and None not in path[:2]
 
 
 def documents(reads: Reads) -> Iterator[tuple[str, Document]]:

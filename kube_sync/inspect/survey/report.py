@@ -46,10 +46,17 @@ def _set_document(finding: Finding, savings: Savings | None) -> dict[str, Any]:
         "defined": finding.defined,
         "whole": finding.whole,
         **finding.reads.builtins(),
+        "answers": _answers_document(finding),
         "withheld": finding.withheld,
         "warnings": [warning.fields() for warning in finding.warnings],
         "savings": None if savings is None else _savings_document(savings),
     }
+
+
+def _answers_document(finding: Finding) -> dict[str, Any] | None:
+    if not finding.defined:
+        return None
+    return {"shared": finding.unshared is None, "reason": finding.unshared}
 
 
 def _savings_document(savings: Savings) -> dict[str, Any]:
@@ -100,6 +107,8 @@ def _tree_lines(decision: str, finding: Finding, savings: Savings | None) -> Ite
         yield f"  {name}: its answer changes without any data; called by {callers}"
     for module, texts in finding.withheld.items():
         yield from (f"  {text}; read in {module}" for text in texts)
+    shared = "yes" if finding.unshared is None else f"no: {finding.unshared}"
+    yield f"  answers by class (admission.classes): {shared}"
     if savings is not None:
         yield from _savings_lines(savings, impure=bool(finding.reads.impure))
 

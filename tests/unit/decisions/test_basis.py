@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from kube_sync.decisions.basis import Basis, DecisionBasis, why_not_shared
+from kube_sync.decisions.basis import Basis, DecisionBasis
 from kube_sync.decisions.unwritten import UNWRITTEN_SECONDS
 from kube_sync.opa.analysis.result import FieldRead, Reads
 from tests.fakes.fleet import Fleet, Policy, reads
@@ -107,17 +107,6 @@ def test_what_no_class_covers_is_not_shared_and_the_reason_is_given(
     basis.share("p", found)
     assert basis.present.paths is None
     assert reason in basis.present.reason
-
-
-def test_decision_that_reads_only_the_input_and_replicated_data_is_shared() -> None:
-    assert why_not_shared(reads(("a",))) is None
-    assert why_not_shared(None) is not None
-
-
-def test_document_that_the_replicator_writes_is_no_obstacle() -> None:
-    found = replace(reads(("a",)), foreign=(ELSEWHERE,))
-    assert why_not_shared(found, [("zones",)]) is None
-    assert why_not_shared(found, [("zones", "other")]) is not None
 
 
 async def test_basis_is_not_current_after_the_end_of_its_epoch() -> None:

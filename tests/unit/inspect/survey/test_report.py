@@ -3,8 +3,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
+
 from kube_sync.inspect.survey.findings import Finding, Savings, Tally
 from kube_sync.inspect.survey.report import as_json, as_tree
+from kube_sync.opa.analysis.paths import Path
 from kube_sync.opa.analysis.result import Ask, Document, FieldRead, Reads
 from kube_sync.opa.analysis.syntax import Spot
 
@@ -51,7 +54,8 @@ policies (2 modules)
   other data, which is not replicated from Kubernetes
     teams
       returned from the decision
-  time.now_ns: its answer changes without any data; called by p.rego:3 errors, q r"""
+  time.now_ns: its answer changes without any data; called by p.rego:3 errors, q r
+  answers by class (admission.classes): no: the decision reads what no class covers: time.now_ns"""
 SAVED = """\
   replicating only that, of https://there:
                  objects   listed  projected         decision classes
@@ -80,12 +84,14 @@ def test_reason_why_the_analysis_gave_up_comes_first() -> None:
     whole = Document((FieldRead((), whole=True, asked=()),), used=True, listed=True)
     reads = Reads(whole, {}, (), {}, gave_up="p.rego: unknown term")
     finding = Finding("p", ("p.rego",), defined=True, reads=reads)
+    why = "the policies could not be analysed: p.rego: unknown term"
     lines = as_tree("a/b", [finding], {}).splitlines()
     assert lines[1:] == [
         "  a/b reads, with 1 field whole:",
-        "  everything, since the policies could not be analysed: p.rego: unknown term",
+        f"  everything, since {why}",
         "  input",
         "    (all of it)  WHOLE",
+        f"  answers by class (admission.classes): no: {why}",
     ]
     assert json.loads(as_json("a/b", [finding], {}))["sets"][0]["gave_up_at"] is None
 
@@ -99,6 +105,48 @@ def test_rule_that_the_analysis_gave_up_at_is_named_with_its_row() -> None:
     assert f"  everything, since {why}" in as_tree("a/b", [finding], {})
     found = json.loads(as_json("a/b", [finding], {}))["sets"][0]["gave_up_at"]
     assert found == {"module": "p.rego", "rule": "errors", "row": 7}
+
+
+def _shared(reads: Reads) -> object:
+    """Return what JSON says of the answers, which the text says as well."""
+    finding = Finding("p", ("p.rego",), defined=True, reads=reads)
+    (found,) = json.loads(as_json("a/b", [finding], {}))["sets"]
+    reason = found["answers"]["reason"]
+    said = "yes" if reason is None else f"no: {reason}"
+    assert as_tree("a/b", [finding], {}).splitlines()[-1].endswith(f"(admission.classes): {said}")
+    return found["answers"]
+
+
+PURE = replace(READS, impure={})
+
+
+def test_answers_that_depend_on_what_is_read_alone_are_shared() -> None:
+    assert _shared(PURE) == {"shared": True, "reason": None}
+
+
+def test_reason_is_given_where_answers_are_not_shared() -> None:
+    whole = Document((FieldRead((), whole=True, asked=()),), used=True)
+    reason = "the decision reads the whole input"
+    assert _shared(replace(PURE, input=whole)) == {"shared": False, "reason": reason}
+
+
+@pytest.mark.parametrize(
+    ("path", "unless"),
+    [
+        (("zones", "eu", "size"), ", unless a ConfigMap with data brings it"),
+        (("zones", None, "size"), ""),
+        (("zones",), ""),
+    ],
+)
+def test_data_that_a_config_map_may_bring_is_distinguished(path: Path, unless: str) -> None:
+    found = _shared(replace(PURE, foreign=(FieldRead(path, whole=False, asked=()),)))
+    name = ".".join(key or "*" for key in path)
+    reason = f"the decision reads data that the replicator does not write: data.{name}{unless}"
+    assert found == {"shared": False, "reason": reason}
+
+
+def test_nothing_is_said_of_answers_where_no_rule_decides() -> None:
+    assert json.loads(as_json("a/b", [ABSENT], {}))["sets"][0]["answers"] is None
 
 
 def test_json_has_the_same_members_whatever_was_asked() -> None:
