@@ -64,6 +64,11 @@ class BasisFollower:
         late = self._clock() - self.asked > STANDS_SECONDS
         return None if late or not self._basis.current else self._basis
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether answers may be kept for their class now."""
+        return self.classify is not None and self.confirmed is not None
+
     async def run(self) -> NoReturn:
         """Follow the basis until cancelled."""
         while True:

@@ -1,11 +1,12 @@
 """Decides reviews by the answers that OPA gave for other reviews of the same class.
 
 Invariant: an answer is reused only if OPA gave it to an input of the same class, asked under the
-same revision of policies and data, and the replicator has confirmed that revision within the last
-second. It is not reused before the replicator has confirmed the revision after it was given: while
-policies change, OPA may answer by others that distinguish what the class does not. In every other
-case OPA is asked: an unknown class, another revision, no confirmation, policies whose decision
-reads what no class covers. Only decisions of OPA are kept, never failures.
+same revision of policies and data, and named the load of its data that the replicator confirms
+(`answer_origin`); and if the replicator has confirmed that revision within the last second. It is
+not reused before the replicator has confirmed the revision after it was given: while policies
+change, OPA may answer by others that distinguish what the class does not. In every other case OPA
+is asked: an unknown class, another revision, no confirmation, policies whose decision reads what no
+class covers. Only decisions of OPA are kept, never failures.
 
 While OPA is down, known classes are decided on for a limited time, since the replicator still
 confirms that nothing that the policies read has changed; after that, reviews fail closed as without
@@ -22,6 +23,7 @@ from typing import Literal, Protocol
 import msgspec
 import structlog
 
+from kube_sync.admission.answer_origin import AnswerOrigin
 from kube_sync.admission.decision_client import (
     Admitted,
     DecisionReference,
@@ -76,6 +78,7 @@ class _Question:
     """The class of an input, and the revision under which it is asked about."""
 
     kind: bytes
+    epoch: str  # of the load of OPA's data that is confirmed
     revision: tuple[str, int]
     confirmed: float  # when the report was asked for
 
@@ -115,6 +118,7 @@ class ClassDecider:
         client: Client,
         basis: Present,
         answers: Answers,
+        origin: AnswerOrigin,
         view: Callable[[Review], msgspec.Raw],
         may_exist: Callable[[], bool],
         *,
@@ -130,6 +134,7 @@ class ClassDecider:
         self._client = client
         self._basis = basis
         self._answers = answers
+        self._origin = origin
         self._view = view
         self._may_exist = may_exist
         self._verifies = mode == "verify"
@@ -149,6 +154,9 @@ class ClassDecider:
         verdict = await self._client.verdict(review, seconds)
         if isinstance(verdict, Undecidable):
             return verdict
+        if not self._origin.is_confirmed(question.epoch, verdict.asked.epoch):
+            _counted["elsewhere"].inc()
+            return verdict
         self._compare(known, verdict, question, review)
         # Under the revision at which OPA was asked: what has changed since belongs to another one.
         self._answers.add(question, verdict, self._clock())
@@ -165,7 +173,8 @@ class ClassDecider:
         except (*NO_JSON, SyncError):
             _counted["unshared"].inc()
             return None
-        return _Question(kind, (basis.instance, basis.revision), self._basis.asked)
+        revision = basis.instance, basis.revision
+        return _Question(kind, basis.epoch, revision, self._basis.asked)
 
     def _may_reuse(self) -> bool:
         """Return whether OPA answers, or has not been down for too long."""
@@ -204,5 +213,13 @@ def _bare(verdict: Admitted | Denied) -> Admitted | Denied:
 
 _counted = {
     outcome: metrics.admission_class_answers.labels(outcome)
-    for outcome in ("reused", "asked", "unconfirmed", "unshared", "agreed", "differed")
+    for outcome in (
+        "reused",
+        "asked",
+        "elsewhere",
+        "unconfirmed",
+        "unshared",
+        "agreed",
+        "differed",
+    )
 }

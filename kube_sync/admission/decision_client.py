@@ -84,6 +84,7 @@ class DecisionReference:
 
     decision_id: str = ""  # the engine's own, else the review's uid
     policies: str = ""  # the policies in force when it was made; "" if not reported
+    epoch: str = ""  # of the load of OPA's data that it was made on; "" if not reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,8 @@ class DecisionClient:
             return Admitted(Decision(), asked)
         try:
             answer = await self._within(review, seconds)
-            asked = DecisionReference(answer.decision_id or review.uid, answer.policies)
+            decision_id = answer.decision_id or review.uid
+            asked = DecisionReference(decision_id, answer.policies, answer.epoch)
             return self._read(answer, asked)
         except Evaluation as error:
             return _undecidable(describe(error.error, self._gate.modules()), error.why, asked)

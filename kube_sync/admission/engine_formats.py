@@ -31,6 +31,7 @@ class Answer:
     decision: bytes
     decision_id: str = ""
     policies: str = ""  # `<bundle>=<revision>` of each bundle that has one, separated by commas
+    epoch: str = ""  # of the replicator's load of OPA's data, if it was asked for
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from kube_sync.admission.engine_formats import DIALECTS, REQUEST, Dialect
 from kube_sync.config import Settings, masked
+from kube_sync.decisions.batch_module import REVIEWED_PATH
 from kube_sync.opa.entry import ENTRY_PATH
 
 
@@ -27,6 +28,7 @@ class Target:
     key_file: str | None = None
     timeout_seconds: float = 2.0  # of one attempt
     entry: str | None = None  # the URL of the canary's entry point; None: there can be none
+    reviewed: str | None = None  # that of the decision with the epoch of OPA's data, likewise
 
     def __repr__(self) -> str:
         """Show the URL without secrets."""
@@ -41,7 +43,7 @@ def target_of(settings: Settings) -> Target:
         dialect = _dialect_at(own.url)
     spoken = DIALECTS[dialect]
     path = engine.path or spoken.prefix + settings.placement.path
-    entry = opa.url.rstrip("/") + spoken.prefix + ENTRY_PATH if settings.asks_opa() else None
+    root = opa.url.rstrip("/") + spoken.prefix if settings.asks_opa() else None
     return Target(
         own.url or (engine.url or opa.url).rstrip("/") + path,
         spoken,
@@ -51,7 +53,8 @@ def target_of(settings: Settings) -> Target:
         engine.cert_file,
         engine.key_file,
         engine.timeout_seconds,
-        entry,
+        entry=root and root + ENTRY_PATH,
+        reviewed=root and root + REVIEWED_PATH,
     )
 
 

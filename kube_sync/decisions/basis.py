@@ -41,6 +41,7 @@ class Basis(msgspec.Struct, frozen=True, omit_defaults=True):
     paths: tuple[Path, ...] | None = None
     reason: str = ""
     current: bool = True
+    epoch: str = ""  # of the load of OPA's data, as OPA names it with a decision
     v: Literal[1] = VERSION
 
 
@@ -52,9 +53,13 @@ class DecisionBasis:
         self._is_current: Callable[[], bool] = lambda: False
         self._changed = asyncio.Event()
 
-    def follow(self, is_current: Callable[[], bool]) -> None:
-        """Let `is_current` tell from now on whether no change of what is read is pending."""
+    def follow(self, is_current: Callable[[], bool], epoch: str) -> None:
+        """Let `is_current` tell from now on whether no change of what is read is pending.
+
+        `epoch` is that of the data; its first revision is yet to begin.
+        """
         self._is_current = is_current
+        self._present = msgspec.structs.replace(self._present, epoch=epoch)
 
     def leave(self) -> None:
         """End the epoch: what has changed is not known any more."""

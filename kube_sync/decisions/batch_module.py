@@ -2,16 +2,20 @@
 
 It evaluates the decision `with input as` each replicated object, restored as its owner requested it
 (`requested`), so that a query names objects and sends none. With a list of inputs it returns these
-and other data as well, but never a Secret. It also has the limits that policies set on moves.
+and other data as well, but never a Secret. It also has the limits that policies set on moves, and
+the decision on one input with the epoch of the data, which tells the webhook whose answer it is.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from kube_sync.decisions.decision import REQUESTED
 from kube_sync.opa.lanes import Lane, batch_package, lane_path
 from kube_sync.opa.paths import DataPath, reference
 
 BATCH_MODULE = "kube_sync/replicator/batch"  # the module's id
+REVIEWED_PATH: Final = "kube_sync/batch/reviewed"  # the decision on the input, with the epoch
 _PACKAGE: DataPath = ("kube_sync", "batch")
 
 _BUDGET = """
@@ -63,6 +67,16 @@ _are_requests(requests) if {{
 """
 
 
+def _reviewed(decision: str) -> str:
+    return f"""
+# The decision on the input as it is, and the load of data that it was made on.
+reviewed := object.union(
+	{{"epochs": [epoch | some epoch, "loaded" in data.kube_sync.epoch]}},
+	{{"decision": decision | decision := {decision}}},
+)
+"""
+
+
 def package_of(lane: Lane | None) -> DataPath:
     """Return the package of the module, or of its copy in a lane."""
     return _PACKAGE if lane is None else batch_package(lane)
@@ -71,7 +85,7 @@ def package_of(lane: Lane | None) -> DataPath:
 def batch_module(root: str, path: str, lane: Lane | None = None) -> str:
     """Return the Rego module that evaluates `path` for many objects below `root`, or in a lane.
 
-    It has limits only for the policies in force, not for a lane.
+    It has limits, and the decision on an input, only for the policies in force, not for a lane.
     """
     path = path if lane is None else lane_path(lane, path)
     decision, data = reference(path.split("/")), reference((root,))
@@ -88,7 +102,7 @@ witnessed := {{
 	"data": {{name: {data}[name] | some name in input.data}},
 	"fence": data.kube_sync.fence[input.epoch],
 }}
-{_BUDGET if lane is None else ""}
+{_BUDGET + _reviewed(decision) if lane is None else ""}
 _decided[index] := {{"uid": object.metadata.uid, "decision": decision}} if {{
 	some index, object in _objects
 	decision := {decision} with input as _asked(object)

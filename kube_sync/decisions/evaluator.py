@@ -105,7 +105,7 @@ class Evaluator:
         """
         self._read = read
         self._input_reader = input_reader
-        self._epoch = epoch
+        self.epoch = epoch
         self._package = "/".join(package_of(lane))
         self._opa = opa
         self._clock = clock
@@ -202,7 +202,7 @@ class Evaluator:
     ) -> bytes:
         items = [[key.namespace, key.name] for key in keys]
         body = msgspec.json.encode(
-            {"input": {"epoch": self._epoch, "collection": collection, "items": items, **more}}
+            {"input": {"epoch": self.epoch, "collection": collection, "items": items, **more}}
         )
         started = self._clock()
         answer, evaluated = await self._opa.timed_query(f"{self._package}/{path}", body)

@@ -76,7 +76,7 @@ class Tracker:
         self._changed = asyncio.Event()
         self._loading: bool | None = None  # None: the first sweep has not begun
         self._static = static
-        hub.basis.follow(self._unwritten.is_current)
+        hub.basis.follow(self._unwritten.is_current, evaluator.epoch)
         self._modules = 0
 
     def written(self, name: str, keys: Collection[ObjectKey]) -> None:

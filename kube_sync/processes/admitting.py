@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 
 import msgspec
 
-from kube_sync.admission.basis_client import basis_follower
+from kube_sync.admission.answer_origin import AnswerOrigin
+from kube_sync.admission.basis_client import BasisFollower, basis_follower
 from kube_sync.admission.breaker import probing
 from kube_sync.admission.class_decider import Answers, ClassDecider
-from kube_sync.admission.decision_client import DecisionClient, placement, waits
+from kube_sync.admission.decision_client import DecisionClient, Engine, placement, waits
 from kube_sync.admission.denials import CONTROLLER, Denials
 from kube_sync.admission.entry import entry_client
 from kube_sync.admission.fleet import FleetDecider
+from kube_sync.admission.identified import identifying_client
 from kube_sync.admission.policygate import PolicyGate, canary_may_exist
 from kube_sync.admission.registration import LEASE, Registration, policy_exists
 from kube_sync.admission.registration_scope import WebhookScope, kept_for_placement
@@ -23,7 +26,7 @@ from kube_sync.admission.review import Review
 from kube_sync.admission.route import PLACEMENT, Decider, nobody, placement_check
 from kube_sync.admission.server import webhook_app
 from kube_sync.admission.target import target_of
-from kube_sync.config import Admission, parse_listen
+from kube_sync.config import Admission, Settings, parse_listen
 from kube_sync.decisions.decision_reader import DecisionReader
 from kube_sync.decisions.sealing import Seals
 from kube_sync.errors import Misconfigured
@@ -152,9 +155,8 @@ async def _placement_deciders(
     """Return OPA's client, the deciders of reviews and of what is stored, and their services."""
     settings, gate = context.settings, policies.gate
     engine_settings = settings.admission.engine
-    engine = await context.stack.enter_async_context(
-        entry_client(target_of(settings), partial(canary_may_exist, policies.all))
-    )
+    by_class = await _by_class(context, policies)
+    engine = await context.stack.enter_async_context(_engine(settings, policies, by_class))
     seen = partial(view, remediator=settings.admission.remediator)
     made = partial(
         DecisionClient,
@@ -171,19 +173,41 @@ async def _placement_deciders(
 
     # The same OPA: the two share a circuit breaker.
     checking = made(stored, breaker=client.breaker)
-    if settings.admission.classes == "off" or not settings.asks_opa():
+    if by_class is None:
         return client, (client, checking), []
+    basis, decider = by_class
+    return client, (decider(client, view=seen), decider(checking, view=stored)), [basis.run]
+
+
+_ByClass = tuple[BasisFollower, Callable[..., ClassDecider]]
+
+
+async def _by_class(context: Context, policies: _Policies) -> _ByClass | None:
+    """Return what decides by class, around a client and its view; None if that is off."""
+    settings = context.settings
+    if settings.admission.classes == "off" or not settings.asks_opa():
+        return None
     basis = await context.stack.enter_async_context(basis_follower(settings.decisions))
-    by_class = partial(
+    return basis, partial(
         ClassDecider,
         basis=basis,
         answers=Answers(),
+        origin=AnswerOrigin(partial(context.readiness.noted, "classes")),
         may_exist=policies.may_exist,
         mode=settings.admission.classes,
         outage_seconds=settings.admission.classes_outage_seconds,
     )
-    deciders = by_class(client, view=seen), by_class(checking, view=stored)
-    return client, deciders, [basis.run]
+
+
+def _engine(
+    settings: Settings, policies: _Policies, by_class: _ByClass | None
+) -> AbstractAsyncContextManager[Engine]:
+    """Return the engine's client; it learns the origin of answers that may be kept."""
+    target, canary = target_of(settings), partial(canary_may_exist, policies.all)
+    if by_class is None:
+        return entry_client(target, canary)
+    basis, _ = by_class
+    return identifying_client(target, canary, lambda: basis.is_shared)
 
 
 async def _authorization_check(context: Context) -> list[Service]:

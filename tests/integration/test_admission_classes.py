@@ -17,8 +17,8 @@ from tools.demo.components import start_service
 from tools.demo.fleet import REGION, cluster
 from tools.servers.files import LOOPBACK, write_file, write_pair
 from tools.servers.http import get, request
-from tools.servers.running import RunningServer, free_port
-from tools.servers.secured_opa import RunningOpa
+from tools.servers.running import Launcher, RunningServer, free_port
+from tools.servers.secured_opa import RunningOpa, start_opa
 from tools.servers.stack import RunningStack
 
 PLACE = "example.com/place"
@@ -44,7 +44,10 @@ class World:
         folder: Path,
         mode: str,
         workers: int = 1,
+        *,
+        basis: RunningOpa | None = None,
     ) -> None:
+        """`basis` is the OPA whose replicator the webhook follows, if it is another one."""
         self.stack, self.opa, self.namespace = stack, opa, namespace
         authority = make_authority("webhook")
         write_pair(folder, "tls", issue(authority, "kube-sync", LOOPBACK))
@@ -67,18 +70,32 @@ class World:
             "classes": mode,
             "workers": workers,
         }
-        self.replicator = start_service(
-            "replicate", folder / "replicate", {**common, "decisions": opa.replicator.server()}
-        )
+        self.replicators = [
+            start_service(
+                "replicate",
+                folder / f"replicate-{number}",
+                {**common, "opa": one.settings(), "decisions": one.replicator.server()},
+            )
+            for number, one in enumerate(filter(None, (opa, basis)))
+        ]
         self.webhook = start_service(
             "admit",
             folder / "admit",
-            {**common, "decisions": opa.replicator.client(), "admission": admission},
+            {
+                **common,
+                "opa": {**opa.settings(), "token_file": str(opa.token_files["admission"])},
+                "decisions": (basis or opa).replicator.client(),
+                "admission": admission,
+            },
         )
 
     def stop(self) -> None:
-        for service in (self.webhook, self.replicator):
+        for service in (self.webhook, *self.replicators):
             service.stop()
+
+    def noted(self) -> str:
+        """Return what the webhook's readiness page says."""
+        return get(f"{self.webhook.url}/readyz").body.decode()
 
     def apply(self, manifest: dict[str, Any]) -> None:
         manifest["metadata"]["namespace"] = self.namespace
@@ -167,6 +184,7 @@ async def test_known_classes_are_answered_without_opa_and_no_longer_than_they_ar
     assert world.place(region="eu", app="another") == EU
     await world.until_reused(region="us")
     assert world.place(region="us") == "ohio"
+    assert "classes: ok" in world.noted()
     # A denial of the class, too.
     await world.until_reused(team="shop")
     said = world.review(team="another")
@@ -209,12 +227,35 @@ async def test_known_classes_are_decided_on_while_opa_is_away_and_nothing_change
     await world.until_reused(region="eu")
 
 
+@pytest.mark.timeout(180)
+async def test_answers_of_another_opa_than_the_replicators_are_not_reused_and_it_is_said(
+    stack: RunningStack, opa: RunningOpa, launcher: Launcher, namespace: str, tmp_path: Path
+) -> None:
+    """Both are loaded alike, so that the answers themselves do not tell."""
+    other = start_opa(launcher, tmp_path / "other-opa")
+    world = World(stack, opa, namespace, tmp_path, "on", basis=other)
+    try:
+        world.fill()
+        await _until_decided(world)
+
+        def kept_elsewhere() -> bool:
+            assert world.place(region="eu") == EU
+            return world.counted("elsewhere") > 20
+
+        await eventually(kept_elsewhere)
+        assert world.reused() == 0
+        assert "the OPA at opa.url is not the one" in world.noted()
+    finally:
+        world.stop()
+        other.server.stop()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_opa_is_asked_while_the_replicator_is_away(world: World) -> None:
     await _until_decided(world)
     await world.until_reused(region="eu")
-    await asyncio.to_thread(world.replicator.kill)
+    await asyncio.to_thread(world.replicators[0].kill)
 
     def asked() -> bool:
         before = world.counted("unconfirmed")

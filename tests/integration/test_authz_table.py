@@ -23,6 +23,7 @@ _REFUSED = frozenset((301, 307, 401, 405))
 _DECISION = "/v1/data/io/k8s/federation/admission"
 _LANE = "/v1/data/kube_sync_stage/shadow/io/k8s/federation/admission"
 _ENTRY = "/v1/data/kube_sync_stage/entry/answer"
+_REVIEWED = "/v1/data/kube_sync/batch/reviewed"
 _LANES_BATCH = "/v1/data/kube_sync_stage/batch/shadow/decisions"
 _POLICY = "/v1/policies/team/policies/a.rego"
 _DOTS = "/v1/data/kubernetes/%2e%2e/io/k8s/federation/admission"
@@ -33,7 +34,7 @@ _MAY: dict[str, dict[str, set[str]]] = {
     "nobody": {},
     "a stranger": {},
     "metrics": {path: {"GET"} for path in ("/metrics", "/%6detrics", "/metrics?name=x")},
-    "admission": {_DECISION: {"POST"}, _ENTRY: {"POST"}},
+    "admission": {_DECISION: {"POST"}, _ENTRY: {"POST"}, _REVIEWED: {"POST"}},
     "replicator": {
         "/v1/data": {*_READS, "PATCH"},
         "/v1/data/kubernetes": {*_READS},
@@ -43,6 +44,7 @@ _MAY: dict[str, dict[str, set[str]]] = {
         _LANE: {*_READS},
         _LANES_BATCH: {*_READS},
         _ENTRY: {*_READS},
+        _REVIEWED: {*_READS},
         f"{_DECISION}/errors": {*_READS},
         "/v1/data/io/k8s%2ffederation/admission": {*_READS},
         _DOTS: {*_READS, "PUT"},  # below its root under a strange name: see the test of it

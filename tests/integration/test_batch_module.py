@@ -192,6 +192,24 @@ def test_what_decisions_are_made_on_comes_with_them_and_no_secret_does(opa: Plai
     )
 
 
+def test_decision_on_an_input_comes_with_the_loads_that_opa_holds(opa: PlainOpa) -> None:
+    opa.policy(_ECHO)
+    web = {"kind": "ReplicaSet", "metadata": {"name": "web", "annotations": {REQUESTED: "{}"}}}
+    where, body = f"{opa.url}/v1/data/kube_sync/batch/reviewed", json.dumps({"input": web})
+
+    def reviewed() -> Any:
+        return json.loads(request("POST", where, body=body).body)["result"]
+
+    # As it was sent: the webhook itself puts back what was asked for.
+    said = {"epochs": [EPOCH], "decision": {"annotations": {"seen": web}}}
+    assert reviewed() == said
+    opa.put("data/kube_sync/epoch", {EPOCH: "loading"})
+    assert reviewed() == {**said, "epochs": []}
+    opa.put("data/kube_sync/epoch", {EPOCH: "loaded"})
+    opa.policy("package io.k8s.elsewhere\n")
+    assert reviewed() == {"epochs": [EPOCH]}
+
+
 def _as_asked(found: Any) -> Any:
     return json.loads(as_requested(json.dumps(found).encode()))
 

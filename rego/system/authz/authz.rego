@@ -112,3 +112,9 @@ _may_ask_for_a_decision if {
 	input.method == "POST"
 	input.path == ["v1", "data", "kube_sync_stage", "entry", "answer"]
 }
+
+# The same decision, and the name of the load of data that it was made on.
+_may_ask_for_a_decision if {
+	input.method == "POST"
+	input.path == ["v1", "data", "kube_sync", "batch", "reviewed"]
+}

@@ -162,6 +162,13 @@ test_admission_asks_for_the_decision_of_either_side_of_a_canary if {
 	not permitted("admission-token", "GET", "v1/data/kube_sync_stage/entry/answer")
 }
 
+test_admission_asks_for_the_decision_with_the_load_that_it_was_made_on if {
+	permitted("admission-token", "POST", "v1/data/kube_sync/batch/reviewed")
+	not permitted("admission-token", "GET", "v1/data/kube_sync/batch/reviewed")
+	not permitted("admission-token", "POST", "v1/data/kube_sync/batch/decisions")
+	not permitted("admission-token", "POST", "v1/data/kube_sync/epoch")
+}
+
 test_admission_has_nothing_else if {
 	every path in {
 		"",

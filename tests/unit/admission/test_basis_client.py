@@ -101,8 +101,10 @@ async def test_basis_that_must_not_be_shared_has_no_classifier() -> None:
     replicator = Replicator()
     async with following(replicator) as follower:
         await deliver(replicator, FIRST)
+        assert follower.is_shared
         await deliver(replicator, Basis("me", 2, "p", None, "policies are changing"))
         assert follower.classify is None
+        assert not follower.is_shared
 
 
 async def test_failures_wait_longer_each_time_and_confirm_nothing() -> None:
@@ -140,9 +142,9 @@ async def _served(
 async def test_basis_of_the_replicator_arrives_whole() -> None:
     hub = DecisionHub("me")
     hub.basis.share("p", READS)
-    hub.basis.follow(lambda: True)
+    hub.basis.follow(lambda: True, "e")
     async with _served(hub=hub) as made:
-        assert await made(None)(Basis("", -1)) == Basis("me", 1, "p", (("a",),))
+        assert await made(None)(Basis("", -1)) == Basis("me", 1, "p", (("a",),), epoch="e")
 
 
 async def test_known_basis_is_answered_with_the_next_one() -> None:

@@ -4,8 +4,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
+from kube_sync.admission.answer_origin import AnswerOrigin
 from kube_sync.admission.class_decider import Answers, ClassDecider, Mode
 from kube_sync.admission.decision_client import (
     Admitted,
@@ -22,7 +24,7 @@ from kube_sync.decisions.decision import Decision
 from tests.fakes.reviews import body
 
 BY_TEAM = ("metadata", "labels", "team")
-FIRST = Basis("me", 1, "p", (BY_TEAM,))
+FIRST = Basis("me", 1, "p", (BY_TEAM,), epoch="e")
 CLASSIFY = input_classifier([BY_TEAM])
 
 
@@ -31,6 +33,7 @@ class Opa:
     """A client that decides by the team's label and by what is decided now."""
 
     says: str = "eu"
+    epoch: str = "e"
     asked: list[Review] = field(default_factory=list)
     engine_is_down: bool = False
     instead: Verdict | None = None
@@ -41,7 +44,7 @@ class Opa:
         self.asked.append(review)
         found = self.instead or Admitted(
             Decision({"place": f"{self.says}/{(review.labels or {}).get('team')}"}),
-            DecisionReference(f"id{len(self.asked)}"),
+            DecisionReference(f"id{len(self.asked)}", epoch=self.epoch),
         )
         self.meanwhile()
         return found
@@ -64,6 +67,7 @@ class World:
             self.opa,
             self,
             Answers(),
+            AnswerOrigin(lambda _: None),
             lambda review: review.object,
             lambda: self.may_exist,
             mode=self.mode,
@@ -76,7 +80,7 @@ class World:
 
     def begin_revision(self) -> None:
         assert self.confirmed is not None
-        self.confirmed = Basis("me", self.confirmed.revision + 1, "p", (BY_TEAM,))
+        self.confirmed = replace(self.confirmed, revision=self.confirmed.revision + 1)
 
 
 def review(team: str, name: str) -> Review:
@@ -122,7 +126,7 @@ async def test_other_revision_is_asked_about() -> None:
 async def test_revision_of_another_replicator_process_is_another_one() -> None:
     world = World()
     await world.review()
-    world.confirmed = Basis("other", 1, "p", (BY_TEAM,))
+    world.confirmed = replace(FIRST, instance="other")
     await world.review()
     assert len(world.opa.asked) == 2
 
@@ -147,7 +151,7 @@ async def test_opa_is_asked_while_answers_cannot_be_shared(missing: str) -> None
 
 async def test_denial_is_reused_too() -> None:
     world = World()
-    world.opa.instead = Denied(("no room",))
+    world.opa.instead = Denied(("no room",), DecisionReference(epoch="e"))
     assert await world.review() is await world.review()
     assert len(world.opa.asked) == 1
 
@@ -161,6 +165,35 @@ async def test_answer_is_reused_once_the_revision_was_confirmed_after_it() -> No
     assert len(world.opa.asked) == 2
     world.asked = 5.1
     assert (await world.review()).asked.decision_id == "id1"
+
+
+@pytest.mark.parametrize("epoch", ["another", ""])
+async def test_answer_of_another_load_of_opa_is_given_and_not_kept(epoch: str) -> None:
+    world, before = World(), _counted("elsewhere")
+    world.opa.epoch = epoch
+    assert place(await world.review()) == "eu/shop"
+    world.opa.says, world.opa.epoch = "us", "e"
+    assert place(await world.review()) == "us/shop"
+    assert _counted("elsewhere") == before + 1
+    world.opa.says = "asia"
+    assert place(await world.review()) == "us/shop"
+
+
+async def test_answers_are_not_kept_where_neither_side_names_the_load() -> None:
+    """A replicator of an earlier version announces none."""
+    world = World(confirmed=replace(FIRST, epoch=""))
+    world.opa.epoch = ""
+    await world.review()
+    await world.review()
+    assert len(world.opa.asked) == 2
+
+
+async def test_answer_of_another_load_is_not_compared() -> None:
+    world, before = World("verify"), _counted("differed")
+    await world.review()
+    world.opa.says, world.opa.epoch = "us", "another"
+    await world.review()
+    assert _counted("differed") == before
 
 
 async def test_failure_is_never_kept() -> None:
@@ -248,6 +281,7 @@ async def test_number_of_classes_is_bounded() -> None:
         world.opa,
         world,
         Answers(most=1),
+        AnswerOrigin(lambda _: None),
         lambda review: review.object,
         lambda: True,
         mode="on",

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kube_sync.admission.answer_origin import AnswerOrigin
 from kube_sync.admission.basis_client import BasisFollower
 from kube_sync.admission.class_decider import Answers, ClassDecider
-from kube_sync.admission.decision_client import Admitted, Verdict
+from kube_sync.admission.decision_client import Admitted, DecisionReference, Verdict
 from kube_sync.admission.review import Review, parse_review
 from kube_sync.decisions.basis import Basis
 from kube_sync.decisions.decision import Decision
@@ -49,6 +50,7 @@ class World:
             self,
             self.follower,
             Answers(),
+            AnswerOrigin(lambda _: None),
             lambda review: review.object,
             lambda: True,
             mode="on",
@@ -56,6 +58,7 @@ class World:
             clock=lambda: self.fleet.clock,
         )
         self.engine_is_down = False
+        self.elsewhere = False  # the next question comes to another OPA, which is far behind
         self.note()
 
     # As the replicator's server, and as OPA
@@ -70,9 +73,12 @@ class World:
         del seconds, always
         self.asked += 1
         text = self.decision(json.loads(bytes(review.object)))
+        epoch = "e"
+        if self.elsewhere:
+            text, epoch, self.elsewhere = "long ago", "another", False
         self.answers.append(asyncio.get_running_loop().create_future())
         await self.answers[-1]
-        return Admitted(Decision({"place": text}))
+        return Admitted(Decision({"place": text}), DecisionReference(epoch=epoch))
 
     def decision(self, found: dict[str, Any]) -> str:
         text = self.fleet.policy.decide(found, self.fleet.cluster, self.fleet.data)
@@ -114,6 +120,8 @@ class World:
                 self.reports.popleft().set_result(None)
             case "answer" if self.answers:
                 self.answers.popleft().set_result(None)
+            case "elsewhere":
+                self.elsewhere = True
             case "time":
                 fleet.clock += number / 10
             case "review":
@@ -143,7 +151,7 @@ STEPS = st.lists(
             + ["report"] * 4
             + ["answer"] * 2
             + ["acknowledge"] * 2
-            + ["cluster", "policy", "loaded", "loaded", "time"]
+            + ["cluster", "policy", "loaded", "loaded", "time", "elsewhere"]
         ),
         st.integers(0, 7),
     ),

@@ -24,6 +24,7 @@ def test_without_a_word_opa_is_asked_for_the_placement(tmp_path: Path) -> None:
         "/c",
         "/t",
         entry="https://opa:1/v1/data/kube_sync_stage/entry/answer",
+        reviewed="https://opa:1/v1/data/kube_sync/batch/reviewed",
     )
 
 
@@ -42,9 +43,9 @@ def test_without_a_word_opa_is_asked_for_the_placement(tmp_path: Path) -> None:
 def test_canary_is_asked_for_only_where_the_replicators_opa_decides(
     tmp_path: Path, text: str, entry: str | None
 ) -> None:
-    found = _target(tmp_path, text).entry
-    assert (found is None) == (entry is None)
-    assert (entry or "") in (found or "")
+    target = _target(tmp_path, text)
+    assert [found is None for found in (target.entry, target.reviewed)] == [entry is None] * 2
+    assert (entry or "") in (target.entry or "")
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ def _revision(fleet: Fleet) -> int:
 def test_basis_says_what_the_decision_reads_of_its_input() -> None:
     found = Fleet(BY_A).hub.basis.present
     assert (found.instance, found.policy, found.paths) == ("me", "p", (("a",),))
+    assert found.epoch == "e", "as OPA names it"
     assert found.current
 
 
