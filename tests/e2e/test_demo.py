@@ -47,13 +47,14 @@ def told(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """Tell the story on a stack of its own: it begins on an empty one, and kills its OPA."""
     folder = tmp_path_factory.mktemp("demo")
     with furnished_stack(launcher, folder / "stack") as stack:
-        components = start_components(stack, folder / "components", TOLD)
+        components = start_components(stack, folder / "components", TOLD, classes="on")
         heard = io.StringIO()
         narrator = Narrator(heard)
         try:
             register_webhook(stack, components.webhook_url, components.webhook_ca)
-            tell(World(stack), narrator)
-            servers = {"opa": stack.opa_settings(), "decisions": stack.endpoint.client()}
+            stream = stack.endpoint.client()
+            tell(World(stack, stream), narrator)
+            servers = {"opa": stack.opa_settings(), "decisions": stream}
             settings = {**servers, **components.client}
             token = stack.endpoint.token_file.read_text(encoding="utf-8").strip()
             yield Told(

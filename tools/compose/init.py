@@ -109,8 +109,9 @@ def hand_out_services(state: State) -> None:
         write_private(home / "notes.key", state.notes_key)
         if name in state.pairs:
             write_pair(home, "tls", state.pairs[name])
-    for name in ("replicator", "remediator"):
+    for name in ("replicator", "remediator", "admission"):
         write_private(VOLUMES / name / "decisions.token", state.decisions_token)
+    for name in ("replicator", "remediator"):
         # The replicator's page shows what the remediator holds.
         write_private(VOLUMES / name / "remediation.token", state.remediation_token)
 

@@ -71,7 +71,7 @@ def _up(form: str) -> int:
         compose.down()
     stack, shell = _compose() if form == "compose" else _processes(TOLD)
     try:
-        return _told(started, lambda narrator: tell(World(stack), narrator))
+        return _told(started, lambda narrator: tell(World(stack, _stream(shell)), narrator))
     finally:
         _where_to_look(stack, shell)
 
@@ -88,13 +88,19 @@ def _for_a_shell(shell: Path) -> str:
 
 def _page(shell: Path) -> str:
     """Return where the page to look at is, and who may see what it shows."""
-    config = yaml.safe_load((shell.parent / "config.yaml").read_text(encoding="utf-8"))
-    stream = config["decisions"]
+    stream = _stream(shell)
     token = _seen_from_here(Path(stream["token_file"]))
     return (
         f"A page to look at: {stream['url'].partition('/v1/')[0]}/ui\n"
         f"  (its certificate is of this stack's own authority; it asks for the token in {token})"
     )
+
+
+def _stream(shell: Path) -> dict[str, str]:
+    """Return the section `decisions` of a person's configuration."""
+    config = yaml.safe_load((shell.parent / "config.yaml").read_text(encoding="utf-8"))
+    stream: dict[str, str] = config["decisions"]
+    return stream
 
 
 def _seen_from_here(path: Path) -> Path:
@@ -141,7 +147,7 @@ def _processes(remediate: Mapping[str, object]) -> tuple[RunningStack, Path]:
         stack.furnish()
         stack.apply(ROOT / "manifests/placement-decisions")
     with step("starting replicator, remediator and webhook (seconds)"):
-        components = start_components(stack, FOLDER / "components", remediate)
+        components = start_components(stack, FOLDER / "components", remediate, classes="on")
         register_webhook(stack, components.webhook_url, components.webhook_ca)
     servers = {"opa": stack.opa_settings(), "decisions": stack.endpoint.client()}
     admin = stack.kubeconfigs["admin"]

@@ -56,12 +56,17 @@ class Components:
 
 
 def start_components(
-    stack: RunningStack, folder: Path, remediate: Mapping[str, object] = UNBRAKED
+    stack: RunningStack,
+    folder: Path,
+    remediate: Mapping[str, object] = UNBRAKED,
+    *,
+    classes: str = "off",
 ) -> Components:
     """Start replicator, remediator and webhook on a stack that has our kinds and roles.
 
-    `remediate` is that section of the remediator's configuration. The replicator knows the
-    remediator's port, whose holds its page shows, and keeps a ledger.
+    `remediate` is that section of the remediator's configuration, `classes` the webhook's
+    `admission.classes`. The replicator knows the remediator's port, whose holds its page shows, and
+    keeps a ledger.
     """
     authority = make_authority("kube-sync demo webhook")
     shared = folder / "shared"
@@ -90,9 +95,11 @@ def start_components(
             "admission",
             {
                 "opa": opa | {"token_file": str(tokens.get("admission", tokens["replicator"]))},
+                "decisions": stack.endpoint.client(),
                 "admission": tls
                 | {
                     "listen": f"127.0.0.1:{webhook}",
+                    "classes": classes,
                     "registration": {"name": "kube-sync-placement"},
                 },
             },

@@ -235,19 +235,35 @@ def a_policy_would_send_data_out(world: World, narrator: Narrator) -> None:
 
 
 def opa_is_killed(world: World, narrator: Narrator) -> None:
-    """Without OPA nothing is let through, and nothing has to be done when it is back."""
-    with narrator.step("OPA is killed: creates are refused, with the reason"):
+    """Without OPA, creates are decided as OPA decided on such as they are; all others are refused.
+
+    Nothing has to be done when it is back.
+    """
+    with narrator.step(
+        "OPA is killed: what it has decided before is decided alike, all else is refused"
+    ):
+        narrator.see("whether OPA's answers may be reused", "yes", world.may_reuse_answers)
+        said = world.store(replica_set("nginx-first", eu=True))
+        narrator.see("the answer to a create for the EU, by OPA", ADMITTED, partial(str, said))
         world.stack.opa.kill()
         said = world.store(replica_set("nginx-unlucky"))
         narrator.quote(said)
-        narrator.see("the answer", "refused", lambda: _refused(said))
+        narrator.see(
+            "the answer to a create for anywhere, without OPA", "refused", lambda: _refused(said)
+        )
         narrator.see("it is stored", "no", lambda: _stored(world, "nginx-unlucky"))
+        narrator.see(
+            "the answer to another create for the EU, without OPA",
+            ADMITTED,
+            lambda: world.store(replica_set("nginx-second", eu=True)),
+        )
+        narrator.see("where it is to run", _BOTH_EU, lambda: world.placements().get("nginx-second"))
     with narrator.step("OPA starts again, empty, and comes back whole"):
         before = world.placements()
         world.stack.opa.start()
         narrator.see(
             "OPA's data against the API server's objects",
-            "equal: 4 clusters and 6 replicasets",
+            "equal: 4 clusters and 8 replicasets",
             world.opa_equals_api_server,
         )
         narrator.see("the policies that it holds", 1, world.opa_policies)

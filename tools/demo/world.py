@@ -1,5 +1,7 @@
 """What the story reads and does: the API server and OPA themselves, never our own logs.
 
+Of our own services it asks the replicator alone, whether OPA's answers may be reused.
+
 Writes go through kubectl, as an administrator's would; reads are plain requests, so that the
 times told are those of the system and not of kubectl.
 """
@@ -9,8 +11,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 from tools.demo.fleet import FLEET, POLICIES, PREFERENCES, SHOP, Manifest
 from tools.servers.binaries import ensure_binary
@@ -37,8 +41,10 @@ Placement = tuple[str, ...]
 class World:
     """One stack, seen from outside."""
 
-    def __init__(self, stack: RunningStack) -> None:
+    def __init__(self, stack: RunningStack, stream: Mapping[str, object]) -> None:
+        """`stream` is the section `decisions` of a client's configuration."""
         self.stack = stack
+        self._stream = {name: str(value) for name, value in stream.items()}
 
     def store(self, manifest: Manifest) -> str:
         """Create or change an object; returns ADMITTED, or what kubectl said of the refusal."""
@@ -154,6 +160,19 @@ class World:
         """Return the sources of all modules that OPA holds, by id."""
         found = self._ask_opa("/v1/policies").get("result", [])
         return {policy["id"]: policy["raw"] for policy in found}
+
+    def may_reuse_answers(self) -> str:
+        """Return whether the replicator lets OPA's answers be reused, or why not."""
+        found = request(
+            "GET",
+            urljoin(self._stream["url"], "/v1/basis"),
+            ca_file=Path(self._stream["ca_file"]),
+            token=Path(self._stream["token_file"]).read_text(encoding="utf-8").strip(),
+        )
+        basis = json.loads(found.body)
+        if "paths" not in basis:
+            return f"no: {basis['reason']}"
+        return "yes" if basis.get("current", True) else "no: something has changed"
 
     def file(self, name: str, manifest: Manifest) -> str:
         """Write a file beside the stack, where commands run; returns its name."""
