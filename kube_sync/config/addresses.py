@@ -23,11 +23,19 @@ def parse_listen(path: str, text: str) -> tuple[str, int]:
 
 
 def check_stream(decisions: Decisions) -> None:
-    """Check that the decision stream needs TLS and a token beyond this machine.
+    """Check that the decision stream needs TLS and a token beyond this machine, the basis always.
 
     For the process that serves the stream; others may share its configuration without its files.
     Raises Misconfigured.
     """
+    basis = decisions.basis
+    for name, file in (
+        ("token_file", decisions.token_file),
+        ("basis.cert_file", basis.cert_file),
+    ):
+        if basis.listen is not None and file is None:
+            msg = f"decisions.{name}: needed, since decisions.basis.listen is set"
+            raise Misconfigured(msg)
     host, _ = parse_listen("decisions.listen", decisions.listen)
     if _is_loopback(host):
         return

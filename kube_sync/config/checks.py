@@ -11,6 +11,7 @@ from kube_sync.config.addresses import check_status, check_url, parse_listen
 from kube_sync.config.model import (
     TOPOLOGY,
     Admission,
+    BasisPort,
     Decisions,
     EnforceSchedulingPolicy,
     Engine,
@@ -60,6 +61,7 @@ def check(settings: Settings) -> None:
     for section, pair in (("decisions", settings.decisions), ("admission", settings.admission)):
         _check_pair(section, pair)
         parse_listen(f"{section}.listen", pair.listen)
+    _check_basis(settings.decisions.basis)
     check_status(settings.remediate)
     if settings.observe.listen is not None:
         parse_listen("observe.listen", settings.observe.listen)
@@ -111,11 +113,17 @@ def _check_own(url: str, engine: Engine) -> None:
             raise Misconfigured(msg)
 
 
-def _check_pair(section: str, pair: Decisions | Admission | Engine) -> None:
+def _check_pair(section: str, pair: Decisions | BasisPort | Admission | Engine) -> None:
     if (pair.cert_file is None) != (pair.key_file is None):
         missing = "key_file" if pair.key_file is None else "cert_file"
         msg = f"{section}.{missing}: needed, since the other half of the pair is set"
         raise Misconfigured(msg)
+
+
+def _check_basis(basis: BasisPort) -> None:
+    _check_pair("decisions.basis", basis)
+    if basis.listen is not None:
+        parse_listen("decisions.basis.listen", basis.listen)
 
 
 def _check_selection(replicate: Replicate) -> None:

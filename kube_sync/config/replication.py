@@ -217,6 +217,18 @@ class Placement(Section, frozen=True):
     at its start."""
 
 
+class BasisPort(Section, frozen=True):
+    """A port of the replicator that serves only the basis of decisions, to webhooks elsewhere."""
+
+    listen: Listen | None = None
+    """Address of the port; null: only the port of the stream serves the basis. Requires
+    `decisions.token_file`, `cert_file` and `key_file`."""
+    cert_file: File | None = None
+    """Certificate (PEM) of the port. Requires `key_file`."""
+    key_file: File | None = None
+    """Private key (PEM) of that certificate."""
+
+
 class Decisions(Section, frozen=True):
     """The decision stream, which the replicator serves and the remediator reads."""
 
@@ -235,6 +247,7 @@ class Decisions(Section, frozen=True):
     """Private key (PEM) of that certificate."""
     ca_file: File | None = None
     """CA certificates with which clients verify the server; null: those of the system."""
+    basis: BasisPort = BasisPort()
 
 
 class Ledger(Section, frozen=True):

@@ -60,16 +60,24 @@ def stream_app(
     `path` is that of the hub's decision, as in `placement.path`; `tokenless` routes contain no
     data, and need no token. Nothing is sent before `wait_until_recorded` returns.
     """
-    tokenless = tuple(tokenless)
-    app = web.Application(middlewares=[_authenticated])
+    app = protected_app(token, others, tokenless)
     app[_HUB] = hub
-    app[_TOKEN] = token
     app[_WAIT_UNTIL_RECORDED] = wait_until_recorded
     app[_DECISION_PATH] = path
-    app[_TOKENLESS] = frozenset(route.path for route in tokenless)
     app.router.add_get(PATH, _watch_all, allow_head=False)
     app.router.add_get(PATH + "/{path:.*}", _decisions, allow_head=False)
-    app.router.add_routes([*others, *tokenless])
+    return app
+
+
+def protected_app(
+    token: TokenFile, routes: Iterable[web.RouteDef], tokenless: Iterable[web.RouteDef] = ()
+) -> web.Application:
+    """Build an application whose `routes` require the token, and which no foreign page may use."""
+    tokenless = tuple(tokenless)
+    app = web.Application(middlewares=[_authenticated])
+    app[_TOKEN] = token
+    app[_TOKENLESS] = frozenset(route.path for route in tokenless)
+    app.router.add_routes([*routes, *tokenless])
     return app
 
 

@@ -12,7 +12,7 @@ from aiohttp import web
 from kube_sync.config import PolicyTopology, Source, check_stream, parse_listen
 from kube_sync.decisions.basis_server import basis_route
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.stream import stream_app
+from kube_sync.decisions.stream import protected_app, stream_app
 from kube_sync.guard import stricter
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.eventrecorder import EventRecorder
@@ -63,13 +63,15 @@ async def replicate(context: Context, source: Source) -> list[Service]:
     if settings.opa.token_file is not None:
         services.append(partial(watch_authorization, opa, settings.opa.url, context.readiness))
     routes, tokenless = [*bundles.routes(), *ledger.routes], list[web.RouteDef]()
-    routes.append(basis_route(hub.basis))
+    basis = basis_route(hub.basis)
+    routes.append(basis)
     if settings.decisions.board:
         board = await serve_board(context, replicator, hub, opa)
         routes, tokenless = [*routes, *board.routes], board.tokenless
         services.append(board.follow)
     served = stream_app(hub, token, routes, settings.placement.path, tokenless, ledger.recorded)
     services += await _serve(context, served)
+    services += await _serve_basis(context, protected_app(token, [basis]))
     context.readiness.met("start")
     if source.file is not None:
         watched = ConfigFile(source, settings, context.readiness)
@@ -131,18 +133,39 @@ def _builtin_services(context: Context, opa: OpaClient) -> list[Service]:
 
 async def _serve(context: Context, served: web.Application) -> list[Service]:
     """Serve the decision stream; return the service that reloads its certificate."""
-    decisions, services, tls = context.settings.decisions, list[Service](), None
-    if decisions.cert_file and decisions.key_file:
-        files = TlsFiles(decisions.cert_file, decisions.key_file)
-        found = ServerTls("decisions", files, context.readiness)
-        tls = found.context
-        services.append(found.follow)
+    decisions = context.settings.decisions
     address = parse_listen("decisions.listen", decisions.listen)
+    files = _files(decisions.cert_file, decisions.key_file)
+    return await _serve_at(context, served, address, "decisions", files)
+
+
+async def _serve_basis(context: Context, served: web.Application) -> list[Service]:
+    """Serve the basis of decisions on its own port, if there is one; return likewise."""
+    basis = context.settings.decisions.basis
+    if basis.listen is None:
+        return []
+    address = parse_listen("decisions.basis.listen", basis.listen)
+    files = _files(basis.cert_file, basis.key_file)
+    return await _serve_at(context, served, address, "decisions.basis", files)
+
+
+def _files(cert_file: str | None, key_file: str | None) -> TlsFiles | None:
+    return TlsFiles(cert_file, key_file) if cert_file and key_file else None
+
+
+async def _serve_at(
+    context: Context,
+    served: web.Application,
+    address: tuple[str, int],
+    name: str,
+    files: TlsFiles | None,
+) -> list[Service]:
+    tls = None if files is None else ServerTls(name, files, context.readiness)
     await context.stack.enter_async_context(
         # Handlers write nothing: one whose client has gone can be cancelled.
-        serving(served, address, tls, _STREAM_GRACE, abandon=True)
+        serving(served, address, None if tls is None else tls.context, _STREAM_GRACE, abandon=True)
     )
-    return services
+    return [] if tls is None else [tls.follow]
 
 
 async def _opa(context: Context) -> OpaClient:

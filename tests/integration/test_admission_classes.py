@@ -70,24 +70,37 @@ class World:
             "classes": mode,
             "workers": workers,
         }
+        self.basis = free_port()  # of the replicator that the webhook follows
         self.replicators = [
             start_service(
                 "replicate",
                 folder / f"replicate-{number}",
-                {**common, "opa": one.settings(), "decisions": one.replicator.server()},
+                {
+                    **common,
+                    "opa": one.settings(),
+                    "decisions": one.replicator.server()
+                    | ({"basis": self._port_of(one)} if one is (basis or opa) else {}),
+                },
             )
             for number, one in enumerate(filter(None, (opa, basis)))
         ]
+        self.follows = (basis or opa).replicator
+        client = self.follows.client() | {"url": f"https://127.0.0.1:{self.basis}/v1/basis"}
         self.webhook = start_service(
             "admit",
             folder / "admit",
             {
                 **common,
                 "opa": {**opa.settings(), "token_file": str(opa.token_files["admission"])},
-                "decisions": (basis or opa).replicator.client(),
+                "decisions": client,
                 "admission": admission,
             },
         )
+
+    def _port_of(self, opa: RunningOpa) -> dict[str, str]:
+        pair = {"cert_file": opa.replicator.cert_file, "key_file": opa.replicator.key_file}
+        files = {name: str(file) for name, file in pair.items()}
+        return {"listen": f"127.0.0.1:{self.basis}", **files}
 
     def stop(self) -> None:
         for service in (self.webhook, *self.replicators):
@@ -206,6 +219,21 @@ async def test_known_classes_are_answered_without_opa_and_no_longer_than_they_ar
         }
     )
     await eventually(lambda: world.place(region="eu"), "berlin,more")
+
+
+@pytest.mark.timeout(180)
+async def test_port_for_webhooks_serves_the_basis_and_nothing_else(world: World) -> None:
+    token = world.follows.token_file.read_text(encoding="utf-8").strip()
+
+    def asked(path: str, token: str | None = token) -> Answer:
+        url = f"https://127.0.0.1:{world.basis}{path}"
+        return request("GET", url, ca_file=world.follows.ca_file, token=token)
+
+    await eventually(lambda: "paths" in json.loads(asked("/v1/basis").body))
+    for path in ("/v1/decisions", "/v1/bundles/policies", "/ui", "/v1/board/fleet"):
+        assert asked(path).status == 404
+    assert asked("/v1/basis", None).status == 401
+    assert asked("/v1/basis", "another").status == 401
 
 
 @pytest.mark.timeout(180)

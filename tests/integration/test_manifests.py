@@ -8,12 +8,13 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
 from kube_sync.cli import parser
-from kube_sync.config import Settings, load_settings
+from kube_sync.config import Settings, check_stream, load_settings, parse_listen
 from kube_sync.config.environment import ENV_PREFIX, fields
 from kube_sync.provisioning.plan import names
 from kube_sync.provisioning.wanted import wanted
@@ -90,6 +91,8 @@ def test_every_file_of_the_configuration_is_mounted_where_it_is_read(
             "opa.token_file",
             "opa.ca_file",
             "decisions.token_file",
+            "decisions.basis.cert_file",
+            "decisions.basis.key_file",
             "remediate.token_file",
             "placement.key_file",
         ),
@@ -98,6 +101,8 @@ def test_every_file_of_the_configuration_is_mounted_where_it_is_read(
             "placement.key_file",
             "opa.token_file",
             "opa.ca_file",
+            "decisions.token_file",
+            "decisions.ca_file",
             "admission.cert_file",
             "admission.key_file",
             "admission.registration.ca_file",
@@ -110,7 +115,7 @@ def test_every_file_of_the_configuration_is_mounted_where_it_is_read(
         for path in needed.get(container["args"][0], ()):
             assert values[path].of(found) in set(files_in(pod, container))
             seen += 1
-    assert seen == (0 if overlay == "spoke" else 14)
+    assert seen == (0 if overlay == "spoke" else 18)
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -302,6 +307,61 @@ def test_production_brings_its_rules_and_dashboards() -> None:
     files = {name: text for config_map in found for name, text in config_map["data"].items()}
     boards = (MANIFESTS / "dashboards").glob("*.json")
     assert files == {board.name: board.read_text(encoding="utf-8") for board in boards}
+
+
+def of_command(manifests: list[Manifest], command: str) -> tuple[Manifest, Manifest]:
+    """Return the pod and the container that run one of our commands."""
+    [found] = [
+        (pod, container)
+        for pod, container in containers(manifests)
+        if container["image"] == "kube-sync:dev" and container["args"][0] == command
+    ]
+    return found
+
+
+@pytest.mark.parametrize("overlay", ["minimal", "production", "hub"])
+def test_webhook_follows_the_replicator_beside_the_opa_that_it_asks(
+    overlay: str, tmp_path: Path
+) -> None:
+    manifests = build(f"overlays/{overlay}")
+    _, serving = of_command(manifests, "replicate")
+    _, asking = of_command(manifests, "admit")
+    served = settings(manifests, serving, tmp_path).decisions
+    check_stream(served)
+    asked = settings(manifests, asking, tmp_path)
+    url, opa = urlsplit(asked.decisions.url), urlsplit(asked.opa.url)
+    assert (url.scheme, url.hostname, url.path) == ("https", opa.hostname, "/v1/basis")
+    assert url.hostname in {
+        host for found in wanted(Settings()).certificates for host in found.hosts
+    }
+    assert asked.decisions.ca_file == asked.opa.ca_file, "one authority signs both"
+    assert asked.decisions.token_file == served.token_file
+    [service] = [
+        found
+        for found in of_kind(manifests, "Service")
+        if f"{found['metadata']['name']}.kube-sync.svc" == url.hostname
+    ]
+    [port] = [found for found in service["spec"]["ports"] if found["port"] == url.port]
+    [target] = [p for p in serving["ports"] if p["name"] == port["targetPort"]]
+    assert served.basis.listen is not None
+    assert parse_listen("", served.basis.listen)[1] == target["containerPort"]
+
+
+def test_classes_are_off_and_one_key_switches_them_on(tmp_path: Path) -> None:
+    """Until a million verified reviews under churn have differed in none."""
+    manifests = build("overlays/minimal")
+    _, container = of_command(manifests, "admit")
+    off = settings(manifests, container, tmp_path)
+    assert off.admission.classes == "off"
+    assert off.asks_opa()
+    [config] = [
+        found
+        for found in of_kind(manifests, "ConfigMap")
+        if found["metadata"]["name"] == "kube-sync"
+    ]
+    text = config["data"]["config.yaml"]
+    config["data"]["config.yaml"] = text.replace("classes: off", "classes: on")
+    assert settings(manifests, container, tmp_path).admission.classes == "on"
 
 
 def _with(component: str, folder: Path) -> list[Manifest]:

@@ -15,6 +15,7 @@ from tests.fakes.manifests import OVERLAYS, Manifest, build, of_kind, pod_templa
 
 NAMES = [("UDP", 53), ("TCP", 53), ("UDP", 5353), ("TCP", 5353)]
 API_SERVERS = [("TCP", 443), ("TCP", 6443), ("TCP", 8443), ("TCP", 16443)]
+BASIS = 9408  # without metrics
 OTHERS = [("TCP", 80), ("TCP", 2379), ("TCP", 5432), ("TCP", 8181), ("TCP", 10250), ("UDP", 443)]
 
 
@@ -134,7 +135,9 @@ def test_only_the_webhook_is_reached_from_anywhere_and_only_at_its_port(overlay:
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_of_all_pods_only_the_webhook_reaches_opa(overlay: str) -> None:
+def test_of_all_pods_only_the_webhook_reaches_opa_and_the_replicator_beside_it(
+    overlay: str,
+) -> None:
     policies, there = network_policies(overlay), pods(overlay)
     reached = {
         (source.component, target.component, port)
@@ -145,7 +148,7 @@ def test_of_all_pods_only_the_webhook_reaches_opa(overlay: str) -> None:
     }
     # Whoever may speak to API servers of minikube reaches the webhook, as everybody does.
     to_webhook = {(source.component, "admission", 8443) for source in there}
-    to_opa = {("admission", "opa", 8181)}
+    to_opa = {("admission", "opa", 8181), ("admission", "opa", BASIS)}
     assert reached == (set() if overlay == "spoke" else to_webhook | to_opa)
 
 
@@ -154,4 +157,5 @@ def test_prometheus_reaches_every_port_with_metrics(overlay: str) -> None:
     policies = network_policies(overlay)
     for pod in pods(overlay):
         for port in pod.ports:
-            assert connects(policies, PROMETHEUS, pod, ("TCP", port)), (pod.component, port)
+            reached = connects(policies, PROMETHEUS, pod, ("TCP", port))
+            assert reached == (port != BASIS), (pod.component, port)

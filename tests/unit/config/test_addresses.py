@@ -77,6 +77,29 @@ def test_a_stream_for_others_with_token_and_certificate_is_served(file: Path) ->
     check_stream(_load(file, text).decisions)
 
 
+@pytest.mark.parametrize(
+    ("have", "missing"),
+    [
+        ("", "token_file"),
+        ("token_file: /t, ", "basis.cert_file"),
+    ],
+)
+@pytest.mark.parametrize("listen", ["127.0.0.1:9408", ":9408"])
+def test_port_of_the_basis_needs_token_and_certificate(
+    file: Path, listen: str, have: str, missing: str
+) -> None:
+    text = f"decisions: {{{have}basis: {{listen: '{listen}'}}}}"
+    with pytest.raises(Misconfigured) as raised:
+        check_stream(_load(file, text).decisions)
+    expected = f"decisions.{missing}: needed, since decisions.basis.listen is set"
+    assert str(raised.value) == expected
+
+
+def test_port_of_the_basis_with_token_and_certificate_is_served(file: Path) -> None:
+    basis = "{listen: ':9408', cert_file: /c, key_file: /k}"
+    check_stream(_load(file, f"decisions: {{token_file: /t, basis: {basis}}}").decisions)
+
+
 def test_the_status_for_others_needs_a_token(file: Path) -> None:
     with pytest.raises(Misconfigured) as raised:
         _load(file, "remediate: {listen: ':9404'}")

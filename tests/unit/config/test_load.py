@@ -50,7 +50,8 @@ policies:
   warnings: {}
 placement: {path: io/k8s/federation/admission, resources: [replicasets], key_file: null}
 decisions: {listen: "127.0.0.1:9400", board: true, token_file: null,
-  url: "http://127.0.0.1:9400/v1/decisions", cert_file: null, key_file: null, ca_file: null}
+  url: "http://127.0.0.1:9400/v1/decisions", cert_file: null, key_file: null, ca_file: null,
+  basis: {listen: null, cert_file: null, key_file: null}}
 ledger: {path: null, name: '', inputs: true, max_age: 7776000, max_size: 1073741824}
 remediate:
   mode: enforce                                         # off | dry-run | manual | enforce
@@ -403,6 +404,8 @@ def test_a_mistake_in_the_file_begins_with_the_path_of_the_field(
         ("admission: {key_file: a}", "admission.cert_file: needed"),
         ("admission: {client_names: [a]}", "admission.client_ca_file: needed"),
         ("decisions: {listen: '9400'}", 'decisions.listen: "9400" is not host:port'),
+        ("decisions: {basis: {cert_file: a}}", "decisions.basis.key_file: needed"),
+        ("decisions: {basis: {listen: '1'}}", 'decisions.basis.listen: "1" is not host:port'),
         ("admission: {listen: 'a:b'}", 'admission.listen: "a:b" is not host:port'),
         ("admission: {engine: {cert_file: a}}", "admission.engine.key_file: needed"),
         ("admission: {engine: {url: x}}", 'admission.engine.url: "x" is not an http or https URL'),
@@ -555,6 +558,9 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "decisions.cert_file": ("/a", "/a"),
     "decisions.key_file": ("/a", "/a"),
     "decisions.ca_file": ("/a", "/a"),
+    "decisions.basis.listen": ("127.0.0.1:1", "127.0.0.1:1"),
+    "decisions.basis.cert_file": ("/a", "/a"),
+    "decisions.basis.key_file": ("/a", "/a"),
     "ledger.path": ("/a", "/a"),
     "ledger.name": ("0123", "0123"),
     "ledger.inputs": ("false", False),
