@@ -101,6 +101,10 @@ class Answers:
         answer, given = self._known.get(question.kind, _NONE)
         return answer if given < question.confirmed else None
 
+    def has_any(self, revision: tuple[str, int]) -> bool:
+        """Return whether an answer of this revision is kept."""
+        return revision == self._revision and bool(self._known)
+
     def add(self, question: _Question, answer: Admitted | Denied, now: float) -> None:
         """Keep an answer to a question; those of other revisions are dropped."""
         if question.revision != self._revision:
@@ -161,6 +165,17 @@ class ClassDecider:
         # Under the revision at which OPA was asked: what has changed since belongs to another one.
         self._answers.add(question, verdict, self._clock())
         return verdict
+
+    @property
+    def does_without_opa(self) -> bool:
+        """Whether known classes are decided on although OPA may be down."""
+        basis = self._basis.confirmed
+        return (
+            basis is not None
+            and not self._verifies
+            and self._answers.has_any((basis.instance, basis.revision))
+            and self._may_reuse()
+        )
 
     def _question(self, review: Review) -> _Question | None:
         """Return what is asked, None if the answer cannot be shared now."""

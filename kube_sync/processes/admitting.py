@@ -42,6 +42,7 @@ from kube_sync.kube.placementpolicies import (
 from kube_sync.kube.policymaps import CONFIGMAPS, PolicyMaps, policy_maps
 from kube_sync.kube.reflector import ListerWatcher, Reflector
 from kube_sync.observability import metrics
+from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import opa_client
 from kube_sync.processes.context import Context, report_lease
 from kube_sync.processes.fleet import watch_fleet
@@ -90,7 +91,7 @@ async def admit(context: Context, crew: Crew | None = None) -> list[Service]:
         *registrations,
         *(service for system in systems for service in system.services),
         tls.follow,
-        partial(probing, client, readiness.reporter("opa")),
+        partial(probing, client, _engine_reporter(readiness, deciders[0])),
         recorder.run,
         *await _authorization_check(context),
         *watching,
@@ -177,6 +178,20 @@ async def _placement_deciders(
         return client, (client, checking), []
     basis, decider = by_class
     return client, (decider(client, view=seen), decider(checking, view=stored)), [basis.run]
+
+
+def _engine_reporter(readiness: Readiness, decider: Decider) -> Callable[[str | None], None]:
+    """Return what reports whether OPA answers; ready also while it can be done without."""
+    report = readiness.reporter("opa")
+
+    def reported(reason: str | None) -> None:
+        bridged = isinstance(decider, ClassDecider) and decider.does_without_opa
+        if reason is not None and bridged:
+            readiness.noted("opa", f"known classes are decided on without it: {reason}")
+        else:
+            report(reason)
+
+    return reported
 
 
 _ByClass = tuple[BasisFollower, Callable[..., ClassDecider]]

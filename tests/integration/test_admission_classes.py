@@ -16,7 +16,7 @@ from tests.fakes import reviews
 from tools.demo.components import start_service
 from tools.demo.fleet import REGION, cluster
 from tools.servers.files import LOOPBACK, write_file, write_pair
-from tools.servers.http import get, request
+from tools.servers.http import Answer, get, request
 from tools.servers.running import Launcher, RunningServer, free_port
 from tools.servers.secured_opa import RunningOpa, start_opa
 from tools.servers.stack import RunningStack
@@ -247,9 +247,13 @@ async def test_known_classes_are_decided_on_while_opa_is_away_and_nothing_change
     assert world.place(region="eu") == EU
     assert world.place(region="us") is None  # nobody was asked about it before
     assert world.place(region="eu") == EU
+    # Otherwise no review would come from the API server.
+    await eventually(lambda: "known classes are decided on" in world.noted())
+    assert get(f"{world.webhook.url}/readyz").status == 200
     # What the policy reads changes: nobody can say what OPA would answer.
     world.stack.api.delete("clusterprofiles", "paris", world.namespace)
     await eventually(lambda: world.place(region="eu"), None)
+    await eventually(lambda: get(f"{world.webhook.url}/readyz").status, 503)
     await asyncio.to_thread(opa.start)
     await eventually(lambda: world.place(region="eu"), "berlin")
     await world.until_reused(region="eu")

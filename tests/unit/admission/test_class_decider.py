@@ -242,6 +242,28 @@ async def test_known_classes_are_decided_on_while_opa_is_down_for_a_limited_time
     assert await world.review("a") is first
 
 
+async def test_opa_can_be_done_without_while_answers_may_be_reused() -> None:
+    world = World()
+    assert not world.decider.does_without_opa, "no class is known"
+    await world.review()
+    world.opa.engine_is_down = True
+    assert world.decider.does_without_opa
+    world.now += 60.1
+    assert not world.decider.does_without_opa, "for too long"
+    world.opa.engine_is_down = False
+    assert world.decider.does_without_opa
+    world.begin_revision()
+    assert not world.decider.does_without_opa, "of another revision"
+    world.confirmed = None
+    assert not world.decider.does_without_opa
+
+
+async def test_verification_does_not_do_without_opa() -> None:
+    world = World("verify")
+    await world.review()
+    assert not world.decider.does_without_opa
+
+
 async def test_change_of_what_is_read_while_opa_is_down_ends_it() -> None:
     world = World()
     await world.review()
