@@ -105,10 +105,10 @@ def _tree_lines(decision: str, finding: Finding, savings: Savings | None) -> Ite
     for name, readers in finding.reads.impure.items():
         callers = ", ".join(map(_rule_text, readers))
         yield f"  {name}: its answer changes without any data; called by {callers}"
-    for module, texts in finding.withheld.items():
-        yield from (f"  {text}; read in {module}" for text in texts)
     shared = "yes" if finding.unshared is None else f"no: {finding.unshared}"
     yield f"  answers by class (admission.classes): {shared}"
+    for module, texts in finding.withheld.items():
+        yield from (f"  {text}; read in {module}" for text in texts)
     if savings is not None:
         yield from _savings_lines(savings, impure=bool(finding.reads.impure))
 
