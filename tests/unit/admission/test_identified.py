@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from kube_sync.admission.engine_errors import Failed, Passing
 from kube_sync.admission.identified import identifying_client
 from tests.fakes.engine import PATH, review, stand_in
-from tests.fakes.http import answer
+from tests.fakes.http import Recorded, answer
 
 USUAL = {"annotations": {"by": "usual"}}
 DECISION = {"annotations": {"by": "reviewed"}}
@@ -27,6 +28,10 @@ class Came:
     paths: list[str]
 
 
+def _at(path: str) -> Callable[[Recorded], bool]:
+    return lambda request: request.path == path
+
+
 async def _asked(
     document: object, status: int = 200, *, wanted: bool = True, canary: bool = False, **target: Any
 ) -> Came:
@@ -36,11 +41,7 @@ async def _asked(
             ("/reviewed", status, document),
             ("/entry", 200, {"result": {"side": "canary", "decision": ENTERED}}),
         ):
-            engine.http.fault(
-                lambda request, path=path: request.path == path,
-                answer(code, json.dumps(said).encode()),
-                times=9,
-            )
+            engine.http.fault(_at(path), answer(code, json.dumps(said).encode()), times=9)
         root = engine.http.url
         found = replace(engine.target(**target), entry=f"{root}/entry", reviewed=f"{root}/reviewed")
         async with identifying_client(found, lambda: canary, lambda: wanted) as client:
