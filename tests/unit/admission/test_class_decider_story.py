@@ -8,7 +8,7 @@ from collections import deque
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kube_sync.admission.answer_origin import AnswerOrigin
@@ -158,10 +158,12 @@ STEPS = st.lists(
     min_size=5,
     max_size=80,
 )
+BEHIND = ("report", "elsewhere", "review", "answer", "report", "report", "review")
 
 
 @settings(max_examples=examples(1000), suppress_health_check=[HealthCheck.too_slow])
 @given(STEPS)
+@example([(step, 0) for step in BEHIND])
 async def test_what_is_reused_is_what_opa_answered_within_the_last_second(
     steps: list[tuple[str, int]],
 ) -> None:
