@@ -70,10 +70,9 @@ _are_requests(requests) if {{
 def _reviewed(decision: str) -> str:
     return f"""
 # The decision on the input as it is, and the load of data that it was made on.
-reviewed := object.union(
-	{{"epochs": [epoch | some epoch, "loaded" in data.kube_sync.epoch]}},
-	{{"decision": decision | decision := {decision}}},
-)
+reviewed.epochs := [epoch | some epoch, "loaded" in data.kube_sync.epoch]
+
+reviewed.decision := {decision}
 """
 
 
