@@ -362,6 +362,8 @@ def test_classes_are_off_and_one_key_switches_them_on(tmp_path: Path) -> None:
     text = config["data"]["config.yaml"]
     config["data"]["config.yaml"] = text.replace("classes: off", "classes: on")
     assert settings(manifests, container, tmp_path).admission.classes == "on"
+    container["env"].append({"name": "KUBE_SYNC_ADMISSION_CLASSES", "value": "verify"})
+    assert settings(manifests, container, tmp_path).admission.classes == "verify"
 
 
 def _with(component: str, folder: Path) -> list[Manifest]:
