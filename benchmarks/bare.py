@@ -24,9 +24,15 @@ class Bare:
     """One client for both servers."""
 
     def __init__(
-        self, stack: RunningStack, kube: aiohttp.ClientSession, opa: aiohttp.ClientSession
+        self,
+        stack: RunningStack,
+        kube: aiohttp.ClientSession,
+        opa: aiohttp.ClientSession,
+        url: str | None = None,
     ) -> None:
+        """`url` is another address of the API server."""
         self._stack = stack
+        self._url = url or stack.apiserver_url
         self._kube = kube
         self._opa = opa
 
@@ -51,7 +57,7 @@ class Bare:
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         headers = {"Content-Type": f"application/{kind}", "Accept": accept}
         data = None if body is None else json.dumps(body)
-        url = self._stack.apiserver_url + path
+        url = self._url + path
         return self._kube.request(method, url, data=data, headers=headers)
 
     async def put(self, path: str, body: bytes) -> None:
@@ -91,15 +97,18 @@ class Bare:
         if since is None:
             listed = json.loads(await self.kube("GET", REPLICA_SETS + "?limit=1"))
             since = listed["metadata"]["resourceVersion"]
-        url = f"{self._stack.apiserver_url}{REPLICA_SETS}?watch=1&resourceVersion={since}"
+        url = f"{self._url}{REPLICA_SETS}?watch=1&resourceVersion={since}"
         async with self._kube.get(url) as response:
             async for line in response.content:
                 yield json.loads(line)
 
 
 @asynccontextmanager
-async def bare_client(stack: RunningStack) -> AsyncGenerator[Bare]:
-    """Yield a client that speaks to both servers with their tokens and certificates."""
+async def bare_client(stack: RunningStack, url: str | None = None) -> AsyncGenerator[Bare]:
+    """Yield a client that speaks to both servers with their tokens and certificates.
+
+    `url` is another address of the API server.
+    """
     kube_tls = ssl.create_default_context(cafile=stack.apiserver_ca_file)
     opa_tls = ssl.create_default_context(cafile=stack.opa_ca_file)
     opa_token = stack.opa_token_files["replicator"].read_text(encoding="utf-8").strip()
@@ -120,7 +129,7 @@ async def bare_client(stack: RunningStack) -> AsyncGenerator[Bare]:
             timeout=patient,
         ) as opa,
     ):
-        yield Bare(stack, kube, opa)
+        yield Bare(stack, kube, opa, url)
 
 
 async def first_sync(bare: Bare) -> float:

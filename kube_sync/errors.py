@@ -4,6 +4,7 @@ SyncError
 ├── Retriable       the same call may succeed later: time-outs, 5xx, 429, a refused connection
 │   ├── Expired     410 Gone: the resourceVersion is too old, list again
 │   ├── Unconfirmed 404 for a kind that may exist: cached objects stay
+│   ├── Overloaded  429, 503, 504, no answer in time: send fewer requests at a time
 │   └── TooExpensive  a process exceeded its limits; retry only with another input
 ├── Refused         401 or 403: a permission is missing; retried slowly
 ├── NotFound        404: the object does not exist, drop it
@@ -45,6 +46,10 @@ class Expired(Retriable):
 
 class Unconfirmed(Retriable):
     """A 404 for a kind that is not known to be gone."""
+
+
+class Overloaded(Retriable):
+    """The server has too many requests, or does not answer in time."""
 
 
 class TooExpensive(Retriable):

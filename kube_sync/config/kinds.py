@@ -73,6 +73,8 @@ NotNegative = Annotated[
 ]
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1, description="whole number, 1 or more")]
 Count = Annotated[int, msgspec.Meta(ge=0, description="whole number, 0 or more")]
+# The API server itself handles 200 changes at once by default (--max-mutating-requests-inflight).
+Concurrency = Annotated[int, msgspec.Meta(ge=1, le=200, description="whole number, 1 to 200")]
 Bytes = Annotated[int, msgspec.Meta(ge=1024, description="whole number of bytes, 1024 or more")]
 # A part of the name of an annotation.
 LedgerName = Annotated[

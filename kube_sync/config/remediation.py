@@ -10,6 +10,7 @@ from typing import Literal
 
 from kube_sync.config.kinds import (
     AtLeastOne,
+    Concurrency,
     Count,
     File,
     Listen,
@@ -97,6 +98,10 @@ class Remediate(Section, frozen=True):
     applies (`manual`), only reports them (`dry-run`), or does nothing (`off`)."""
     namespaces: Mapping[Namespace, Mode] = {}
     """Modes that override `mode` in single namespaces, as in `{shop: dry-run}`."""
+    concurrency: Literal["auto"] | Concurrency = "auto"
+    """How many PATCHes are sent at once: a fixed number, or as many as the API server takes without
+    queueing them (`auto`): fewer when latencies grow, at 429, 503 and 504, and none while a
+    Retry-After lasts."""
     listen: Listen = "127.0.0.1:9404"
     """Address of the remediator's status, which also accepts `kube-sync remediate apply`. An
     address that is not loopback requires `token_file`."""

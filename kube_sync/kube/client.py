@@ -22,6 +22,7 @@ from kube_sync.errors import (
     Conflict,
     Expired,
     NotFound,
+    Overloaded,
     Refused,
     Retriable,
     SyncError,
@@ -215,7 +216,9 @@ def failure(code: int, body: bytes, retry_after: str | None = None) -> SyncError
         # An object that is too large will be too large at each retry.
         case _ if (code == 429 or code >= 500) and _TOO_LARGE not in message:  # noqa: PLR2004
             seconds = float(retry_after) if retry_after and retry_after.isdigit() else None
-            return Retriable(message, seconds)
+            # 500 is none: a webhook that fails for one namespace must not slow down all others.
+            load = code in (429, 503, 504) or seconds is not None
+            return Overloaded(message, seconds) if load else Retriable(message, seconds)
         case _:
             return Terminal(message)
 

@@ -305,6 +305,11 @@ remediation_held = Gauge(
     "Resources that are not as decided because they are held, by reason",
     ["reason"],
 )
+remediation_concurrency = Gauge(
+    "kube_sync_remediation_concurrency",
+    "Resources that the remediator may reconcile at once; with `concurrency: auto` it follows the"
+    " latency of PATCHes, 429 and Retry-After",
+)
 remediation_rivals = Counter(
     "kube_sync_remediation_rivals_total",
     "Resources whose writes were paused because another writer keeps reverting them",

@@ -39,13 +39,13 @@ from kube_sync.remediation.statuspage import status_app
 from kube_sync.remediation.stores import Both, Proven
 from kube_sync.remediation.writer import Writer
 from kube_sync.runtime.clock import unix_clock
+from kube_sync.runtime.concurrency import Concurrency
 from kube_sync.runtime.freshness import SETTLE_SECONDS, Freshness, Stale, oldest
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.services import Service
 from kube_sync.runtime.tokenfile import TokenFile
 
 LEASE = "kube-sync-remediator"
-_WORKERS = 4  # maximum of concurrent PATCHes
 
 
 async def remediate(context: Context) -> list[Service]:
@@ -69,7 +69,7 @@ async def remediate(context: Context) -> list[Service]:
         partial(report_lease, parts.lease, LEASE, readiness, f"Lease {LEASE}"),
         reports.run,
         reconciler.resync,
-        *[reconciler.run] * _WORKERS,
+        *[reconciler.run] * parts.concurrency.highest,
         parts.recorder.run,
         partial(parts.events.run, reconciler.waiting),
     ]
@@ -106,9 +106,13 @@ class _Parts:
         patches = _Patches(context.kube)
         self.events = EventReporter(self.recorder, patches.kind_of, lambda: self.fenced.may_write)
         memory = AuditLog(reports, self._approvals.where)
+        fixed = settings.remediate.concurrency
+        self.concurrency = Concurrency(
+            None if fixed == "auto" else fixed, metrics.remediation_concurrency
+        )
         brakes, rehearsal = self._brakes()
         self.reconciler = Reconciler(
-            Writer(patches.send, self.fenced, self._standby, memory),
+            Writer(patches.send, self.fenced, self._standby, memory, self.concurrency),
             self.modes,
             brakes,
             rehearsal,
@@ -118,6 +122,7 @@ class _Parts:
             warned=self.events.warn,
             seals=self._seals,
             unreadable=self._placements.unreadable,
+            turns=self.concurrency,
         )
 
     def _brakes(self) -> tuple[Brakes, Brakes]:

@@ -44,7 +44,7 @@ from kube_sync.remediation.policy_limits import LimitSource
 from kube_sync.remediation.targets import Targets
 from kube_sync.remediation.writer import Outcome, Writer
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.runtime.controller import Result, work
+from kube_sync.runtime.controller import Result, Turns, work
 from kube_sync.runtime.cooperative import in_slices
 from kube_sync.runtime.workqueue import WorkQueue
 
@@ -71,6 +71,7 @@ class Reconciler:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         seals: Seals | None = None,
         unreadable: Check = lambda _annotations: None,
+        turns: Turns | None = None,
     ) -> None:
         """Use `brakes` for writes and `rehearsal` in mode `dry-run`, both with the time of `clock`.
 
@@ -78,6 +79,7 @@ class Reconciler:
         `warned` with the uid of an object and a warning about its placement, which was written
         nevertheless.
         `seals` sign the records of requested values; `unreadable` validates decided annotations.
+        `turns` limits how many keys are reconciled at once.
         """
         self.decisions = DecisionCache(clock, self._tighten)
         self.decisions.subscribe(self._touch)
@@ -90,12 +92,16 @@ class Reconciler:
         self._seals = seals or Seals()
         self._unreadable = unreadable
         self._sleep = sleep
+        self._turns = turns
         self._targets: dict[GroupVersionResource, Targets] = {}
         self._begun = self._restart = False  # anew: begin again, even during `_begin`
         self._touched: dict[Key, None] = {}
         self._changed = asyncio.Event()
         self._weighed_at = -math.inf
-        self._queue = WorkQueue[Key]("remediation", lambda: Backoff(_RETRY_SECONDS))
+        # Namespaces take turns: a mass of changes in one delays no other.
+        self._queue = WorkQueue[Key](
+            "remediation", lambda: Backoff(_RETRY_SECONDS), group=lambda key: key[1].namespace
+        )
         self._attempts = Attempts(clock)
 
     @property
@@ -164,7 +170,7 @@ class Reconciler:
 
     async def run(self) -> NoReturn:
         """Reconcile keys until cancelled; several of these may run concurrently."""
-        await work(self._queue, self._reconcile)
+        await work(self._queue, self._reconcile, limit=self._turns)
 
     def _tighten(self, budget: Budget | None) -> None:
         if self._brakes.tighten(budget):

@@ -3,7 +3,7 @@
 Invariant: only a process that may write sends one (`kube/fencedwriter.py`), and each is bound to
 the resourceVersion that was read, so that a process that stalled in between gets a conflict if
 another has written since. Each PATCH is reported to `recorder` before it is sent, and its outcome
-afterwards.
+afterwards. How the API server answers is reported to `pace`, which limits concurrent PATCHes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from kube_sync.errors import Conflict, NotFound, Refused, SyncError, Terminal
+from kube_sync.errors import Conflict, NotFound, Overloaded, Refused, SyncError, Terminal
 from kube_sync.kube.fencedwriter import Fenced, FencedWriter
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.decision_cache import Key
@@ -47,6 +47,22 @@ class WriteRecorder(Protocol):
         ...
 
 
+class Pace(Protocol):
+    """Adapts the number of concurrent PATCHes to the API server's answers."""
+
+    def now(self) -> float:
+        """Return the present time, to report when a PATCH started."""
+        ...
+
+    def answered(self, started: float) -> None:
+        """Record a success of the PATCH that started then."""
+        ...
+
+    def overloaded(self, started: float, retry_after: float | None = None) -> None:
+        """Record that the API server refused a PATCH because of its load, or did not answer it."""
+        ...
+
+
 class Writer:
     """Sends PATCHes while this process may write."""
 
@@ -56,12 +72,14 @@ class Writer:
         fenced: FencedWriter,
         standby: Callable[[], str] = lambda: "another remediator is active",
         recorder: WriteRecorder | None = None,
+        pace: Pace | None = None,
     ) -> None:
         """`standby` returns why this process may not write."""
         self._patch = patch
         self._fenced = fenced
         self.standby = standby
         self._recorder = recorder
+        self._pace = pace
 
     @property
     def may(self) -> bool:
@@ -80,10 +98,15 @@ class Writer:
         return outcome
 
     async def _write(self, key: Key, step: Write) -> Outcome:
+        started = self._pace.now() if self._pace else 0.0
         try:
             await self._fenced.send("patch", lambda: self._patch(*key, step))
         except SyncError as error:
+            if self._pace is not None and isinstance(error, Overloaded):
+                self._pace.overloaded(started, error.retry_after)
             return _failed(error)
+        if self._pace is not None:
+            self._pace.answered(started)
         return Outcome("applied", written=True)
 
 

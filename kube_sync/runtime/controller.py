@@ -12,7 +12,7 @@ import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
-from typing import NoReturn, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 import structlog
 
@@ -36,23 +36,41 @@ class Result:
     requeue_after: float | None = None
 
 
+class Turns(Protocol):
+    """Limits how many keys are reconciled at once."""
+
+    async def acquire(self) -> None:
+        """Wait for a turn."""
+        ...
+
+    def release(self) -> None:
+        """End a turn."""
+        ...
+
+
 async def work(
-    queue: WorkQueue[K], reconcile: Callable[[K], Awaitable[Result]], turn: int = TURN
+    queue: WorkQueue[K],
+    reconcile: Callable[[K], Awaitable[Result]],
+    turn: int = TURN,
+    limit: Turns | None = None,
 ) -> NoReturn:
     """Reconcile keys until cancelled; several of these loops may run concurrently.
 
-    After `turn` keys it yields to other tasks: most reconciles never wait.
+    After `turn` keys it yields to other tasks: most reconciles never wait. With a `limit`, keys
+    wait in the queue until it has a turn.
     """
     position = itertools.cycle(range(turn))
     try:
         while True:
-            key = await queue.get()
+            key = await queue.get(limit and limit.acquire)
             try:
                 if next(position) == 0:
                     await asyncio.sleep(0)
                 await _reconcile(queue, key, reconcile)
             finally:
                 queue.done(key)
+                if limit is not None:
+                    limit.release()
     finally:
         queue.close()
 

@@ -1,4 +1,7 @@
-"""Converts aiohttp's errors of a request to Retriable, with the server's name."""
+"""Converts aiohttp's errors of a request to Retriable, with the server's name.
+
+No answer in time is Overloaded.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from contextlib import contextmanager
 import aiohttp
 from aiohttp.http import HttpProcessingError
 
-from kube_sync.errors import Retriable
+from kube_sync.errors import Overloaded, Retriable
 
 
 @contextmanager
@@ -24,7 +27,7 @@ def retriable(where: str) -> Iterator[None]:
         raise Retriable(msg) from error
     except TimeoutError as error:
         msg = f"{where}: no answer in time"
-        raise Retriable(msg) from error
+        raise Overloaded(msg) from error
     # A line over the limit raises HttpProcessingError, which is no ClientError.
     except (aiohttp.ClientError, HttpProcessingError) as error:
         msg = f"{where}: {str(error) or type(error).__name__}"

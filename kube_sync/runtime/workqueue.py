@@ -4,6 +4,10 @@ Invariant: a key is processed at most once at a time; a key added while it is pr
 more afterwards; a key added several times before its turn runs once. It holds keys, never events. A
 failed key is added again after a delay that grows with each failure of that key (client-go's
 rate-limited requeue). `runtime.controller` is the loop that takes keys from it.
+
+Groups of keys take turns (round robin), each in the order of its keys: one with thousands of keys
+delays the next key of each other group by one key. client-go's queue has such an order as a part
+that can be replaced (`workqueue.Queue`); multicluster-runtime puts in one that is fair to clusters.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import asyncio
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Generic, TypeVar
 
 from kube_sync.observability import metrics
@@ -22,7 +26,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class WorkQueue(Generic[K]):
-    """A first-in first-out queue of distinct keys, with the metrics of client-go's workqueue."""
+    """A queue of distinct keys with the metrics of client-go's; first in first out by group."""
 
     def __init__(
         self,
@@ -30,13 +34,16 @@ class WorkQueue(Generic[K]):
         backoff: Callable[[], Backoff] = Backoff,
         *,
         clock: Callable[[], float] = time.monotonic,
+        group: Callable[[K], Hashable] = lambda _key: None,
     ) -> None:
-        """`name` is the label of the metrics; `backoff` makes the back-off of a failing key."""
-        # Not a dict: finding its first key would skip every key that was removed before it.
-        self._waiting: OrderedDict[K, float] = OrderedDict()  # since when, as in the next two
-        self._in_work: dict[K, float] = {}
+        """`name` is the label of the metrics; `backoff` makes the back-off of a failing key.
+
+        `group` returns the group of a key; all are in one by default.
+        """
+        self._waiting = _FairOrder(group)
+        self._in_work: dict[K, float] = {}  # since when, as in the next
         self._again: dict[K, float] = {}
-        self._changed = asyncio.Event()
+        self._available = asyncio.Semaphore(0)  # one for each waiting key
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._failing: dict[K, Backoff] = {}
         self._backoff = backoff
@@ -55,12 +62,13 @@ class WorkQueue(Generic[K]):
         """Add `key`, to be reconciled as soon as possible."""
         if (timer := self._timers.pop(key, None)) is not None:
             timer.cancel()
-        waiting = self._again if key in self._in_work else self._waiting
-        if key in waiting:
+        if key in self._in_work:
+            if key in self._again:
+                return
+            self._again[key] = self._clock()
+        elif not self._wait(key, self._clock()):
             return
-        waiting[key] = self._clock()
         self._adds.inc()
-        self._changed.set()
 
     def add_after(self, key: K, seconds: float) -> None:
         """Add `key` after a delay; of several the shortest counts, and an `add` replaces it."""
@@ -89,12 +97,19 @@ class WorkQueue(Generic[K]):
         backoff = self._failing.get(key)
         return 0 if backoff is None else backoff.failures
 
-    async def get(self) -> K:
-        """Wait for a key; the caller has to call `done` once afterwards."""
-        while not self._waiting:
-            self._changed.clear()
-            await self._changed.wait()
-        key, added = self._waiting.popitem(last=False)
+    async def get(self, turn: Callable[[], Awaitable[None]] | None = None) -> K:
+        """Wait for a key; the caller has to call `done` once afterwards.
+
+        `turn` is awaited when there is a key, before one is chosen: until then it waits in order.
+        """
+        await self._available.acquire()
+        if turn is not None:
+            try:
+                await turn()
+            except BaseException:
+                self._available.release()
+                raise
+        key, added = self._waiting.pop()
         now = self._in_work[key] = self._clock()
         self._queue_seconds.observe(now - added)
         return key
@@ -103,8 +118,7 @@ class WorkQueue(Generic[K]):
         """Mark `key` as processed; if it was added meanwhile, it is queued again."""
         self._work_seconds.observe(self._clock() - self._in_work.pop(key))
         if (added := self._again.pop(key, None)) is not None:
-            self._waiting[key] = added
-            self._changed.set()
+            self._wait(key, added)
 
     def close(self) -> None:
         """Cancel all delayed adds."""
@@ -117,9 +131,51 @@ class WorkQueue(Generic[K]):
         now = self._clock()
         return [now - since for since in self._in_work.values()]
 
+    def _wait(self, key: K, since: float) -> bool:
+        """Let a key wait; return whether it did not yet."""
+        if added := self._waiting.add(key, since):
+            self._available.release()
+        return added
+
     def _due(self, key: K) -> None:
         self._timers.pop(key, None)
         self.add(key)
+
+
+class _FairOrder(Generic[K]):
+    """Waiting keys, each with the time since when; their groups take turns."""
+
+    def __init__(self, group: Callable[[K], Hashable]) -> None:
+        self._group = group
+        # Not dicts: finding the first key would skip every key that was removed before it.
+        self._groups: OrderedDict[Hashable, OrderedDict[K, float]] = OrderedDict()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._groups.get(self._group(key), ())
+
+    def add(self, key: K, since: float) -> bool:
+        """Add a key as the last of its group; return False if it is there."""
+        keys = self._groups.setdefault(self._group(key), OrderedDict())
+        if key in keys:
+            return False
+        keys[key] = since
+        self._count += 1
+        return True
+
+    def pop(self) -> tuple[K, float]:
+        """Remove the first key of the group whose turn it is; the next one is the next group's."""
+        group, keys = next(iter(self._groups.items()))
+        found = keys.popitem(last=False)
+        self._count -= 1
+        if keys:
+            self._groups.move_to_end(group)
+        else:
+            del self._groups[group]
+        return found
 
 
 def _set_gauges(name: str, queue: WorkQueue[Any]) -> None:

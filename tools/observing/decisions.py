@@ -85,6 +85,13 @@ _MOVING = Row(
             (("sum by (reason) (kube_sync_remediation_held) or vector(0)", "{{reason}}"),),
         ),
         Panel(
+            "Concurrency",
+            "Resources that the remediator may reconcile at once. It falls when the API server"
+            " becomes slower or answers 429; a low number and a growing work queue mean that the"
+            " API server is the limit.",
+            (("max(kube_sync_remediation_concurrency)", "limit"),),
+        ),
+        Panel(
             "Rivals",
             "Resources whose writes were paused because another writer keeps reverting them.",
             ((f"sum(increase(kube_sync_remediation_rivals_total{_RATE}))", "rivals"),),

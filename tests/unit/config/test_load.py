@@ -57,6 +57,7 @@ remediate:
   mode: enforce                                         # off | dry-run | manual | enforce
   sinks: {placement_decisions: {enabled: false, namespace: null}}
   namespaces: {}
+  concurrency: auto                                     # auto | a number
   listen: "127.0.0.1:9404"
   token_file: null
   guard:
@@ -570,6 +571,7 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "remediate.sinks.placement_decisions.enabled": ("true", True),
     "remediate.sinks.placement_decisions.namespace": ("0123", "0123"),
     "remediate.namespaces": ("{shop: off}", {"shop": "off"}),
+    "remediate.concurrency": ("16", 16),
     "remediate.listen": ("127.0.0.1:1", "127.0.0.1:1"),
     "remediate.token_file": ("/a", "/a"),
     **{

@@ -5,7 +5,15 @@ import math
 
 import pytest
 
-from kube_sync.errors import Conflict, NotFound, Refused, Retriable, SyncError, Terminal
+from kube_sync.errors import (
+    Conflict,
+    NotFound,
+    Overloaded,
+    Refused,
+    Retriable,
+    SyncError,
+    Terminal,
+)
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.plan import Apply, Write
@@ -72,3 +80,46 @@ async def test_an_error_is_told_by_what_to_do_next(
     outcome = await Writer(Server(error).patch, FencedWriter(lambda: math.inf)).write(KEY, STEP)
     assert (outcome.status, outcome.written, outcome.retry_after) == (status, written, retry_after)
     assert outcome.error == str(error)
+
+
+class Pace:
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, float, float | None]] = []
+
+    def now(self) -> float:
+        return 5.0
+
+    def answered(self, started: float) -> None:
+        self.heard.append(("answered", started, None))
+
+    def overloaded(self, started: float, retry_after: float | None = None) -> None:
+        self.heard.append(("overloaded", started, retry_after))
+
+
+@pytest.mark.parametrize(
+    ("error", "heard"),
+    [
+        (None, [("answered", 5.0, None)]),
+        (Overloaded("429", 7.0), [("overloaded", 5.0, 7.0)]),
+        (Overloaded("no answer in time"), [("overloaded", 5.0, None)]),
+        # None of these says how much the API server has to do.
+        (Retriable("500 a webhook failed"), []),
+        (Conflict("409"), []),
+        (NotFound("404"), []),
+        (Refused("403"), []),
+        (Terminal("422"), []),
+    ],
+)
+async def test_the_pace_hears_of_successes_and_of_a_server_with_too_much_to_do(
+    error: SyncError | None, heard: list[tuple[str, float, float | None]]
+) -> None:
+    pace = Pace()
+    writer = Writer(Server(error).patch, FencedWriter(lambda: math.inf), pace=pace)
+    await writer.write(KEY, STEP)
+    assert pace.heard == heard
+
+
+async def test_a_patch_that_ended_with_the_lease_says_nothing_of_the_server() -> None:
+    pace = Pace()
+    await Writer(Server(hangs=True).patch, FencedWriter(lambda: 0.01), pace=pace).write(KEY, STEP)
+    assert pace.heard == []

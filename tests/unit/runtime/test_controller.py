@@ -6,9 +6,12 @@ import pytest
 
 from kube_sync.errors import Conflict, Retriable, SyncError, Terminal
 from kube_sync.runtime.backoff import Backoff
+from kube_sync.runtime.concurrency import Concurrency
 from kube_sync.runtime.controller import Result, work
 from kube_sync.runtime.workqueue import WorkQueue
 from tests.unit.async_tools import Timers, running, until
+
+_FAILED = Retriable("503")
 
 
 class World:
@@ -120,3 +123,24 @@ async def test_many_keys_with_nothing_to_wait_for_leave_others_their_turn() -> N
         await asyncio.sleep(0)
         assert len(world.reconciled) <= 20
         await until(lambda: len(world.reconciled) == 100)
+
+
+async def test_no_more_keys_are_in_work_than_have_a_turn_and_each_ends_its_own() -> None:
+    world, limit, end = World(), Concurrency(2), asyncio.Event()
+
+    async def reconcile(key: str) -> Result:
+        await world.reconcile(key)
+        await end.wait()
+        raise _FAILED
+
+    for number in range(5):
+        world.queue.add(str(number))
+    loops = [work(world.queue, reconcile, limit=limit) for _ in range(4)]
+    async with running(*loops):
+        await until(lambda: len(world.reconciled) == 2)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert (len(world.reconciled), len(world.queue), limit.in_flight) == (2, 3, 2)
+        end.set()
+        await until(lambda: len(world.reconciled) == 5)
+    assert limit.in_flight == 0

@@ -68,6 +68,54 @@ async def test_one_key_wakes_workers_but_only_one_of_them_takes_it() -> None:
     assert taken == ["a"]
 
 
+async def test_groups_take_turns_each_in_the_order_of_its_keys() -> None:
+    queue = WorkQueue[str]("test", group=lambda key: key[0])
+    for key in ("a1", "a2", "a3", "b1", "b2", "c1"):
+        queue.add(key)
+    assert [await queue.get() for _ in range(6)] == ["a1", "b1", "c1", "a2", "b2", "a3"]
+
+
+async def test_a_group_with_few_keys_is_not_delayed_by_one_with_thousands() -> None:
+    queue = WorkQueue[tuple[str, int]]("test", group=lambda key: key[0])
+    for number in range(5000):
+        queue.add(("large", number))
+    for _ in range(10):
+        queue.done(await queue.get())
+    for number in range(10):
+        queue.add(("small", number))
+    served = [await queue.get() for _ in range(20)]
+    assert [key for key in served if key[0] == "small"] == [("small", n) for n in range(10)]
+
+
+async def test_a_key_is_chosen_when_a_worker_has_its_turn_and_waits_until_then() -> None:
+    queue, turn = WorkQueue[str]("turn", group=lambda key: key[0]), asyncio.Event()
+    queue.add("a1")
+
+    async def wait() -> None:
+        await turn.wait()
+
+    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
+        workers = [group.create_task(queue.get(wait)) for _ in range(2)]
+        await asyncio.sleep(0)
+        queue.add("a2")
+        queue.add("b1")
+        await asyncio.sleep(0)
+        assert _metric("turn", "depth") == 3
+        turn.set()
+    assert {worker.result() for worker in workers} == {"a1", "b1"}
+
+
+async def test_a_worker_that_is_cancelled_before_its_turn_leaves_the_key_to_another() -> None:
+    queue = WorkQueue[str]("test")
+    queue.add("a")
+    worker = asyncio.create_task(queue.get(asyncio.Event().wait))  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    worker.cancel()
+    await asyncio.wait([worker])
+    async with asyncio.timeout(PATIENCE):
+        assert await queue.get() == "a"
+
+
 async def test_add_after_adds_the_key_when_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     timers, queue = Timers(monkeypatch), WorkQueue[str]("test")
     queue.add_after("a", 3.0)
@@ -242,5 +290,33 @@ def test_any_interleaving_runs_every_added_key_and_none_twice_at_once(
                 in_work.discard(number)
                 queue.done(number)
             assert len(queue) == len(due - in_work)
+
+    asyncio.run(play())
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 5)), max_size=200))
+def test_between_two_keys_of_a_waiting_group_each_other_group_has_one_at_most(
+    steps: list[tuple[bool, int, int]],
+) -> None:
+    async def play() -> None:
+        queue = WorkQueue[tuple[int, int]]("test", group=lambda key: key[0])
+        waiting: dict[int, list[int]] = {}  # the keys of each group in order
+        passed: dict[int, list[int]] = {}  # groups that had a key since a waiting group's last
+        for adds, group, number in steps:
+            if adds:
+                queue.add((group, number))
+                keys = waiting.setdefault(group, [])
+                keys += [] if number in keys else [number]
+                passed.setdefault(group, [])
+            elif len(queue):
+                served, key = await queue.get()
+                queue.done((served, key))
+                assert waiting[served].pop(0) == key
+                for other, others in passed.items():
+                    others.append(served)
+                    assert other == served or others.count(served) == 1
+                passed[served] = []
+                if not waiting[served]:
+                    del waiting[served], passed[served]
 
     asyncio.run(play())

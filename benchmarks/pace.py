@@ -1,0 +1,238 @@
+"""Remediation at the API server's pace: first placements, moves and a takeover, in a mass.
+
+The floor is a bare client that sends as many server-side applies of as many bytes, 4, 8, 16 or 32
+at once: whichever is fastest in this run. Both also run with a network delay before the API server.
+Brakes are off: what is measured is how fast it could be, not how fast it may be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+
+from benchmarks import world
+from benchmarks.bare import REPLICA_SETS, Bare, bare_client
+from benchmarks.decisions import flip, metric
+from benchmarks.delay import delayed
+from kube_sync.decisions.decision import REQUESTED
+from kube_sync.guard import HISTORY
+from tools.demo.components import GUARD_OFF, start_service
+from tools.demo.fleet import PREFERENCES
+from tools.servers.running import RunningServer, free_port
+from tools.servers.stack import RunningStack
+
+AT_ONCE = (4, 8, 16, 32)
+_DELAYS = (0.0, 0.02)  # seconds
+_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_QUIET = 2.0  # seconds without a write, after which objects are compared
+_PATIENCE = 400.0  # seconds
+
+
+async def measure_pace(stack: RunningStack, objects: int, runs: int) -> dict[str, float]:
+    """Measure on ReplicaSets that are there, with a replicator that decides on them."""
+    found: dict[str, float] = {}
+    for delay in _DELAYS:
+        async with behind(stack, delay) as url, bare_client(stack, url) as bare:
+            rounds = [await _round(stack, bare, url, objects) for _ in range(runs)]
+        found |= {f"{name}{_after(delay)}": v for name, v in world.medians(rounds).items()}
+    async with bare_client(stack) as bare:
+        takeovers = [await _takeover(stack, bare, objects, turn) for turn in range(runs)]
+    found["takeover, killed until all placed (s)"] = world.median(takeovers)
+    found["takeover, the slowest (s)"] = max(takeovers)
+    return found
+
+
+def _after(delay: float) -> str:
+    return f", {delay * 1e3:.0f} ms away" if delay else ""
+
+
+@asynccontextmanager
+async def behind(stack: RunningStack, delay: float) -> AsyncGenerator[str]:
+    """Yield the URL of the API server behind a network that delays by so many seconds."""
+    url = stack.apiserver_url
+    if not delay:
+        yield url
+        return
+    parts = urlsplit(url)
+    async with delayed(parts.port or 443, delay) as port:
+        yield f"https://{parts.hostname}:{port}"
+
+
+@asynccontextmanager
+async def remediator(
+    stack: RunningStack, url: str | None = None, **section: object
+) -> AsyncGenerator[RunningServer]:
+    """Run `kube-sync remediate` as a process of its own, without brakes."""
+    folder = Path(tempfile.mkdtemp(prefix="kube-sync-bench-remediator-"))
+    kubeconfig = yaml.safe_load(stack.kubeconfigs["remediator"].read_text(encoding="utf-8"))
+    kubeconfig["clusters"][0]["cluster"]["server"] = url or stack.apiserver_url
+    (folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig), encoding="utf-8")
+    configuration: dict[str, object] = {
+        "kubernetes": {"kubeconfig": str(folder / "kubeconfig")},
+        "decisions": stack.endpoint.client(),
+        "remediate": {
+            "guard": dict(GUARD_OFF),
+            "listen": f"127.0.0.1:{free_port()}",
+            **section,
+        },
+    }
+    server = await asyncio.to_thread(start_service, "remediate", folder, configuration)
+    try:
+        yield server
+    finally:
+        await asyncio.to_thread(server.stop)
+        shutil.rmtree(folder)
+
+
+async def applied(server: RunningServer) -> float:
+    """Return how many PATCHes a remediator has sent with success."""
+    return await metric(server, 'kube_sync_remediations_total{outcome="applied"}')
+
+
+async def until_applied(server: RunningServer, count: float) -> None:
+    """Wait until a remediator has sent so many PATCHes with success."""
+    async with asyncio.timeout(_PATIENCE):
+        while await applied(server) < count:  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.02)
+
+
+async def mass(server: RunningServer, bare: Bare, turn: int, objects: int) -> float:
+    """Return the seconds from the flip of one cluster until the last object was written."""
+    before = await applied(server)
+    await flip(bare, inside=bool(turn % 2))
+    started = time.perf_counter()
+    await until_applied(server, before + objects // 2)
+    return time.perf_counter() - started
+
+
+async def _round(stack: RunningStack, bare: Bare, url: str, objects: int) -> dict[str, float]:
+    await _unplaced(bare)
+    async with remediator(stack, url) as server:
+        await until_applied(server, 1)
+        began, before = time.perf_counter(), await applied(server)
+        await until_applied(server, objects)
+        first = (objects - before) / (time.perf_counter() - began)
+        cpu = world.cpu_seconds(server)
+        moves = [objects // 2 / await mass(server, bare, turn, objects) for turn in range(2)]
+        cpu = (world.cpu_seconds(server) - cpu) / objects
+        limit = await metric(server, "kube_sync_remediation_concurrency")
+        floors = [await by_hand(bare, at_once, objects) for at_once in AT_ONCE]
+    best = max(floors)
+    ours = world.median(moves)
+    return {
+        "remediation, first placements (a second)": first,
+        "remediation, moves (a second)": ours,
+        "remediation, CPU of a move (ms)": cpu * 1e3,
+        "remediation, concurrency found": limit,
+        **{f"bare client, {n} at once (a second)": v for n, v in zip(AT_ONCE, floors, strict=True)},
+        "remediation, first placements, ratio": best / first,
+        "remediation, moves, ratio": best / ours,
+    }
+
+
+async def by_hand(bare: Bare, at_once: int, objects: int) -> float:
+    """Return how many server-side applies of as many bytes a bare client makes in a second."""
+    chosen = (await _listed(bare))[: objects // 2]
+    bodies = [_body(item, str(time.time_ns())) for item in chosen]
+
+    def apply(body: dict[str, Any]) -> tuple[str, str, dict[str, Any], str]:
+        return ("PATCH", f"{_path(body)}?fieldManager=bench&force=true", body, "apply-patch+yaml")
+
+    return len(bodies) / await _all(bare, [apply(body) for body in bodies], at_once)
+
+
+async def _listed(bare: Bare) -> list[dict[str, Any]]:
+    found = await bare.kube("GET", REPLICA_SETS, accept=_METADATA)
+    return list(json.loads(found)["items"])
+
+
+def _path(item: dict[str, Any]) -> str:
+    return f"/apis/apps/v1/namespaces/{world.NAMESPACE}/replicasets/{item['metadata']['name']}"
+
+
+def _body(item: dict[str, Any], turn: str) -> dict[str, Any]:
+    metadata = item["metadata"]
+    had = metadata["annotations"]
+    # Another key than the remediator's, or it would put each of them right again.
+    value = turn + "".join(had.get(key, "") for key in (PREFERENCES, REQUESTED, HISTORY))
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {
+            "name": metadata["name"],
+            "uid": metadata["uid"],
+            "annotations": {"example.com/by-hand": value},
+        },
+    }
+
+
+async def _all(bare: Bare, requests: Sequence[tuple[Any, ...]], at_once: int) -> float:
+    """Send requests, so many at once; return the seconds."""
+    gate = asyncio.Semaphore(at_once)
+
+    async def send(request: tuple[Any, ...]) -> None:
+        async with gate:
+            await bare.kube(*request)
+
+    started = time.perf_counter()
+    await asyncio.gather(*map(send, requests))
+    return time.perf_counter() - started
+
+
+async def _unplaced(bare: Bare) -> None:
+    """Take everything off that a remediator has written."""
+    keys = (PREFERENCES, REQUESTED, HISTORY, "example.com/by-hand")
+    body = {"metadata": {"annotations": dict.fromkeys(keys)}}
+    items = await _listed(bare)
+    await _all(bare, [("PATCH", _path(i), body, "merge-patch+json") for i in items], world.AT_ONCE)
+
+
+async def _takeover(stack: RunningStack, bare: Bare, objects: int, turn: int) -> float:
+    """Return the seconds from a SIGKILL of the leader in mid-move until all are placed."""
+    async with AsyncExitStack() as running:
+        leader = await running.enter_async_context(remediator(stack))
+        await _until_equal(bare, leader, lambda _placed: True)
+        for inside in (bool(turn % 2), not turn % 2, bool(turn % 2)):
+            await mass(leader, bare, int(inside), objects)
+            expected = await _placements(bare)
+        standby = await running.enter_async_context(remediator(stack))
+        await mass(leader, bare, int(not turn % 2), objects)
+        before = await applied(leader)
+        await flip(bare, inside=bool(turn % 2))
+        await until_applied(leader, before + objects // 8)
+        killed = time.perf_counter()
+        await asyncio.to_thread(leader.kill)
+        last = await _until_equal(bare, standby, lambda placed: placed == expected)
+    return last - killed
+
+
+async def _until_equal(
+    bare: Bare, server: RunningServer, right: Callable[[dict[str, str | None]], bool]
+) -> float:
+    """Wait until placements are right; return when the last one was written."""
+    count, last = await applied(server), time.perf_counter()
+    async with asyncio.timeout(_PATIENCE):
+        while True:
+            await asyncio.sleep(0.05)
+            now, before = time.perf_counter(), count
+            count = await applied(server)
+            last = now if count != before else last
+            if now - last > _QUIET and right(await _placements(bare)):
+                return last
+
+
+async def _placements(bare: Bare) -> dict[str, str | None]:
+    return {
+        item["metadata"]["name"]: item["metadata"]["annotations"].get(PREFERENCES)
+        for item in await _listed(bare)
+    }
