@@ -36,6 +36,7 @@ _DELAYS = (0.0, 0.02)  # seconds
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _QUIET = 2.0  # seconds without a write, after which objects are compared
 _PATIENCE = 400.0  # seconds
+_POLL = 0.2  # seconds; a remediator takes 10 ms to answer
 
 
 async def measure_pace(stack: RunningStack, objects: int, runs: int) -> dict[str, float]:
@@ -103,7 +104,7 @@ async def until_applied(server: RunningServer, count: float) -> None:
     """Wait until a remediator has sent so many PATCHes with success."""
     async with asyncio.timeout(_PATIENCE):
         while await applied(server) < count:  # noqa: ASYNC110 - another process
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(_POLL)
 
 
 async def mass(server: RunningServer, bare: Bare, turn: int, objects: int) -> float:
@@ -223,7 +224,7 @@ async def _until_equal(
     count, last = await applied(server), time.perf_counter()
     async with asyncio.timeout(_PATIENCE):
         while True:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(_POLL)
             now, before = time.perf_counter(), count
             count = await applied(server)
             last = now if count != before else last

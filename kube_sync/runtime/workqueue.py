@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Generic, TypeVar
 
@@ -43,7 +43,8 @@ class WorkQueue(Generic[K]):
         self._waiting = _FairOrder(group)
         self._in_work: dict[K, float] = {}  # since when, as in the next
         self._again: dict[K, float] = {}
-        self._available = asyncio.Semaphore(0)  # one for each waiting key
+        self._claimed = 0  # keys that a worker takes as soon as it has a turn
+        self._idle: deque[asyncio.Future[None]] = deque()  # workers that wait for a key
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._failing: dict[K, Backoff] = {}
         self._backoff = backoff
@@ -102,13 +103,17 @@ class WorkQueue(Generic[K]):
 
         `turn` is awaited when there is a key, before one is chosen: until then it waits in order.
         """
-        await self._available.acquire()
+        while len(self._waiting) <= self._claimed:
+            await self._news()
         if turn is not None:
+            self._claimed += 1
             try:
                 await turn()
             except BaseException:
-                self._available.release()
+                self._wake()  # another worker
                 raise
+            finally:
+                self._claimed -= 1
         key, added = self._waiting.pop()
         now = self._in_work[key] = self._clock()
         self._queue_seconds.observe(now - added)
@@ -134,8 +139,25 @@ class WorkQueue(Generic[K]):
     def _wait(self, key: K, since: float) -> bool:
         """Let a key wait; return whether it did not yet."""
         if added := self._waiting.add(key, since):
-            self._available.release()
+            self._wake()
         return added
+
+    async def _news(self) -> None:
+        """Wait until a key is added, as asyncio.Queue does: each wakes one worker."""
+        idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._idle.append(idle)
+        try:
+            await idle
+        except asyncio.CancelledError:
+            if idle.done() and not idle.cancelled():
+                self._wake()
+            else:
+                self._idle.remove(idle)
+            raise
+
+    def _wake(self) -> None:
+        if self._idle:
+            self._idle.popleft().set_result(None)
 
     def _due(self, key: K) -> None:
         self._timers.pop(key, None)
