@@ -12,7 +12,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from tools.servers.stack import RunningStack
 AT_ONCE = (4, 8, 16, 32)
 _DELAYS = (0.0, 0.02)  # seconds
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-_QUIET = 2.0  # seconds without a write, after which objects are compared
+_QUIET = 3.0  # seconds without a write, after which all is written
 _PATIENCE = 400.0  # seconds
 _POLL = 0.2  # seconds; a remediator takes 10 ms to answer
 
@@ -107,13 +107,28 @@ async def until_applied(server: RunningServer, count: float) -> None:
             await asyncio.sleep(_POLL)
 
 
-async def mass(server: RunningServer, bare: Bare, turn: int, objects: int) -> float:
-    """Return the seconds from the flip of one cluster until the last object was written."""
+async def last_applied(server: RunningServer) -> float:
+    """Wait until a remediator has written for a while nothing more; return when it last did.
+
+    It does not count how many: of a PATCH without an answer in time nobody knows.
+    """
+    count, last = await applied(server), time.perf_counter()
+    async with asyncio.timeout(_PATIENCE):
+        while time.perf_counter() - last < _QUIET:
+            await asyncio.sleep(_POLL)
+            before, count = count, await applied(server)
+            last = time.perf_counter() if count != before else last
+    return last
+
+
+async def mass(server: RunningServer, bare: Bare, turn: int) -> float:
+    """Flip one cluster; return how many objects a second were written from then on."""
     before = await applied(server)
     await flip(bare, inside=bool(turn % 2))
     started = time.perf_counter()
-    await until_applied(server, before + objects // 2)
-    return time.perf_counter() - started
+    await until_applied(server, before + 1)
+    last = await last_applied(server)
+    return (await applied(server) - before) / (last - started)
 
 
 async def _round(stack: RunningStack, bare: Bare, url: str, objects: int) -> dict[str, float]:
@@ -121,10 +136,10 @@ async def _round(stack: RunningStack, bare: Bare, url: str, objects: int) -> dic
     async with remediator(stack, url) as server:
         await until_applied(server, 1)
         began, before = time.perf_counter(), await applied(server)
-        await until_applied(server, objects)
-        first = (objects - before) / (time.perf_counter() - began)
+        last = await last_applied(server)
+        first = (await applied(server) - before) / (last - began)
         cpu = world.cpu_seconds(server)
-        moves = [objects // 2 / await mass(server, bare, turn, objects) for turn in range(2)]
+        moves = [await mass(server, bare, turn) for turn in range(2)]
         cpu = (world.cpu_seconds(server) - cpu) / objects
         limit = await metric(server, "kube_sync_remediation_concurrency")
         floors = [await by_hand(bare, at_once, objects) for at_once in AT_ONCE]
@@ -202,34 +217,21 @@ async def _takeover(stack: RunningStack, bare: Bare, objects: int, turn: int) ->
     """Return the seconds from a SIGKILL of the leader in mid-move until all are placed."""
     async with AsyncExitStack() as running:
         leader = await running.enter_async_context(remediator(stack))
-        await _until_equal(bare, leader, lambda _placed: True)
-        for inside in (bool(turn % 2), not turn % 2, bool(turn % 2)):
-            await mass(leader, bare, int(inside), objects)
+        for inside in (turn, turn + 1, turn):
+            await mass(leader, bare, inside)
             expected = await _placements(bare)
         standby = await running.enter_async_context(remediator(stack))
-        await mass(leader, bare, int(not turn % 2), objects)
+        await mass(leader, bare, turn + 1)
         before = await applied(leader)
         await flip(bare, inside=bool(turn % 2))
         await until_applied(leader, before + objects // 8)
         killed = time.perf_counter()
         await asyncio.to_thread(leader.kill)
-        last = await _until_equal(bare, standby, lambda placed: placed == expected)
+        await until_applied(standby, 1)
+        last = await last_applied(standby)
+        while await _placements(bare) != expected:
+            last = await last_applied(standby)
     return last - killed
-
-
-async def _until_equal(
-    bare: Bare, server: RunningServer, right: Callable[[dict[str, str | None]], bool]
-) -> float:
-    """Wait until placements are right; return when the last one was written."""
-    count, last = await applied(server), time.perf_counter()
-    async with asyncio.timeout(_PATIENCE):
-        while True:
-            await asyncio.sleep(_POLL)
-            now, before = time.perf_counter(), count
-            count = await applied(server)
-            last = now if count != before else last
-            if now - last > _QUIET and right(await _placements(bare)):
-                return last
 
 
 async def _placements(bare: Bare) -> dict[str, str | None]:

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks import world
 from benchmarks.bare import Bare
 from benchmarks.decisions import PROFILES, create_clusters, load_policy, metric
-from benchmarks.pace import applied, mass, measure_pace, remediator, until_applied
+from benchmarks.pace import applied, last_applied, mass, measure_pace, remediator, until_applied
 from tools.demo.fleet import EU, PREFERENCES
 from tools.servers.running import RunningServer
 from tools.servers.stack import RunningStack
@@ -34,12 +34,13 @@ async def measure_remediation(
     await world.fresh_opa(stack)
     async with world.replicator(stack) as replicator:
         async with remediator(stack) as moving:
-            await until_applied(moving, objects)  # what was there is placed first
-            await mass(moving, bare, 0, objects)  # a wish for the EU makes a difference
+            await until_applied(moving, 1)
+            await last_applied(moving)  # what was there is placed first
+            await mass(moving, bare, 0)  # a wish for the EU makes a difference
             single = [await _single(bare, turn) for turn in range(_SINGLE)]
             seen = [await _replication(bare, turn) for turn in range(_SINGLE)]
             nothing = await _nothing(replicator, moving, bare)
-            await mass(moving, bare, 1, objects)
+            await mass(moving, bare, 1)
         paced = await measure_pace(stack, objects, runs)
     one, replicated = world.median(single), world.median(seen)
     return {

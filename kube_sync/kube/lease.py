@@ -42,6 +42,7 @@ LEASES = GroupVersionResource("coordination.k8s.io", "v1", "leases")
 _DURATION = 15
 _RENEW_WITHIN = 10.0  # shorter than the duration: a request may be in flight when it ends
 _INTERVAL = 5.0  # between two attempts; the back-off takes half to the whole of it
+_LOOK = 2.0  # between two looks of a candidate at another holder's record
 _TURN = 4.0  # for one read and one write
 _RELEASE = 2.0  # a shutdown must not wait for an unreachable API server
 # The namespace may be missing too: without permissions in it the error does not say so.
@@ -135,11 +136,23 @@ class Lease:
             while True:
                 await self._try()
                 self._report_change()
-                await self._backoff.wait()
+                await self._backoff.wait(at_most=self._at_most())
         finally:
             metrics.lease_held.labels(self._name).set(0)
             if self._without is None:
                 await self._release()
+
+    def _at_most(self) -> float:
+        """Return after how many seconds to try again at the latest.
+
+        A candidate looks more often than the holder renews, so that it knows when the record last
+        changed, and tries at the moment when it expires.
+        """
+        if self.held or self._seen is None or not self._seen[1].holderIdentity:
+            return math.inf
+        duration = self._seen[1].leaseDurationSeconds or _DURATION
+        left = self._seen_at + duration - self._clock()
+        return min(left, _LOOK) if left > 0 else math.inf
 
     async def _try(self) -> None:
         try:

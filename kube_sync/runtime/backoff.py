@@ -7,6 +7,7 @@ come back at once. `wait()` always waits: no caller can spin on it.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable
 
@@ -46,6 +47,9 @@ class Backoff:
         self._failures += 1
         return step * (0.5 + self._jitter() / 2)
 
-    async def wait(self, at_least: float | None = None) -> None:
-        """Sleep; `at_least` is the delay that a server asked for, in seconds (Retry-After)."""
-        await self._sleep(max(self.next_delay(), at_least or 0.0))
+    async def wait(self, at_least: float | None = None, at_most: float = math.inf) -> None:
+        """Sleep; `at_least` is the delay that a server asked for, in seconds (Retry-After).
+
+        After `at_most` seconds something is due in any case.
+        """
+        await self._sleep(min(max(self.next_delay(), at_least or 0.0), at_most))

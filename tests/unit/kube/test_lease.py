@@ -151,6 +151,27 @@ async def test_holder_that_is_gone_is_replaced_after_the_duration(world: World) 
     assert world.holders == ["b"]
 
 
+async def test_candidate_looks_often_and_at_the_moment_when_the_record_expires(
+    world: World,
+) -> None:
+    await world.a.turn()
+    await world.b.turn()
+    world.clock.seconds += 14.5
+    await world.b.turn()
+    world.clock.seconds += 0.5
+    assert await world.b.turn()
+    assert world.b.waits.seconds == [2.0, 0.5, 5.0], "the holder renews at its usual interval"
+
+
+async def test_candidate_that_cannot_take_an_expired_lease_does_not_spin(world: World) -> None:
+    await world.a.turn()
+    await world.b.turn()
+    world.clock.seconds += 15
+    world.api.http.fault(lambda request: request.method == "PUT", answer(500))
+    assert not await world.b.turn()
+    assert world.b.waits.seconds == [2.0, 5.0]
+
+
 async def test_duration_begins_when_the_record_was_last_seen_to_change(world: World) -> None:
     """However old the Lease is: a new process has no way to know on its own clock."""
     await world.a.turn()

@@ -67,3 +67,9 @@ async def test_a_server_that_asks_for_less_time_than_the_delay_does_not_shorten_
     waits = Waits()
     await waits.backoff(0.5).wait(0.0)
     assert waits.seconds == [0.5]
+
+
+async def test_a_wait_ends_when_something_is_due() -> None:
+    waits = Waits()
+    await waits.backoff(5.0).wait(7.0, at_most=1.5)
+    assert waits.seconds == [1.5]
