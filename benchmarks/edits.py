@@ -25,7 +25,7 @@ import yaml
 from benchmarks import world
 from benchmarks.bare import REPLICA_SETS, Bare
 from benchmarks.decisions import PROFILES, load_policy
-from benchmarks.remediation import remediator
+from benchmarks.pace import remediator
 from tools.demo.components import UNBRAKED
 from tools.demo.fleet import FLEET, LEVEL, POLICY, PREFERENCES, cluster, namespace, policy_map
 from tools.servers.binaries import ensure_binary

@@ -41,7 +41,7 @@ class Aimd:
         self._measuring = False
         self._measure_at = math.inf
         self._lowered_at = -math.inf
-        self._begin(-math.inf)
+        self._since, self._count, self._total, self._peak = -math.inf, 0, 0.0, 0
 
     @property
     def limit(self) -> int:

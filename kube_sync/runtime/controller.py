@@ -62,7 +62,7 @@ async def work(
     position = itertools.cycle(range(turn))
     try:
         while True:
-            key = await queue.get(limit and limit.acquire)
+            key = await queue.get(None if limit is None else limit.acquire)
             try:
                 if next(position) == 0:
                     await asyncio.sleep(0)
