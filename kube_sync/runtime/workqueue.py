@@ -149,15 +149,15 @@ class WorkQueue(Generic[K]):
         try:
             await idle
         except asyncio.CancelledError:
-            if idle.done() and not idle.cancelled():
-                self._wake()
-            else:
-                self._idle.remove(idle)
+            if not idle.cancelled():
+                self._wake()  # woken at the moment of the cancellation: another worker
             raise
 
     def _wake(self) -> None:
-        if self._idle:
-            self._idle.popleft().set_result(None)
+        while self._idle:
+            if not (idle := self._idle.popleft()).done():  # else its worker was cancelled
+                idle.set_result(None)
+                return
 
     def _due(self, key: K) -> None:
         self._timers.pop(key, None)

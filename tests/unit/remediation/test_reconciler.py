@@ -36,6 +36,8 @@ from kube_sync.remediation.plan import Write, plan
 from kube_sync.remediation.reconciler import Reconciler
 from kube_sync.remediation.writer import Writer
 from kube_sync.runtime.backoff import Backoff
+from kube_sync.runtime.concurrency import Concurrency
+from kube_sync.runtime.controller import Turns
 from kube_sync.runtime.cooperative import TURN
 from kube_sync.runtime.freshness import SETTLE_SECONDS, Stale
 from tests.fakes.listing import Listing, listed
@@ -130,9 +132,11 @@ class World:
         server: ApiServer,
         mode: Mode = "enforce",
         limits: Limits = UNLIMITED,
+        turns: Turns | None = None,
         **namespaces: Mode,
     ) -> None:
         self.server = server
+        self.patch = server.patch
         self.now, self.left = 1_000_000.0, math.inf
         self.facts, self.approved = Facts(), frozenset[str]()
         self.told: list[str] = []
@@ -140,7 +144,10 @@ class World:
         self.sleeps: list[float] = []
         self.brakes = self._brakes(limits, rehearsed=False)
         self.reconciler = Reconciler(
-            Writer(server.patch, FencedWriter(lambda: self.left)),
+            Writer(
+                lambda *step: self.patch(*step),  # noqa: PLW0108 - a test may replace it
+                FencedWriter(lambda: self.left),
+            ),
             Modes(Remediate(mode=mode, namespaces=namespaces)),
             self.brakes,
             self._brakes(limits, rehearsed=True),
@@ -148,6 +155,7 @@ class World:
             notify=lambda key: self.told.append(key[1].name),
             warned=lambda key, uid, text: self.warned.update({f"{key[1].name}/{uid}": text}),
             sleep=self.sleep,
+            turns=turns,
         )
         self.take = self.reconciler.apply_record
         self.relist()
@@ -211,6 +219,37 @@ async def test_only_objects_that_differ_are_patched() -> None:
         world.stream(_decision("same", "eu"), _decision("other", "eu"))
     assert world.server.patched == ["other"]
     assert world.server.places()["other"] == "eu"
+
+
+async def test_a_mass_of_changes_in_one_namespace_does_not_delay_those_of_another() -> None:
+    world = World(ApiServer(**{f"large-{number}": "us" for number in range(500)}))
+    few = [f"small-{number}" for number in range(10)]
+    world.server.objects |= {name: {"place": "us"} for name in few}
+    world.relist()
+    world.add("other", *few)
+    async with world.running():
+        large = [_decision(f"large-{number}", "eu") for number in range(500)]
+        world.stream(*large, *(_decision(name, "eu", namespace="other") for name in few))
+        await until(lambda: len(world.server.patched) >= 500)
+    assert {*few} <= {*world.server.patched[:24]}
+
+
+async def test_no_more_objects_are_written_at_once_than_have_a_turn() -> None:
+    world = World(ApiServer(a="us", b="us", c="us"), turns=Concurrency(1))
+    at_once, most = 0, 0
+    patch = world.server.patch
+
+    async def counted(gvr: GroupVersionResource, key: ObjectKey, step: Write) -> None:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await patch(gvr, key, step)
+        at_once -= 1
+
+    world.patch = counted
+    async with world.running():
+        world.stream(*(_decision(name, "eu") for name in "abc"))
+    assert (sorted(world.server.patched), most) == (["a", "b", "c"], 1)
 
 
 async def test_a_patched_object_that_comes_back_by_the_watch_is_not_patched_again() -> None:

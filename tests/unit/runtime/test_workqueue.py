@@ -105,6 +105,22 @@ async def test_a_key_is_chosen_when_a_worker_has_its_turn_and_waits_until_then()
     assert {worker.result() for worker in workers} == {"a1", "b1"}
 
 
+@pytest.mark.parametrize("woken_first", [False, True])
+async def test_a_worker_that_is_cancelled_as_a_key_comes_leaves_it_to_another(
+    *, woken_first: bool
+) -> None:
+    queue = WorkQueue[str]("test")
+    cancelled, other = (asyncio.create_task(queue.get()) for _ in range(2))
+    await asyncio.sleep(0)
+    if woken_first:
+        queue.add("a")
+    cancelled.cancel()
+    queue.add("a")
+    async with asyncio.timeout(PATIENCE):
+        assert await other == "a"
+    assert cancelled.cancelled()
+
+
 async def test_a_worker_that_is_cancelled_before_its_turn_leaves_the_key_to_another() -> None:
     queue = WorkQueue[str]("test")
     queue.add("a")
