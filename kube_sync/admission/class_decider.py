@@ -17,27 +17,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import msgspec
-import structlog
 
 from kube_sync.admission.answer_origin import AnswerOrigin
-from kube_sync.admission.decision_client import (
-    Admitted,
-    DecisionReference,
-    Denied,
-    Undecidable,
-    Verdict,
-)
+from kube_sync.admission.class_comparison import Comparison, Revision, counted
+from kube_sync.admission.decision_client import Admitted, Denied, Undecidable, Verdict
 from kube_sync.admission.review import Review
 from kube_sync.decisions.basis import Basis
 from kube_sync.decisions.classes import Classify
 from kube_sync.errors import NO_JSON, SyncError
-from kube_sync.observability import metrics
-
-log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 MOST = 10_000  # classes
 
@@ -79,7 +70,7 @@ class _Question:
 
     kind: bytes
     epoch: str  # of the load of OPA's data that is confirmed
-    revision: tuple[str, int]
+    revision: Revision
     confirmed: float  # when the report was asked for
 
 
@@ -91,7 +82,7 @@ class Answers:
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self._revision: tuple[str, int] = "", -1
+        self._revision: Revision = "", -1
         self._known: dict[bytes, tuple[Admitted | Denied, float]] = {}
 
     def find(self, question: _Question) -> Admitted | Denied | None:
@@ -101,7 +92,7 @@ class Answers:
         answer, given = self._known.get(question.kind, _NONE)
         return answer if given < question.confirmed else None
 
-    def has_any(self, revision: tuple[str, int]) -> bool:
+    def has_any(self, revision: Revision) -> bool:
         """Return whether an answer of this revision is kept."""
         return revision == self._revision and bool(self._known)
 
@@ -141,7 +132,7 @@ class ClassDecider:
         self._origin = origin
         self._view = view
         self._may_exist = may_exist
-        self._verifies = mode == "verify"
+        self._comparison = Comparison(basis) if mode == "verify" else None
         self._outage_seconds = outage_seconds
         self._clock = clock
         self._down_since: float | None = None
@@ -152,18 +143,23 @@ class ClassDecider:
         if question is None:
             return await self._client.verdict(review, seconds)
         known = self._answers.find(question)
-        if known is not None and not self._verifies and self._may_reuse():
-            _counted["reused"].inc()
+        if known is not None and self._comparison is None and self._may_reuse():
+            counted["reused"].inc()
             return known
         verdict = await self._client.verdict(review, seconds)
         if isinstance(verdict, Undecidable):
             return verdict
         if not self._origin.is_confirmed(question.epoch, verdict.asked.epoch):
-            _counted["elsewhere"].inc()
+            counted["elsewhere"].inc()
             return verdict
-        self._compare(known, verdict, question, review)
+        now = self._clock()
+        if known is None or self._comparison is None:
+            counted["asked"].inc()
+        else:
+            kind, revision = question.kind, question.revision
+            self._comparison.compare(known, verdict, kind, revision, review.uid, now)
         # Under the revision at which OPA was asked: what has changed since belongs to another one.
-        self._answers.add(question, verdict, self._clock())
+        self._answers.add(question, verdict, now)
         return verdict
 
     @property
@@ -172,7 +168,7 @@ class ClassDecider:
         basis = self._basis.confirmed
         return (
             basis is not None
-            and not self._verifies
+            and self._comparison is None
             and self._answers.has_any((basis.instance, basis.revision))
             and self._may_reuse()
         )
@@ -181,12 +177,12 @@ class ClassDecider:
         """Return what is asked, None if the answer cannot be shared now."""
         basis, classify = self._basis.confirmed, self._basis.classify
         if basis is None or classify is None:
-            _counted["unconfirmed" if basis is None else "unshared"].inc()
+            counted["unconfirmed" if basis is None else "unshared"].inc()
             return None
         try:
             kind = classify(bytes(self._view(review)))
         except (*NO_JSON, SyncError):
-            _counted["unshared"].inc()
+            counted["unshared"].inc()
             return None
         revision = basis.instance, basis.revision
         return _Question(kind, basis.epoch, revision, self._basis.asked)
@@ -200,41 +196,3 @@ class ClassDecider:
         if self._down_since is None:
             self._down_since = now
         return now - self._down_since <= self._outage_seconds
-
-    def _compare(
-        self,
-        known: Admitted | Denied | None,
-        verdict: Admitted | Denied,
-        question: _Question,
-        review: Review,
-    ) -> None:
-        if known is None or not self._verifies:
-            _counted["asked"].inc()
-            return
-        basis = self._basis.confirmed
-        if basis is None or (basis.instance, basis.revision) != question.revision:
-            _counted["asked"].inc()  # OPA may have answered by what has changed meanwhile
-            return
-        same = _bare(known) == _bare(verdict)
-        _counted["agreed" if same else "differed"].inc()
-        if not same:
-            log.error("class_answer_differs", uid=review.uid, object_class=question.kind.hex())
-
-
-def _bare(verdict: Admitted | Denied) -> Admitted | Denied:
-    """Return the verdict without what identifies the query."""
-    return replace(verdict, asked=DecisionReference())
-
-
-_counted = {
-    outcome: metrics.admission_class_answers.labels(outcome)
-    for outcome in (
-        "reused",
-        "asked",
-        "elsewhere",
-        "unconfirmed",
-        "unshared",
-        "agreed",
-        "differed",
-    )
-}

@@ -258,9 +258,9 @@ admission_engine_down = Gauge(
 )
 admission_class_answers = Counter(
     "kube_sync_admission_class_answers_total",
-    "Reviews by how the answers for their class were used: reused, asked (the class was not known),"
-    " elsewhere (OPA's answer is not of the replicator's data), unconfirmed or unshared (so OPA was"
-    " asked), and compared with OPA's: agreed, differed",
+    "Reviews by how the answers for their class were used: reused, asked (the class was not known,"
+    " or something changed), elsewhere (OPA's answer is not of the replicator's data), unconfirmed"
+    " or unshared (so OPA was asked), and compared with OPA's: agreed, differed",
     ["outcome"],
 )
 admission_registration_closed = Gauge(

@@ -281,11 +281,16 @@ async def test_verification_asks_always_and_counts_agreement() -> None:
     assert _counted("agreed") == before + 1
 
 
-async def test_difference_is_counted_and_the_answer_of_opa_given() -> None:
+async def test_difference_is_counted_once_no_change_explains_it_and_the_answer_of_opa_given() -> (
+    None
+):
     world, before = World("verify"), _counted("differed")
     await world.review()
     world.opa.says = "us"
     assert place(await world.review()) == "us/shop"
+    assert _counted("differed") == before
+    world.asked = 1.0
+    await world.review()
     assert _counted("differed") == before + 1
 
 
@@ -293,6 +298,20 @@ async def test_answer_that_opa_may_have_given_after_a_change_is_not_compared() -
     world, before = World("verify"), _counted("differed")
     await world.review()
     world.opa.says, world.opa.meanwhile = "us", world.begin_revision
+    await world.review()
+    assert _counted("differed") == before
+
+
+async def test_answer_by_a_change_that_was_reported_later_is_not_compared() -> None:
+    """OPA has a change before the replicator knows, and tells, that it has."""
+    world, before = World("verify"), _counted("differed")
+    await world.review()
+    world.opa.says = "us"
+    await world.review()
+    world.begin_revision()
+    world.asked = 1.0
+    await world.review()
+    world.asked = 2.0
     await world.review()
     assert _counted("differed") == before
 
