@@ -19,7 +19,7 @@ WHOLE := kube_sync/kube/reflector.py,kube_sync/replicator/projection.py,kube_syn
 # Each of these is a world of its own: examples share a package name.
 REGO := rego/system rego/kube_sync $(wildcard rego/examples/*/)
 
-.PHONY: help setup demo demo-policy-sync down up image test test-rest test-all coverage unit check audit sbom fuzz bench soak docs clean
+.PHONY: help setup demo demo-policy-sync down up image test test-rest test-all coverage unit check audit sbom fuzz bench soak soak-classes docs clean
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -153,6 +153,12 @@ SEED ?=
 
 soak: setup ## Load the whole installation while parts of it fail, and hold it to its promises
 	@$(BIN)/python -m tools.soak --minutes $(MINUTES) --objects $(OBJECTS) --clusters $(CLUSTERS) --policies $(POLICIES) --rate $(RATE) $(if $(SEED),--seed $(SEED)) $(SOAK)
+
+# Of answers by class; SEED and more (SOAK=--help) as wanted.
+REVIEWS ?= 1000000
+
+soak-classes: setup ## Hold the webhook's answers by class against OPA's while things change and fail
+	@$(BIN)/python -m tools.soak.classes --reviews $(REVIEWS) $(if $(SEED),--seed $(SEED)) $(SOAK)
 
 clean: down ## Remove what was made here (not the cache of built servers)
 	rm -rf $(VENV) .run build .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from benchmarks.load import Target, load
 
+_PATIENCE = 30  # seconds for one answer
 _REQUESTS = 5000  # of the own client, in place of a time
 _SCRIPT = """
 local bodies = {BODIES}
@@ -40,7 +41,8 @@ async def per_second(target: Target, seconds: float, connections: int) -> float:
         script = Path(folder) / "post.lua"
         script.write_text(_script(target), encoding="utf-8")
         process = await asyncio.create_subprocess_exec(
-            *("wrk", "-t1", f"-c{connections}", f"-d{seconds:.0f}s", "-s", str(script), target.url),
+            *("wrk", "-t1", f"-c{connections}", f"-d{seconds:.0f}s", f"--timeout={_PATIENCE}s"),
+            *("-s", str(script), target.url),
             stdout=asyncio.subprocess.PIPE,
         )
         out, _ = await process.communicate()

@@ -17,6 +17,7 @@ from tools.servers.console import say
 from tools.servers.processes import ProcessLauncher
 from tools.servers.stack import RunningStack, furnished_stack
 from tools.soak.faults import FAULTS
+from tools.soak.logs import keep_logs
 from tools.soak.report import Report
 from tools.soak.run import Options, Soak
 
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with furnished_stack(ProcessLauncher(), folder / "stack") as stack:
             asyncio.run(_run(soak, stack, folder / "services"))
     finally:
-        _keep_logs(folder)
+        keep_logs(folder, _LOGS)
         shutil.rmtree(folder)
         _write(soak.report)
     if soak.report.broken:
@@ -87,13 +88,6 @@ def _parser() -> argparse.ArgumentParser:
         help="since the last fault until it is a divergence",
     )
     return parser
-
-
-def _keep_logs(folder: Path) -> None:
-    shutil.rmtree(_LOGS, ignore_errors=True)
-    _LOGS.mkdir(parents=True)
-    for log in folder.rglob("*.log"):
-        shutil.copy(log, _LOGS / log.name)
 
 
 def _write(report: Report) -> None:

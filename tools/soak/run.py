@@ -59,7 +59,7 @@ class Soak:
     async def run(self, stack: RunningStack, folder: Path, stop: asyncio.Event) -> Report:
         """Run it to its end, or until `stop` is set."""
         self.report.machine = {"cores": os.cpu_count(), "load_before": os.getloadavg()}
-        async with _beside(stop.wait()) as stopped:
+        async with beside(stop.wait()) as stopped:
             task = asyncio.create_task(self._run(stack, folder))
             try:
                 await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -73,11 +73,11 @@ class Soak:
 
     async def _run(self, stack: RunningStack, folder: Path) -> None:
         options = self._options
-        async with soak_scene(stack, folder) as scene, _beside(follow(stack, self._told)):
+        async with soak_scene(stack, folder) as scene, beside(follow(stack, self._told)):
             chance = _seeded(options.seed)
             load = Load(scene.bare, chance, self.tally, options.objects, options.clusters)
             checks = Checks(scene, self._told, options.clusters, load.spaces, options.patience)
-            async with _beside(self._progress(scene, load)):
+            async with beside(self._progress(scene, load)):
                 await self._set_up(scene, load, checks, folder)
                 await self._under_load(scene, load, checks)
                 await self._at_the_end(load, checks)
@@ -100,8 +100,8 @@ class Soak:
         self.report.begun = self.tally.now
         try:
             async with (
-                _beside(self._measure(scene)),
-                _beside(load.run(self._options.rate)) as changing,
+                beside(self._measure(scene)),
+                beside(load.run(self._options.rate)) as changing,
             ):
                 await self._faults(scene, load, checks, changing)
         finally:
@@ -119,7 +119,7 @@ class Soak:
         chance = _seeded(self._options.seed + 1)
         due_look = asyncio.Event()
         async with (
-            _beside(self._checkpoints(load, checks, due_look)),
+            beside(self._checkpoints(load, checks, due_look)),
             asyncio.TaskGroup() as looks,
         ):
             for number, fault in enumerate(order(chance, self._options.faults), 1):
@@ -226,7 +226,7 @@ class Soak:
 
 
 @asynccontextmanager
-async def _beside(coroutine: Coroutine[None, None, _T]) -> AsyncGenerator[asyncio.Task[_T]]:
+async def beside(coroutine: Coroutine[None, None, _T]) -> AsyncGenerator[asyncio.Task[_T]]:
     """Run something beside the block, and end it with the block; an error of its own is raised."""
     task = asyncio.create_task(coroutine)
     try:

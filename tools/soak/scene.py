@@ -12,7 +12,7 @@ import secrets
 import signal
 import ssl
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -75,6 +75,10 @@ class Scene:
         """End a server without warning."""
         await _to_its_end(self.servers[name].kill)
 
+    async def stop(self, name: str) -> None:
+        """Ask a server to end, and wait until it has."""
+        await _to_its_end(self.servers[name].stop)
+
     async def start(self, name: str) -> None:
         """Start it again, and wait until it answers."""
         self.starts[name] += 1
@@ -134,25 +138,50 @@ async def start_services(scene: Scene, folder: Path) -> None:
     webhook = free_port()
     key_file = write_private(folder / "notes.key", secrets.token_urlsafe(32))
     for command, configuration in _configurations(scene, folder, webhook).items():
-        own = folder / command
         configuration["placement"] = {"key_file": str(key_file)}
-        await _to_its_end(partial(_start_one, scene, command, own, configuration))
+        await start_service_of(scene, command, command, folder, configuration)
     url, authority = f"https://127.0.0.1:{webhook}/admit/placement", folder / "ca.crt"
     await asyncio.to_thread(register_webhook, scene.stack, url, authority.read_bytes())
 
 
-def _start_one(scene: Scene, command: str, folder: Path, configuration: dict[str, object]) -> None:
-    role = _ROLES[command]
+async def start_service_of(
+    scene: Scene,
+    name: str,
+    command: str,
+    folder: Path,
+    configuration: dict[str, object],
+    *options: str,
+    code: Path | None = None,
+) -> None:
+    """Start one of our commands with its account's rights, and call it by this name.
+
+    `code` is a folder with another `kube_sync` than the one that is installed.
+    """
+    start = partial(_start_one, scene, name, command, folder, configuration, options, code)
+    await _to_its_end(start)
+
+
+def _start_one(
+    scene: Scene,
+    name: str,
+    command: str,
+    folder: Path,
+    configuration: dict[str, object],
+    options: Sequence[str],
+    code: Path | None,
+) -> None:
+    role, own = _ROLES[command], folder / name
     way, ca_file = scene.ways.kube, scene.stack.apiserver_ca_file
     if command == REPLICATE:
-        way, ca_file = scene.ways.watches, folder.parent / "ca.crt"
+        way, ca_file = scene.ways.watches, folder / "ca.crt"
     token = scene.stack.kube_tokens[role]
     url = f"https://127.0.0.1:{way.port}"
-    kubeconfig = write_kubeconfig(folder, role, url, ca_file, token)
+    kubeconfig = write_kubeconfig(own, role, url, ca_file, token)
     configuration["kubernetes"] = {"kubeconfig": str(kubeconfig)}
     # Ready comes later: how much later is what a soak measures.
-    found = start_service(command, folder, configuration, ready="/livez", patience=_PATIENCE)
-    scene.services[command] = found
+    scene.services[name] = start_service(
+        command, own, configuration, *options, ready="/livez", patience=_PATIENCE, code=code
+    )
 
 
 def _configurations(scene: Scene, folder: Path, webhook: int) -> dict[str, dict[str, object]]:
