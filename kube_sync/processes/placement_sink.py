@@ -15,7 +15,7 @@ from kube_sync.kube.placementdecisions import (
 )
 from kube_sync.processes.context import Context
 from kube_sync.remediation.decision_cache import DecisionCache
-from kube_sync.remediation.placementdecisions import PlacementSink
+from kube_sync.remediation.sinks.sink import PlacementSink
 from kube_sync.runtime.services import Service
 
 _WORKERS = 2  # concurrent writes of PlacementDecisions, by resource

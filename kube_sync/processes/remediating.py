@@ -32,9 +32,9 @@ from kube_sync.remediation.clusters import Clusters, FleetFacts
 from kube_sync.remediation.decision_cache import Key, follow
 from kube_sync.remediation.events import CONTROLLER, EventReporter
 from kube_sync.remediation.modes import Modes
-from kube_sync.remediation.placementdecisions import PlacementSink
 from kube_sync.remediation.plan import Amend, Current, Write
 from kube_sync.remediation.reconciler import Reconciler
+from kube_sync.remediation.sinks.sink import PlacementSink
 from kube_sync.remediation.statuspage import status_app
 from kube_sync.remediation.stores import Both, Proven
 from kube_sync.remediation.writer import Writer

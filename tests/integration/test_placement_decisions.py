@@ -17,7 +17,7 @@ import pytest
 
 from kube_sync.decisions.decision import REQUESTED, Decision
 from kube_sync.decisions.records import DecisionRecord, StatusRecord, Target
-from kube_sync.remediation.slices import decision_key
+from kube_sync.remediation.sinks.slices import decision_key
 from tests.eventually import eventually
 from tests.fakes.clients import REPLICASETS
 from tests.fakes.decisionstream import FakeDecisionStream, fake_decision_stream

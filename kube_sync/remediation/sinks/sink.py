@@ -22,10 +22,10 @@ from kube_sync.kube.reflector import Store
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.remediation.decision_cache import DecisionCache, Key
-from kube_sync.remediation.profiles import Profiles
-from kube_sync.remediation.publication import Placed, Publication, Subject, Unusable, publish
-from kube_sync.remediation.slices import mark, marked
-from kube_sync.remediation.subjects import placed
+from kube_sync.remediation.sinks.profiles import Profiles
+from kube_sync.remediation.sinks.publication import Placed, Publication, Subject, Unusable, publish
+from kube_sync.remediation.sinks.slices import mark, marked
+from kube_sync.remediation.sinks.subjects import placed
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.controller import Result, work
 from kube_sync.runtime.workqueue import WorkQueue

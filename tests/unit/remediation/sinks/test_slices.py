@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.objects import GroupVersionResource
-from kube_sync.remediation.slices import LIMIT, clusters_of, decision_key, divided, mark
+from kube_sync.remediation.sinks.slices import LIMIT, clusters_of, decision_key, divided, mark
 
 REPLICASETS = GroupVersionResource("apps", "v1", "replicasets")
 

@@ -19,7 +19,7 @@ from kube_sync.kube.placementdecisions import (
 )
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.plan import Wanted
-from kube_sync.remediation.publication import Placed, Publication, Subject, Unusable, publish
+from kube_sync.remediation.sinks.publication import Placed, Publication, Subject, Unusable, publish
 
 WEB = Subject(
     GroupVersionResource("apps", "v1", "replicasets"), ObjectKey("shop", "web"), "ReplicaSet"

@@ -4,7 +4,7 @@ from structlog.testing import capture_logs
 
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
-from kube_sync.remediation.profiles import Profiles
+from kube_sync.remediation.sinks.profiles import Profiles
 from tests.fakes.listing import Listing, listed
 
 VERSION = ResourceVersion("1")

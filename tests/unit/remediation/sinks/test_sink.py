@@ -26,9 +26,9 @@ from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.placementdecisions import PLACEMENT_KEY, Published, Slice, published_item
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.decision_cache import DecisionCache
-from kube_sync.remediation.placementdecisions import PlacementSink
-from kube_sync.remediation.publication import Placed
-from kube_sync.remediation.subjects import placed
+from kube_sync.remediation.sinks.publication import Placed
+from kube_sync.remediation.sinks.sink import PlacementSink
+from kube_sync.remediation.sinks.subjects import placed
 from kube_sync.runtime.backoff import Backoff
 from tests.fakes.listing import Listing, listed
 from tests.memory import remembered

@@ -27,7 +27,7 @@ from kube_sync.kube.placementdecisions import (
 )
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.plan import Wanted
-from kube_sync.remediation.slices import clusters_of, decision_key, divided, mark
+from kube_sync.remediation.sinks.slices import clusters_of, decision_key, divided, mark
 
 # Returns the namespace of a cluster's ClusterProfile, given the one published before.
 Locate = Callable[[str, str | None], str | None]

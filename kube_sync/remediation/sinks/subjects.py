@@ -13,7 +13,7 @@ from kube_sync.decisions.requested import FIELD_MANAGER, requests
 from kube_sync.errors import NO_JSON
 from kube_sync.kube.collection import Item
 from kube_sync.kube.placementdecisions import PLACEMENT_KEY
-from kube_sync.remediation.publication import Placed
+from kube_sync.remediation.sinks.publication import Placed
 
 
 class _OwnedMetadata(msgspec.Struct, frozen=True):
