@@ -326,17 +326,19 @@ replicator_events = Counter(
     ["outcome"],
 )
 placement_decisions = Gauge(
-    "kube_sync_placement_decisions", "PlacementDecisions of kube-sync in the API server"
+    "kube_sync_placement_decisions",
+    "PlacementDecisions of kube-sync in the API server, by sink of the configuration",
+    ["sink"],
 )
 placement_decisions_held = Gauge(
     "kube_sync_placement_decisions_held",
-    "Resources whose PlacementDecisions are not updated, by reason",
-    ["reason"],
+    "Resources whose PlacementDecisions are not updated, by sink and reason",
+    ["sink", "reason"],
 )
 placement_decision_writes = Counter(
     "kube_sync_placement_decision_writes_total",
-    "Writes and deletions of PlacementDecisions, by outcome",
-    ["outcome"],
+    "Writes and deletions of PlacementDecisions, by sink and outcome",
+    ["sink", "outcome"],
 )
 policy_conditions = Counter(
     "kube_sync_policy_conditions_total",
@@ -460,12 +462,10 @@ _AT_ZERO: dict[Counter, tuple[tuple[str, ...], ...]] = {
     ledger_reports: (("taken",), ("lost",), ("late",)),
     admission_engine_attempts: (("answered",),),
     admission_registration_writes: (("written",), ("conflict",), ("failed",)),
-    placement_decision_writes: (
-        ("applied",),
-        ("deleted",),
-        ("refused",),
-        ("fenced",),
-        ("retried",),
+    placement_decision_writes: tuple(
+        (sink, outcome)
+        for sink in ("placement_decisions", "ocm_placement_decisions")
+        for outcome in ("applied", "deleted", "refused", "fenced", "retried")
     ),
     topology_reconciles: (("ok",), ("failed",)),
     policy_sync_writes: tuple(

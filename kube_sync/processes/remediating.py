@@ -25,7 +25,7 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.processes.context import Context, report_lease
 from kube_sync.processes.fleet import clusters_of, counted, fleet_collection
-from kube_sync.processes.placement_sink import placement_sink
+from kube_sync.processes.placement_sink import placement_sinks
 from kube_sync.remediation.audit_log import AuditLog
 from kube_sync.remediation.brakes import Brakes
 from kube_sync.remediation.clusters import Clusters, FleetFacts
@@ -73,11 +73,10 @@ async def remediate(context: Context) -> list[Service]:
         parts.recorder.run,
         partial(parts.events.run, reconciler.waiting),
     ]
-    if settings.remediate.sinks.placement_decisions.enabled:
-        parts.sink, beside = placement_sink(
-            context, reconciler.decisions, parts.modes.of, parts.fenced
-        )
-        services += beside
+    parts.sinks, beside = placement_sinks(
+        context, reconciler.decisions, parts.modes.of, parts.fenced
+    )
+    services += beside
     services.append(partial(follow, stream, parts.events.apply_record, reconciler.apply_record))
     services += parts.followed()
     readiness.met("start")
@@ -91,7 +90,7 @@ class _Parts:
         settings, self._context = context.settings, context
         self._clock = unix_clock()
         self._freshness = Freshness[None](self._clock, settle_seconds=SETTLE_SECONDS)
-        self.sink: PlacementSink | None = None
+        self.sinks: list[PlacementSink] = []
         self._fleet = clusters_of(settings)
         self._clusters: Clusters | None = None
         if self._fleet is not None:
@@ -161,8 +160,8 @@ class _Parts:
 
     def _store(self, gvr: GroupVersionResource) -> Store:
         store: Store = self.reconciler.targets(gvr)
-        if self.sink is not None:
-            store = Both(store, self.sink.subjects(gvr))
+        for sink in self.sinks:
+            store = Both(store, sink.subjects(gvr))
         return Proven(store, partial(self._seals.without_unsealed_note, gvr))
 
     def _standby(self) -> str:
@@ -175,8 +174,8 @@ class _Parts:
     def _lead(self) -> None:
         self.reconciler.lead()
         self.events.lead()
-        if self.sink is not None:
-            self.sink.wake()
+        for sink in self.sinks:
+            sink.wake()
 
     def _weigh(self) -> None:
         self.reconciler.weigh()

@@ -11,26 +11,16 @@ own, the PlacementDecision follows that until the resource has none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.kube.events import cut
-from kube_sync.kube.placementdecisions import (
-    DECISION_INDEX,
-    DECISION_KEY,
-    PLACEMENT_KEY,
-    Choice,
-    Owner,
-    Published,
-    Slice,
-)
+from kube_sync.kube.slices import Choice, Owner, Published, Slice
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.plan import Wanted
+from kube_sync.remediation.sinks.forms import Form
 from kube_sync.remediation.sinks.slices import clusters_of, decision_key, divided, mark
-
-# Returns the namespace of a cluster's ClusterProfile, given the one published before.
-Locate = Callable[[str, str | None], str | None]
 
 _SELECTED = "selected by "
 _REQUESTED = "asked for by the resource itself"
@@ -77,12 +67,12 @@ def publish(
     decided: Wanted | None,
     placed: Placed | None,
     found: Sequence[Published],
-    locate: Locate,
+    form: Form,
 ) -> Publication:
     """Return the writes that make the existing slices those of the placement."""
     if placed is None:
         return Publication(remove=tuple(found))
-    wanted = _wanted(subject, decided, placed, found, locate)
+    wanted = _wanted(subject, decided, placed, found, form)
     if isinstance(wanted, list):
         return _difference(wanted, found)
     # Of an earlier object of that name, which is gone whatever the decision on this one.
@@ -95,7 +85,7 @@ def _wanted(
     decided: Wanted | None,
     placed: Placed,
     found: Sequence[Published],
-    locate: Locate,
+    form: Form,
 ) -> list[Slice] | Unusable | None:
     """Return the wanted slices; None without a decision."""
     if decided is None or decided.uid not in ("", placed.uid):
@@ -111,8 +101,10 @@ def _wanted(
             return []
     if text is None or text != placed.placement:
         return Unusable("not_applied", "the resource does not have what was decided")
-    choices = _choices(subject, decided, text, found, locate)
-    return choices if isinstance(choices, Unusable) else _slices(subject, placed, choices, found)
+    choices = _choices(subject, decided, text, found, form)
+    return (
+        choices if isinstance(choices, Unusable) else _slices(subject, placed, choices, found, form)
+    )
 
 
 def _own(placed: Placed, found: Sequence[Published]) -> str | None:
@@ -134,9 +126,9 @@ def _unusable(decided: Wanted) -> Unusable | None:
 
 
 def _choices(
-    subject: Subject, decided: Wanted, text: str, found: Sequence[Published], locate: Locate
+    subject: Subject, decided: Wanted, text: str, found: Sequence[Published], form: Form
 ) -> dict[str, Choice] | Unusable:
-    if not subject.key.namespace:
+    if not (subject.key.namespace or form.namespace):
         return Unusable(
             "no_namespace", "the resource is in no namespace; a PlacementDecision has to be"
         )
@@ -145,7 +137,7 @@ def _choices(
     before = {choice.cluster: choice for one in found for choice in one.choices}
     choices: dict[str, Choice] = {}
     for name in sorted(names):
-        place = locate(name, before[name].namespace if name in before else None)
+        place = form.locate(name, before[name].namespace if name in before else None)
         if place is None:
             return Unusable("no_profile", f"there is no ClusterProfile {name}")
         choices[name] = Choice(name, place, _reason(name, decided, before))
@@ -153,24 +145,29 @@ def _choices(
 
 
 def _slices(
-    subject: Subject, placed: Placed, choices: Mapping[str, Choice], found: Sequence[Published]
+    subject: Subject,
+    placed: Placed,
+    choices: Mapping[str, Choice],
+    found: Sequence[Published],
+    form: Form,
 ) -> list[Slice]:
     gvr, name = subject.gvr, subject.key.name
-    key = decision_key(gvr, name)
-    version = gvr.api_version
+    # In a namespace of all slices, names are unique over the namespaces of resources.
+    source = None if form.namespace is None else subject.key.namespace
+    key = decision_key(gvr, name, source)
     held = {
         index: [choice.cluster for choice in one.choices]
         for one in found
         if (index := _index(one.key.name, key)) is not None
     }
-    labels = {DECISION_KEY: key, PLACEMENT_KEY: placed.placement_key or key}
     return [
         Slice(
-            ObjectKey(subject.key.namespace, f"{key}-{index}"),
+            ObjectKey(form.namespace or subject.key.namespace, f"{key}-{index}"),
             mark(gvr, name),
-            {**labels, DECISION_INDEX: str(index)},
-            Owner(version, subject.kind, name, placed.uid),
+            form.labels(key, index, placed.placement_key),
+            Owner(gvr.api_version, subject.kind, name, placed.uid),
             tuple(choices[cluster] for cluster in clusters),
+            source,
         )
         for index, clusters in enumerate(divided(choices, held))
     ]

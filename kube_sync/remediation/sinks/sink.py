@@ -1,9 +1,10 @@
-"""Controller that keeps PlacementDecisions equal to placements; second sink of the decision stream.
+"""Controller that keeps published objects of one kind equal to placements.
 
 Level-based, with its own queue and watch: a reconcile compares the decision, the placement of the
-resource and the PlacementDecisions, and writes the difference. It writes nothing while decisions
-are held, before everything that is compared has been listed, or without the Lease; a request that
-is under way when the Lease expires is abandoned (as in `writer`). Runs until cancelled.
+resource and the published objects (of the kind that its Form names), and writes the difference. It
+writes nothing while decisions are held, before everything that is compared has been listed, or
+without the Lease; a request that is under way when the Lease expires is abandoned (as in `writer`).
+Runs until cancelled.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ import structlog
 from kube_sync.errors import SyncError, Terminal
 from kube_sync.kube.cache import Cache, Changes, Write
 from kube_sync.kube.fencedwriter import Fenced, FencedWriter
-from kube_sync.kube.placementdecisions import Published, Slice, published_item
 from kube_sync.kube.reflector import Store
+from kube_sync.kube.slices import Published, Slice
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.remediation.decision_cache import DecisionCache, Key
-from kube_sync.remediation.sinks.profiles import Profiles
+from kube_sync.remediation.sinks.forms import Form
 from kube_sync.remediation.sinks.publication import Placed, Publication, Subject, Unusable, publish
 from kube_sync.remediation.sinks.slices import mark, marked
 from kube_sync.remediation.sinks.subjects import placed
@@ -38,7 +39,7 @@ _WRITES = ("enforce", "manual")
 
 
 class Api(Protocol):
-    """Writes PlacementDecisions; each method raises SyncError."""
+    """Writes slices; each method raises SyncError."""
 
     async def kind(self, gvr: GroupVersionResource) -> str:
         """Return the kind of a resource."""
@@ -54,46 +55,43 @@ class Api(Protocol):
 
 
 class PlacementSink:
-    """Reconciles PlacementDecisions with the placements of resources."""
+    """Reconciles the objects of one form with the placements of resources."""
 
     def __init__(
         self,
+        form: Form,
         api: Api,
         decisions: DecisionCache,
         mode: Callable[[str], str],
         fenced: FencedWriter,
-        namespace: str | None,
     ) -> None:
         """Take the mode of a namespace from `mode`.
 
-        The caller wakes the sink when `fenced` may write again. `namespace`: the namespace of all
-        ClusterProfiles; None: they are watched (`profiles`).
+        The caller wakes the sink when `fenced` may write again.
         """
+        self._form = form
         self._api = api
         self._mode = mode
         self._fenced = fenced
-        self._queue = WorkQueue[Key]("placement_decisions", lambda: Backoff(_RETRY_SECONDS))
+        self._queue = WorkQueue[Key](form.name, lambda: Backoff(_RETRY_SECONDS))
         self._held: dict[Key, Unusable] = {}
         self._subjects: dict[GroupVersionResource, Cache[Placed]] = {}
         self._slices: dict[tuple[str, str], dict[ObjectKey, Published]] = {}
         self._decisions = decisions
-        self._published = Cache[Published](published_item, self._republished, self.wake)
-        self._profiles = Profiles(namespace, self.wake)
+        self._published = Cache[Published](
+            lambda item: form.shape.parse(item.body), self._republished, self.wake
+        )
+        form.subscribe(self.wake)
         decisions.subscribe(self._add, self._released)
 
     @property
     def published(self) -> Store:
-        """The Store for PlacementDecisions."""
+        """The Store for published objects."""
         return self._published
 
     @property
-    def profiles(self) -> Store | None:
-        """The Store for the metadata of ClusterProfiles; None: not needed."""
-        return self._profiles.store
-
-    @property
     def held(self) -> Mapping[Key, Unusable]:
-        """The resources whose PlacementDecisions are not updated, and why."""
+        """The resources whose published objects are not updated, and why."""
         return self._held
 
     def subjects(self, gvr: GroupVersionResource) -> Store:
@@ -131,23 +129,23 @@ class PlacementSink:
             await self._reconcile(key)
         except Fenced:
             # Requeue: the Lease may just have been renewed, and then nothing wakes this key.
-            metrics.placement_decision_writes.labels("fenced").inc()
-            log.warning("placement_decision_fenced", **_names(key))
+            metrics.placement_decision_writes.labels(self._form.name, "fenced").inc()
+            log.warning("placement_decision_fenced", **self._names(key))
             raise
         except Terminal as error:
-            metrics.placement_decision_writes.labels("refused").inc()
-            log.warning("placement_decision_refused", **_names(key), error=str(error))
+            metrics.placement_decision_writes.labels(self._form.name, "refused").inc()
+            log.warning("placement_decision_refused", **self._names(key), error=str(error))
         except SyncError as error:
             # A conflict too: by the retry the watch has delivered the newer object.
-            metrics.placement_decision_writes.labels("retried").inc()
-            log.warning("placement_decision_delayed", **_names(key), error=str(error))
+            metrics.placement_decision_writes.labels(self._form.name, "retried").inc()
+            log.warning("placement_decision_delayed", **self._names(key), error=str(error))
             raise
         return Result()
 
     def _is_known(self, key: Key) -> bool:
         subjects = self._subjects.get(key[0])
         listed = subjects is not None and subjects.served and self._published.served
-        return listed and self._profiles.known and self._decisions.may_act(key)
+        return listed and self._form.known and self._decisions.may_act(key)
 
     async def _reconcile(self, key: Key) -> None:
         gvr, name = key
@@ -162,14 +160,14 @@ class PlacementSink:
             decided,
             now,
             [found[one] for one in sorted(found)],
-            self._profiles.locate,
+            self._form,
         )
         self._set_hold(key, publication.held)
         if mode in _WRITES:
             await self._write(key, publication)
         elif publication.write or publication.remove:
-            metrics.placement_decision_writes.labels(mode).inc()
-            log.info("placement_decision_not_written", **_names(key), mode=mode)
+            metrics.placement_decision_writes.labels(self._form.name, mode).inc()
+            log.info("placement_decision_not_written", **self._names(key), mode=mode)
 
     async def _write(self, key: Key, publication: Publication) -> None:
         for wanted in publication.write:
@@ -177,13 +175,13 @@ class PlacementSink:
             with self._published.writing(wanted.key) as write:
                 written = await self._fenced.send("apply", partial(self._api.apply, wanted, found))
             self._answered(key, write, written)
-            metrics.placement_decision_writes.labels("applied").inc()
-            log.info("placement_decision_applied", **_names(key), clusters=len(wanted.choices))
+            metrics.placement_decision_writes.labels(self._form.name, "applied").inc()
+            log.info("placement_decision_applied", **self._names(key), clusters=len(wanted.choices))
         for found in publication.remove:
             await self._fenced.send("delete", partial(self._api.delete, found))
             self._published.put(found.key, None)
-            metrics.placement_decision_writes.labels("deleted").inc()
-            log.info("placement_decision_deleted", **_names(key))
+            metrics.placement_decision_writes.labels(self._form.name, "deleted").inc()
+            log.info("placement_decision_deleted", **self._names(key))
 
     def _answered(self, key: Key, write: Write, written: Published) -> None:
         """Cache a response, unless the watch is ahead: then enqueue the key again."""
@@ -199,23 +197,23 @@ class PlacementSink:
             return
         if before is not None:
             del self._held[key]
-            metrics.placement_decisions_held.labels(before.code).dec()
+            metrics.placement_decisions_held.labels(self._form.name, before.code).dec()
         if held is not None:
             self._held[key] = held
-            metrics.placement_decisions_held.labels(held.code).inc()
-            log.info("placement_decision_held", **_names(key), reason=held.reason)
+            metrics.placement_decisions_held.labels(self._form.name, held.code).inc()
+            log.info("placement_decision_held", **self._names(key), reason=held.reason)
 
     def _republished(self, differences: Changes[Published]) -> None:
         for key, (before, now) in differences.items():
             if before is not None:
                 self._drop(before)
             if now is not None:
-                self._slices.setdefault((key.namespace, now.placed), {})[key] = now
-                self._enqueue(key.namespace, now.placed)
-        metrics.placement_decisions.set(sum(map(len, self._slices.values())))
+                self._slices.setdefault(now.subject, {})[key] = now
+                self._enqueue(*now.subject)
+        metrics.placement_decisions.labels(self._form.name).set(len(self._published))
 
     def _drop(self, found: Published) -> None:
-        where = (found.key.namespace, found.placed)
+        where = found.subject
         del self._slices[where][found.key]
         if not self._slices[where]:
             del self._slices[where]
@@ -227,6 +225,5 @@ class PlacementSink:
             if marked(gvr) == collection:
                 self._queue.add((gvr, ObjectKey(namespace, name)))
 
-
-def _names(key: Key) -> dict[str, str]:
-    return {"gvr": str(key[0]), "key": str(key[1])}
+    def _names(self, key: Key) -> dict[str, str]:
+        return {"sink": self._form.name, "gvr": str(key[0]), "key": str(key[1])}

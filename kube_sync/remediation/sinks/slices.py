@@ -19,6 +19,8 @@ LIMIT = 100  # clusters in a slice (cluster-inventory-api, placementdecision_typ
 
 _KEY_LENGTH = 63  # of a label's value, which is shorter than a name may be
 _DIGEST_LENGTH = 10
+# Where owners of several namespaces share one: nobody finds a name of the same digest.
+_SHARED_DIGEST_LENGTH = 20
 
 
 def clusters_of(preferences: str) -> frozenset[str] | None:
@@ -41,14 +43,18 @@ def marked(gvr: GroupVersionResource) -> str:
     return f"{gvr.resource}.{gvr.group}" if gvr.group else gvr.resource
 
 
-def decision_key(gvr: GroupVersionResource, name: str) -> str:
+def decision_key(gvr: GroupVersionResource, name: str, namespace: str | None = None) -> str:
     """Return the decision key of the slices of a resource: a valid label value and name prefix.
 
-    The digest keeps names apart that are equal once shortened.
+    The digest keeps names apart that are equal once shortened. With a namespace it is unique over
+    namespaces.
     """
-    digest = hashlib.sha256(mark(gvr, name).encode()).hexdigest()[:_DIGEST_LENGTH]
-    plain = re.sub(r"[^a-z0-9]+", "-", f"{gvr.resource}-{name}".lower())
-    return f"{plain[: _KEY_LENGTH - _DIGEST_LENGTH - 1].strip('-')}-{digest}"
+    whole, plain, length = mark(gvr, name), f"{gvr.resource}-{name}", _DIGEST_LENGTH
+    if namespace is not None:
+        whole, plain, length = f"{namespace}/{whole}", f"{namespace}-{plain}", _SHARED_DIGEST_LENGTH
+    digest = hashlib.sha256(whole.encode()).hexdigest()[:length]
+    plain = re.sub(r"[^a-z0-9]+", "-", plain.lower())
+    return f"{plain[: _KEY_LENGTH - length - 1].strip('-')}-{digest}"
 
 
 def divided(clusters: Iterable[str], held: Mapping[int, Sequence[str]]) -> list[list[str]]:

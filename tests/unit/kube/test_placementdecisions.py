@@ -14,13 +14,10 @@ from kube_sync.kube.placementdecisions import (
     DECISION_KEY,
     PLACEMENT_DECISIONS,
     PLACEMENT_KEY,
-    Choice,
-    Owner,
-    PlacementDecisionApi,
-    Published,
-    Slice,
+    SIG,
     published,
 )
+from kube_sync.kube.slices import Choice, Owner, Published, Slice, SliceApi
 from kube_sync.objects import ObjectKey
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, patches
 from tests.fakes.clients import REPLICASETS, key, kube_of
@@ -56,9 +53,9 @@ async def server() -> AsyncGenerator[FakeApiServer]:
 
 
 @pytest.fixture
-async def api(server: FakeApiServer, tmp_path: Path) -> AsyncGenerator[PlacementDecisionApi]:
+async def api(server: FakeApiServer, tmp_path: Path) -> AsyncGenerator[SliceApi]:
     async with kube_of(server, tmp_path) as client:
-        yield PlacementDecisionApi(client, "tester")
+        yield SliceApi(client, "tester", SIG)
 
 
 def held(server: FakeApiServer) -> Published:
@@ -68,7 +65,7 @@ def held(server: FakeApiServer) -> Published:
 
 
 async def test_an_applied_slice_is_there_as_the_api_defines_it(
-    server: FakeApiServer, api: PlacementDecisionApi
+    server: FakeApiServer, api: SliceApi
 ) -> None:
     written = await api.apply(WANTED, None)
     assert written.is_as(WANTED)
@@ -92,7 +89,7 @@ async def test_an_applied_slice_is_there_as_the_api_defines_it(
 
 
 async def test_a_slice_that_is_known_is_changed_at_the_state_that_was_read(
-    server: FakeApiServer, api: PlacementDecisionApi
+    server: FakeApiServer, api: SliceApi
 ) -> None:
     before = await api.apply(WANTED, None)
     wanted = replace(WANTED, choices=(Choice("us", "fleet", "cheap"),))
@@ -106,7 +103,7 @@ async def test_a_slice_that_is_known_is_changed_at_the_state_that_was_read(
 
 
 async def test_a_slice_of_ours_that_was_not_seen_yet_is_found_and_applied(
-    server: FakeApiServer, api: PlacementDecisionApi
+    server: FakeApiServer, api: SliceApi
 ) -> None:
     """The watch may be behind: it is the one that was just written."""
     await api.apply(WANTED, None)
@@ -129,7 +126,7 @@ async def test_a_slice_of_ours_that_was_not_seen_yet_is_found_and_applied(
     ],
 )
 async def test_what_is_somebody_elses_is_not_taken_over(
-    server: FakeApiServer, api: PlacementDecisionApi, change: dict[str, Any]
+    server: FakeApiServer, api: SliceApi, change: dict[str, Any]
 ) -> None:
     content = {"schedulerName": "kube-sync", "decisions": []} | change
     before = server.put(PLACEMENT_DECISIONS, KEY, **content)
@@ -139,7 +136,7 @@ async def test_what_is_somebody_elses_is_not_taken_over(
 
 
 async def test_what_was_somebody_elses_is_created_once_it_is_gone(
-    server: FakeApiServer, api: PlacementDecisionApi
+    server: FakeApiServer, api: SliceApi
 ) -> None:
     server.put(PLACEMENT_DECISIONS, KEY, schedulerName="other", decisions=[])
     with pytest.raises(Conflict):
@@ -149,7 +146,7 @@ async def test_what_was_somebody_elses_is_created_once_it_is_gone(
 
 
 async def test_a_slice_that_is_there_by_the_time_it_is_created_is_read_again(
-    server: FakeApiServer, api: PlacementDecisionApi
+    server: FakeApiServer, api: SliceApi
 ) -> None:
     exists = answer(409, b'{"code":409,"reason":"AlreadyExists","message":"already exists"}')
     server.http.fault(patches(PLACEMENT_DECISIONS), exists)
@@ -159,17 +156,13 @@ async def test_a_slice_that_is_there_by_the_time_it_is_created_is_read_again(
     assert [r.method for r in server.http.requests] == ["GET", "PATCH", "GET", "PATCH"]
 
 
-async def test_an_answer_that_is_no_slice_is_an_error(
-    server: FakeApiServer, api: PlacementDecisionApi
-) -> None:
+async def test_an_answer_that_is_no_slice_is_an_error(server: FakeApiServer, api: SliceApi) -> None:
     server.http.fault(patches(PLACEMENT_DECISIONS), answer(200, b"{}"))
     with pytest.raises(Retriable, match="is not the PlacementDecision"):
         await api.apply(WANTED, None)
 
 
-async def test_a_slice_is_deleted_as_it_was_read(
-    server: FakeApiServer, api: PlacementDecisionApi
-) -> None:
+async def test_a_slice_is_deleted_as_it_was_read(server: FakeApiServer, api: SliceApi) -> None:
     before = await api.apply(WANTED, None)
     after = await api.apply(replace(WANTED, choices=()), before)
     with pytest.raises(Conflict):
@@ -179,7 +172,7 @@ async def test_a_slice_is_deleted_as_it_was_read(
     await api.delete(after)
 
 
-async def test_a_kind_is_asked_for_once(server: FakeApiServer, api: PlacementDecisionApi) -> None:
+async def test_a_kind_is_asked_for_once(server: FakeApiServer, api: SliceApi) -> None:
     assert [await api.kind(REPLICASETS), await api.kind(REPLICASETS)] == ["ReplicaSet"] * 2
     assert len(server.http.requests) == 1
     assert key("web") not in server.objects(REPLICASETS)

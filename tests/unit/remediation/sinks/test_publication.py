@@ -9,16 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.decisions.decision import PLACEMENT, Decision
-from kube_sync.kube.placementdecisions import (
-    DECISION_INDEX,
-    DECISION_KEY,
-    PLACEMENT_KEY,
-    Owner,
-    Published,
-    Slice,
-)
+from kube_sync.kube.placementdecisions import DECISION_INDEX, DECISION_KEY, PLACEMENT_KEY
+from kube_sync.kube.slices import Owner, Published, Slice
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.plan import Wanted
+from kube_sync.remediation.sinks.forms import SigForm
 from kube_sync.remediation.sinks.publication import Placed, Publication, Subject, Unusable, publish
 
 WEB = Subject(
@@ -37,8 +32,14 @@ def decided(
     return Wanted("u", Decision(annotations, reasons=reasons or {}), None, policy)
 
 
-def fleet(_cluster: str, before: str | None) -> str:
-    return before or "fleet"
+FLEET = SigForm("fleet")
+
+
+class Partly(SigForm):
+    """There is a ClusterProfile of one cluster only."""
+
+    def locate(self, cluster: str, before: str | None) -> str | None:
+        return super().locate(cluster, before) if cluster == "eu" else None
 
 
 def held_as(slices: Iterable[Slice]) -> list[Published]:
@@ -48,7 +49,7 @@ def held_as(slices: Iterable[Slice]) -> list[Published]:
 
 def published(clusters: Sequence[str], policy: str = "p1") -> list[Published]:
     text = preferences(clusters)
-    return held_as(publish(WEB, decided(text, None, policy), Placed("u", text), [], fleet).write)
+    return held_as(publish(WEB, decided(text, None, policy), Placed("u", text), [], FLEET).write)
 
 
 def clusters_in(publication: Publication) -> list[str]:
@@ -57,7 +58,7 @@ def clusters_in(publication: Publication) -> list[str]:
 
 def test_a_placement_is_published_for_its_resource() -> None:
     text = preferences(["eu", "us"])
-    (only,) = publish(WEB, decided(text, {"eu": "near"}), Placed("u", text), [], fleet).write
+    (only,) = publish(WEB, decided(text, {"eu": "near"}), Placed("u", text), [], FLEET).write
     assert only.placed == "replicasets.apps/web"
     assert only.owner == Owner("apps/v1", "ReplicaSet", "web", "u")
     assert (only.key.namespace, only.labels[DECISION_INDEX]) == ("shop", "0")
@@ -72,49 +73,49 @@ def test_a_placement_is_published_for_its_resource() -> None:
 def test_an_owner_of_the_core_group_has_the_bare_version() -> None:
     text = preferences(["eu"])
     pods = replace(WEB, gvr=GroupVersionResource("", "v1", "pods"), kind="Pod")
-    (only,) = publish(pods, decided(text), Placed("u", text), [], fleet).write
+    (only,) = publish(pods, decided(text), Placed("u", text), [], FLEET).write
     assert only.owner.api_version == "v1"
 
 
 def test_a_placement_key_of_the_workload_is_kept() -> None:
     text = preferences(["eu"])
     placed = Placed("u", text, placement_key="job-42")
-    (only,) = publish(WEB, decided(text), placed, [], fleet).write
+    (only,) = publish(WEB, decided(text), placed, [], FLEET).write
     assert only.labels[PLACEMENT_KEY] == "job-42"
 
 
 def test_what_is_as_it_should_be_is_not_written() -> None:
     found = published(["eu"])
     text = preferences(["eu"])
-    assert publish(WEB, decided(text), Placed("u", text), found, fleet) == Publication()
+    assert publish(WEB, decided(text), Placed("u", text), found, FLEET) == Publication()
 
 
 def test_another_policy_that_chooses_the_same_is_no_reason_to_write() -> None:
     found = published(["eu"], policy="p1")
     text = preferences(["eu", "us"])
-    (only,) = publish(WEB, decided(text, None, "p2"), Placed("u", text), found, fleet).write
+    (only,) = publish(WEB, decided(text, None, "p2"), Placed("u", text), found, FLEET).write
     assert [c.reason for c in only.choices] == ["selected by p1", "selected by p2"]
 
 
 def test_a_stream_without_a_digest_still_gives_a_reason() -> None:
     text = preferences(["eu"])
-    (only,) = publish(WEB, decided(text, None, ""), Placed("u", text), [], fleet).write
+    (only,) = publish(WEB, decided(text, None, ""), Placed("u", text), [], FLEET).write
     assert only.choices[0].reason == "selected by policy"
 
 
 def test_a_reason_that_changes_or_goes_is_written() -> None:
     text = preferences(["eu"])
     placed = Placed("u", text)
-    found = held_as(publish(WEB, decided(text, {"eu": "near"}), placed, [], fleet).write)
+    found = held_as(publish(WEB, decided(text, {"eu": "near"}), placed, [], FLEET).write)
     for reasons, expected in (({"eu": "cheap"}, "cheap"), ({}, "selected by p1")):
-        (only,) = publish(WEB, decided(text, reasons), placed, found, fleet).write
+        (only,) = publish(WEB, decided(text, reasons), placed, found, FLEET).write
         assert only.choices[0].reason == expected
 
 
 def test_a_long_reason_is_cut() -> None:
     """A hundred of them are in one object."""
     text = preferences(["eu"])
-    (only,) = publish(WEB, decided(text, {"eu": "ü" * 5000}), Placed("u", text), [], fleet).write
+    (only,) = publish(WEB, decided(text, {"eu": "ü" * 5000}), Placed("u", text), [], FLEET).write
     assert len(only.choices[0].reason.encode()) <= 1024
 
 
@@ -122,7 +123,7 @@ def test_a_long_reason_is_cut() -> None:
 def test_what_the_resource_does_not_have_yet_is_not_published(has: str | None) -> None:
     """Or readers would move what a brake holds."""
     found = published(["us"])
-    publication = publish(WEB, decided(preferences(["eu"])), Placed("u", has), found, fleet)
+    publication = publish(WEB, decided(preferences(["eu"])), Placed("u", has), found, FLEET)
     assert (publication.write, publication.remove) == ((), ())
     assert publication.held == Unusable(
         "not_applied", "the resource does not have what was decided"
@@ -137,7 +138,7 @@ def test_what_the_resource_does_not_have_yet_is_not_published(has: str | None) -
     ],
 )
 def test_a_failed_decision_leaves_what_is_published(unusable: Wanted) -> None:
-    publication = publish(WEB, unusable, Placed("u", preferences(["us"])), published(["eu"]), fleet)
+    publication = publish(WEB, unusable, Placed("u", preferences(["us"])), published(["eu"]), FLEET)
     assert (publication.write, publication.remove) == ((), ())
     assert publication.held is not None
     assert publication.held.code == "undecided"
@@ -148,30 +149,30 @@ def test_a_failed_decision_leaves_what_is_published(unusable: Wanted) -> None:
 )
 def test_an_undefined_decision_leaves_what_is_published(undecided: Wanted | None) -> None:
     placed = Placed("u", None)
-    assert publish(WEB, undecided, placed, published(["eu"]), fleet) == Publication()
+    assert publish(WEB, undecided, placed, published(["eu"]), FLEET) == Publication()
 
 
 def test_a_resource_that_is_gone_takes_its_placement_along() -> None:
     found = published(["eu"])
-    assert publish(WEB, None, None, found, fleet) == Publication(remove=tuple(found))
+    assert publish(WEB, None, None, found, FLEET) == Publication(remove=tuple(found))
 
 
 def test_what_was_published_of_an_earlier_resource_of_that_name_goes() -> None:
     found = published(["eu"])
-    assert publish(WEB, None, Placed("new", None), found, fleet) == Publication(remove=tuple(found))
+    assert publish(WEB, None, Placed("new", None), found, FLEET) == Publication(remove=tuple(found))
 
 
 def test_a_recreated_resource_becomes_the_owner() -> None:
     text = preferences(["eu"])
     again = replace(decided(text), uid="new")
-    publication = publish(WEB, again, Placed("new", text), published(["eu"]), fleet)
+    publication = publish(WEB, again, Placed("new", text), published(["eu"]), FLEET)
     assert [one.owner.uid for one in publication.write] == ["new"]
     assert publication.remove == ()
 
 
 def test_a_placement_that_is_not_decided_any_more_goes_with_the_annotation() -> None:
     found = published(["eu"])
-    publication = publish(WEB, decided(None), Placed("u", None), found, fleet)
+    publication = publish(WEB, decided(None), Placed("u", None), found, FLEET)
     assert publication == Publication(remove=tuple(found))
 
 
@@ -179,19 +180,19 @@ def test_a_placement_that_its_owner_asks_for_outlives_the_decision() -> None:
     """The workload runs there as before: readers take a PlacementDecision that ends for its end."""
     found = published(["eu"])
     placed = Placed("u", preferences(["eu"]))
-    assert publish(WEB, decided(None), placed, found, fleet) == Publication()
+    assert publish(WEB, decided(None), placed, found, FLEET) == Publication()
 
 
 def test_what_is_published_follows_a_placement_that_nobody_decides_any_more() -> None:
     found = published(["eu"])
     placed = Placed("u", preferences(["eu", "us"]))
-    (only,) = publish(WEB, decided(None, {"us": "near"}), placed, found, fleet).write
+    (only,) = publish(WEB, decided(None, {"us": "near"}), placed, found, FLEET).write
     assert [(c.cluster, c.reason) for c in only.choices] == [
         ("eu", "selected by p1"),
         ("us", "asked for by the resource itself"),
     ]
     again = decided(preferences(["eu", "us"]), None, "p2")
-    (only,) = publish(WEB, again, placed, held_as([only]), fleet).write
+    (only,) = publish(WEB, again, placed, held_as([only]), FLEET).write
     assert [c.reason for c in only.choices] == ["selected by p1", "selected by p2"]
 
 
@@ -199,7 +200,7 @@ def test_a_placement_that_nobody_decides_and_that_names_no_clusters_leaves_what_
     None
 ):
     placed = Placed("u", preferences(["*"]))
-    publication = publish(WEB, decided(None), placed, published(["eu"]), fleet)
+    publication = publish(WEB, decided(None), placed, published(["eu"]), FLEET)
     assert (publication.write, publication.remove) == ((), ())
     assert publication.held is not None
     assert publication.held.code == "not_named"
@@ -207,38 +208,38 @@ def test_a_placement_that_nobody_decides_and_that_names_no_clusters_leaves_what_
 
 def test_a_placement_that_nobody_ever_decided_is_not_published() -> None:
     placed = Placed("u", preferences(["eu"]))
-    assert publish(WEB, decided(None), placed, [], fleet) == Publication()
+    assert publish(WEB, decided(None), placed, [], FLEET) == Publication()
 
 
 def test_what_an_earlier_resource_of_that_name_had_is_not_followed() -> None:
     found, placed = published(["eu"]), Placed("new", preferences(["eu"]))
     again = replace(decided(None), uid="new")
-    assert publish(WEB, again, placed, found, fleet) == Publication(remove=tuple(found))
+    assert publish(WEB, again, placed, found, FLEET) == Publication(remove=tuple(found))
 
 
 def test_a_placement_of_an_earlier_decision_stays_published_until_the_resource_lacks_it() -> None:
     text = preferences(["eu"])
     placed = Placed("u", text, decided=True)
-    publication = publish(WEB, decided(None), placed, published(["eu"]), fleet)
+    publication = publish(WEB, decided(None), placed, published(["eu"]), FLEET)
     assert publication.remove == ()
     assert publication.held is not None
 
 
 def test_a_cluster_that_may_hold_no_replica_is_not_published() -> None:
     text = json.dumps({"clusters": {"eu": {}, "us": {"maxReplicas": 0}, "asia": {"weight": 0}}})
-    publication = publish(WEB, decided(text), Placed("u", text), published(["eu", "us"]), fleet)
+    publication = publish(WEB, decided(text), Placed("u", text), published(["eu", "us"]), FLEET)
     assert clusters_in(publication) == ["eu"]
 
 
 def test_an_empty_placement_that_the_resource_has_is_an_empty_slice() -> None:
     text = preferences([])
-    (only,) = publish(WEB, decided(text), Placed("u", text), published(["eu"]), fleet).write
+    (only,) = publish(WEB, decided(text), Placed("u", text), published(["eu"]), FLEET).write
     assert only.choices == ()
 
 
 def test_clusters_that_are_not_named_one_by_one_are_not_published() -> None:
     text = preferences(["*"])
-    publication = publish(WEB, decided(text), Placed("u", text), published(["eu"]), fleet)
+    publication = publish(WEB, decided(text), Placed("u", text), published(["eu"]), FLEET)
     assert (publication.write, publication.remove) == ((), ())
     assert publication.held is not None
     assert publication.held.code == "not_named"
@@ -247,9 +248,7 @@ def test_clusters_that_are_not_named_one_by_one_are_not_published() -> None:
 def test_a_cluster_without_a_profile_holds_the_whole_placement() -> None:
     text = preferences(["eu", "gone"])
     found = published(["eu", "us"])
-    publication = publish(
-        WEB, decided(text), Placed("u", text), found, lambda c, _: "x" if c == "eu" else None
-    )
+    publication = publish(WEB, decided(text), Placed("u", text), found, Partly("fleet"))
     assert publication == Publication(
         held=Unusable("no_profile", "there is no ClusterProfile gone")
     )
@@ -258,7 +257,7 @@ def test_a_cluster_without_a_profile_holds_the_whole_placement() -> None:
 def test_a_resource_in_no_namespace_is_not_published() -> None:
     text = preferences(["eu"])
     node = replace(WEB, key=ObjectKey("", "web"))
-    publication = publish(node, decided(text), Placed("u", text), [], fleet)
+    publication = publish(node, decided(text), Placed("u", text), [], FLEET)
     assert publication.write == ()
     assert publication.held is not None
     assert publication.held.code == "no_namespace"
@@ -269,7 +268,7 @@ def test_slices_that_are_not_needed_any_more_go() -> None:
     found = published(names)
     assert len(found) == 2
     text = preferences(names[50:])
-    publication = publish(WEB, decided(text), Placed("u", text), found, fleet)
+    publication = publish(WEB, decided(text), Placed("u", text), found, FLEET)
     assert clusters_in(publication) == names[50:]
     assert publication.remove == (found[1],)
 
@@ -278,7 +277,7 @@ def test_a_slice_that_somebody_deleted_is_written_again() -> None:
     names = [f"c{n:03}" for n in range(150)]
     found = published(names)
     text = preferences(names)
-    publication = publish(WEB, decided(text), Placed("u", text), found[1:], fleet)
+    publication = publish(WEB, decided(text), Placed("u", text), found[1:], FLEET)
     assert [one.key for one in publication.write] == [found[0].key]
 
 
@@ -286,7 +285,7 @@ def test_a_mark_of_ours_under_a_strange_name_goes() -> None:
     found = published(["eu"])
     strange = replace(found[0], key=ObjectKey("shop", "strange"))
     text = preferences(["eu"])
-    publication = publish(WEB, decided(text), Placed("u", text), [*found, strange], fleet)
+    publication = publish(WEB, decided(text), Placed("u", text), [*found, strange], FLEET)
     assert publication == Publication(remove=(strange,))
 
 
@@ -303,9 +302,9 @@ def test_publishing_twice_is_publishing_once(
     text = preferences(sorted(after))
     found = {one.key: one for one in published(sorted(before))}
     decision, placed = decided(text, reasons, "p2"), Placed("u", text)
-    publication = publish(WEB, decision, placed, list(found.values()), fleet)
+    publication = publish(WEB, decision, placed, list(found.values()), FLEET)
     found |= {one.key: one for one in held_as(publication.write)}
     for one in publication.remove:
         del found[one.key]
     assert {c.cluster for one in found.values() for c in one.choices} == after
-    assert publish(WEB, decision, placed, list(found.values()), fleet) == Publication()
+    assert publish(WEB, decision, placed, list(found.values()), FLEET) == Publication()

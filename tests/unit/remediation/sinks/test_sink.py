@@ -23,9 +23,11 @@ from kube_sync.errors import Conflict, Refused, Retriable, SyncError, Terminal
 from kube_sync.kube.cache import Cache
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.fencedwriter import FencedWriter
-from kube_sync.kube.placementdecisions import PLACEMENT_KEY, Published, Slice, published_item
+from kube_sync.kube.placementdecisions import PLACEMENT_KEY, published
+from kube_sync.kube.slices import Published, Slice
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.decision_cache import DecisionCache
+from kube_sync.remediation.sinks.forms import SigForm
 from kube_sync.remediation.sinks.publication import Placed
 from kube_sync.remediation.sinks.sink import PlacementSink
 from kube_sync.remediation.sinks.subjects import placed
@@ -115,7 +117,8 @@ class World:
         self._mode_of_all = mode
         self.decisions = DecisionCache(lambda: 0.0)
         fenced = FencedWriter(self._fence)
-        self.sink = PlacementSink(self.api, self.decisions, self._mode, fenced, namespace)
+        self.form = SigForm(namespace)
+        self.sink = PlacementSink(self.form, self.api, self.decisions, self._mode, fenced)
         self.subjects = self.sink.subjects(REPLICASETS)
         listed(self.subjects, Listing(list(items), VERSION))
         self.relist()
@@ -157,12 +160,19 @@ class World:
 
 
 def held_now(reason: str) -> float:
-    return REGISTRY.get_sample_value("kube_sync_placement_decisions_held", {"reason": reason}) or 0
+    labels = {"sink": "placement_decisions", "reason": reason}
+    return REGISTRY.get_sample_value("kube_sync_placement_decisions_held", labels) or 0
 
 
 def written(outcome: str) -> float:
     name = "kube_sync_placement_decision_writes_total"
-    return REGISTRY.get_sample_value(name, {"outcome": outcome}) or 0
+    labels = {"sink": "placement_decisions", "outcome": outcome}
+    return REGISTRY.get_sample_value(name, labels) or 0
+
+
+def objects() -> float | None:
+    labels = {"sink": "placement_decisions"}
+    return REGISTRY.get_sample_value("kube_sync_placement_decisions", labels)
 
 
 async def test_only_placements_that_resources_have_are_published() -> None:
@@ -279,7 +289,7 @@ async def test_a_kind_that_is_missing_deletes_nothing() -> None:
 
 async def test_nothing_is_written_before_everything_is_listed() -> None:
     world = World(item("a", "eu"), namespace=None)
-    profiles = world.sink.profiles
+    profiles = world.form.profiles
     assert profiles is not None
     async with world.running():
         world.stream(decision("a", "eu"))
@@ -325,14 +335,14 @@ async def test_writes_are_counted_by_what_became_of_them(monkeypatch: pytest.Mon
         await world.idle()
         timers.fire()
         await world.idle()
-        assert REGISTRY.get_sample_value("kube_sync_placement_decisions") == 1
+        assert objects() == 1
         world.event("DELETED", item("a", "eu"))
     assert {word: written(word) - before[word] for word in words} == dict.fromkeys(words, 1.0)
-    assert REGISTRY.get_sample_value("kube_sync_placement_decisions") == 0
+    assert objects() == 0
 
 
 async def test_where_the_namespace_of_clusters_is_known_none_is_looked_for() -> None:
-    assert World(namespace="fleet").sink.profiles is None
+    assert World(namespace="fleet").form.profiles is None
 
 
 async def test_while_held_nothing_is_written_and_the_release_catches_up() -> None:
@@ -455,7 +465,7 @@ async def test_a_mark_of_a_collection_that_is_not_decided_on_is_left_alone() -> 
         world.relist(json.dumps(body).encode())
         world.stream()
     assert world.api.writes == []
-    assert REGISTRY.get_sample_value("kube_sync_placement_decisions") == 1
+    assert objects() == 1
 
 
 async def test_what_an_earlier_process_published_goes_once_nothing_is_held() -> None:
@@ -472,7 +482,7 @@ async def test_what_an_earlier_process_published_goes_once_nothing_is_held() -> 
     world = World()
     body = {"metadata": metadata, "schedulerName": "kube-sync", "decisions": []}
     item_ = Item(key, "p", VERSION, json.dumps(body).encode())
-    found = published_item(item_)
+    found = published(item_.body)
     assert found is not None
     world.api.slices[key] = found
     async with world.running():
