@@ -27,6 +27,7 @@ from kube_sync.config.kinds import (
 from kube_sync.config.remediation import (
     Guard,
     Mode,
+    OcmPlacementDecisions,
     PlacementDecisions,
     PlacementForm,
     Remediate,
@@ -74,6 +75,7 @@ __all__ = [
     "Namespace",
     "NamespacePrefix",
     "Observe",
+    "OcmPlacementDecisions",
     "Opa",
     "Placement",
     "PlacementDecisions",

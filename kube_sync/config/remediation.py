@@ -84,10 +84,25 @@ class PlacementDecisions(Section, frozen=True):
     watching ClusterProfiles."""
 
 
+class OcmPlacementDecisions(Section, frozen=True):
+    """Publication of placements as PlacementDecisions of Open Cluster Management.
+
+    Argo CD's clusterDecisionResource generator reads them too.
+    """
+
+    enabled: bool = False
+    """Publishes placements as PlacementDecisions of Open Cluster Management in addition to the
+    annotations."""
+    namespace: Namespace | None = None
+    """Namespace of all these PlacementDecisions, as in `argocd`, whose ApplicationSet controller
+    reads no other; null: each is in the namespace of its resource."""
+
+
 class Sinks(Section, frozen=True):
     """Outputs of decisions in addition to annotations and labels."""
 
     placement_decisions: PlacementDecisions = PlacementDecisions()
+    ocm_placement_decisions: OcmPlacementDecisions = OcmPlacementDecisions()
 
 
 class Remediate(Section, frozen=True):

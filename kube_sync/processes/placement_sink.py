@@ -11,7 +11,7 @@ from kube_sync.kube.placementdecisions import CLUSTER_PROFILES
 from kube_sync.kube.slices import SELECTOR, SliceApi
 from kube_sync.processes.context import Context
 from kube_sync.remediation.decision_cache import DecisionCache
-from kube_sync.remediation.sinks.forms import Form, SigForm
+from kube_sync.remediation.sinks.forms import Form, OcmForm, SigForm
 from kube_sync.remediation.sinks.sink import PlacementSink
 from kube_sync.runtime.services import Service
 
@@ -47,4 +47,6 @@ def placement_sinks(
         if (profiles := sig.profiles) is not None:
             source = KubeCollection(context.kube, CLUSTER_PROFILES, metadata_only=True)
             services.append(context.followed(f"{CLUSTER_PROFILES} to refer to", source, profiles))
+    if configured.ocm_placement_decisions.enabled:
+        add(OcmForm(configured.ocm_placement_decisions.namespace))
     return sinks, services

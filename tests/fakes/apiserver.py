@@ -311,7 +311,8 @@ class FakeApiServer:
         if applied and not recorded.query.get("fieldManager"):
             return status(400, "BadRequest", "PatchOptions: fieldManager: Required value")
         if old is None:
-            if applied and "uid" not in wanted and patch.keys() - _TYPE_AND_METADATA:
+            whole = not self._kinds[address.gvr].builtin or patch.keys() - _TYPE_AND_METADATA
+            if applied and "uid" not in wanted and whole:
                 return self._write(address, recorded)  # what is whole enough is created
             return _missing(address, has_uid="uid" in wanted, applied=applied)
         if applied and wanted.get("uid", old["metadata"]["uid"]) != old["metadata"]["uid"]:

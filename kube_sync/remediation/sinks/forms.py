@@ -1,6 +1,6 @@
 """Forms: what publishing a placement needs to know of one kind of objects.
 
-To publish as another kind, write its `Shape` (`kube/placementdecisions.py` is one) and a Form
+To publish as another kind, write its `Shape` (`kube/ocmdecisions.py` is the smallest) and a Form
 here; queue, watch, holds, modes, fencing and slices are those of `PlacementSink`.
 """
 
@@ -9,6 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from kube_sync.kube.ocmdecisions import (
+    OCM_GROUP_INDEX,
+    OCM_GROUP_NAME,
+    OCM_PLACEMENT,
+    ocm_shape,
+)
 from kube_sync.kube.placementdecisions import DECISION_INDEX, DECISION_KEY, PLACEMENT_KEY, SIG
 from kube_sync.kube.reflector import Store
 from kube_sync.kube.slices import Shape
@@ -91,3 +97,29 @@ class SigForm:
     def _changed(self) -> None:
         if self._subscriber is not None:
             self._subscriber()
+
+
+class OcmForm:
+    """PlacementDecisions of Open Cluster Management: clusters are names."""
+
+    name = "ocm_placement_decisions"
+    known = True
+
+    def __init__(self, namespace: str | None) -> None:
+        """`namespace`: of all slices; None: that of the placed resource."""
+        self.namespace = namespace
+        self.shape = ocm_shape(namespace)
+
+    def subscribe(self, changed: Callable[[], None]) -> None:
+        """Do nothing: `locate` always answers the same."""
+
+    def locate(self, cluster: str, before: str | None) -> str | None:  # noqa: ARG002 - of Form
+        """Return no namespace: a name is enough."""
+        return ""
+
+    def labels(self, key: str, index: int, own: str | None) -> Mapping[str, str]:  # noqa: ARG002
+        """Return the labels that OCM's readers select by.
+
+        Not the workload's own key: whoever labels a workload could join another's placement.
+        """
+        return {OCM_PLACEMENT: key, OCM_GROUP_INDEX: "0", OCM_GROUP_NAME: ""}

@@ -55,7 +55,9 @@ decisions: {listen: "127.0.0.1:9400", board: true, token_file: null,
 ledger: {path: null, name: '', inputs: true, max_age: 7776000, max_size: 1073741824}
 remediate:
   mode: enforce                                         # off | dry-run | manual | enforce
-  sinks: {placement_decisions: {enabled: false, namespace: null}}
+  sinks:
+    placement_decisions: {enabled: false, namespace: null}
+    ocm_placement_decisions: {enabled: false, namespace: null}
   namespaces: {}
   concurrency: auto                                     # auto | a number
   listen: "127.0.0.1:9404"
@@ -570,6 +572,8 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "remediate.mode": ("dry-run", "dry-run"),
     "remediate.sinks.placement_decisions.enabled": ("true", True),
     "remediate.sinks.placement_decisions.namespace": ("0123", "0123"),
+    "remediate.sinks.ocm_placement_decisions.enabled": ("true", True),
+    "remediate.sinks.ocm_placement_decisions.namespace": ("argocd", "argocd"),
     "remediate.namespaces": ("{shop: off}", {"shop": "off"}),
     "remediate.concurrency": ("16", 16),
     "remediate.listen": ("127.0.0.1:1", "127.0.0.1:1"),

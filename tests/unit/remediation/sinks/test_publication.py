@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.decisions.decision import PLACEMENT, Decision
+from kube_sync.kube.ocmdecisions import OCM_PLACEMENT
 from kube_sync.kube.placementdecisions import DECISION_INDEX, DECISION_KEY, PLACEMENT_KEY
 from kube_sync.kube.slices import Owner, Published, Slice
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.plan import Wanted
-from kube_sync.remediation.sinks.forms import SigForm
+from kube_sync.remediation.sinks.forms import Form, OcmForm, SigForm
 from kube_sync.remediation.sinks.publication import Placed, Publication, Subject, Unusable, publish
 
 WEB = Subject(
@@ -33,6 +34,7 @@ def decided(
 
 
 FLEET = SigForm("fleet")
+TOGETHER = OcmForm("argocd")
 
 
 class Partly(SigForm):
@@ -44,7 +46,10 @@ class Partly(SigForm):
 
 def held_as(slices: Iterable[Slice]) -> list[Published]:
     """Return slices as the API server holds them once they are written."""
-    return [Published(s.key, "p", "1", s.placed, s.labels, (s.owner,), s.choices) for s in slices]
+    return [
+        Published(s.key, "p", "1", s.placed, s.labels, (s.owner,), s.choices, s.source)
+        for s in slices
+    ]
 
 
 def published(clusters: Sequence[str], policy: str = "p1") -> list[Published]:
@@ -289,22 +294,72 @@ def test_a_mark_of_ours_under_a_strange_name_goes() -> None:
     assert publication == Publication(remove=(strange,))
 
 
+def test_for_ocm_a_cluster_is_its_name() -> None:
+    text = preferences(["eu"])
+    (only,) = publish(
+        WEB, decided(text, {"eu": "near"}), Placed("u", text), [], OcmForm(None)
+    ).write
+    assert [(c.cluster, c.namespace, c.reason) for c in only.choices] == [("eu", "", "near")]
+    assert (only.key.namespace, only.source) == ("shop", None)
+    assert only.labels[OCM_PLACEMENT] == only.key.name.removesuffix("-0")
+
+
+def test_in_one_namespace_the_same_name_of_two_namespaces_is_two_slices() -> None:
+    text = preferences(["eu"])
+    other = replace(WEB, key=ObjectKey("shop-2", "web"))
+    first, second = (
+        publish(one, decided(text), Placed("u", text), [], TOGETHER).write[0]
+        for one in (WEB, other)
+    )
+    assert {first.key.namespace, second.key.namespace} == {"argocd"}
+    assert (first.source, second.source) == ("shop", "shop-2")
+    assert first.key != second.key
+    assert first.labels[OCM_PLACEMENT] != second.labels[OCM_PLACEMENT]
+
+
+def test_for_ocm_a_workload_cannot_join_anothers_placement_by_a_label() -> None:
+    text = preferences(["eu"])
+    placed = Placed("u", text, placement_key="of-another")
+    (only,) = publish(WEB, decided(text), placed, [], TOGETHER).write
+    assert "of-another" not in only.labels.values()
+
+
+def test_in_one_namespace_what_has_no_namespace_is_published_too() -> None:
+    text = preferences(["eu"])
+    node = replace(WEB, key=ObjectKey("", "web"))
+    (only,) = publish(node, decided(text), Placed("u", text), [], TOGETHER).write
+    assert (only.key.namespace, only.source) == ("argocd", "")
+
+
+@pytest.mark.parametrize("wanted", [None, Wanted("u", None, "evaluation error", "p1")])
+def test_for_ocm_what_is_not_decided_is_never_an_empty_list(wanted: Wanted | None) -> None:
+    """Argo CD would delete its Applications."""
+    text = preferences(["eu"])
+    found = held_as(publish(WEB, decided(text), Placed("u", text), [], TOGETHER).write)
+    for has in (None, text, preferences(["us"])):
+        publication = publish(WEB, wanted, Placed("u", has), found, TOGETHER)
+        assert (publication.write, publication.remove) == ((), ())
+
+
 _fleets = st.sets(st.integers(0, 250).map(lambda n: f"c{n:03}"), max_size=250)
 _reasons = st.dictionaries(
     st.integers(0, 250).map(lambda n: f"c{n:03}"), st.text(min_size=1), max_size=5
 )
 
 
-@given(_fleets, _fleets, _reasons)
+@pytest.mark.parametrize("form", [FLEET, TOGETHER], ids=["sig", "ocm"])
+@given(before=_fleets, after=_fleets, reasons=_reasons)
 def test_publishing_twice_is_publishing_once(
-    before: set[str], after: set[str], reasons: dict[str, str]
+    form: Form, before: set[str], after: set[str], reasons: dict[str, str]
 ) -> None:
     text = preferences(sorted(after))
-    found = {one.key: one for one in published(sorted(before))}
+    first = preferences(sorted(before))
+    slices = publish(WEB, decided(first), Placed("u", first), [], form).write
+    found = {one.key: one for one in held_as(slices)}
     decision, placed = decided(text, reasons, "p2"), Placed("u", text)
-    publication = publish(WEB, decision, placed, list(found.values()), FLEET)
+    publication = publish(WEB, decision, placed, list(found.values()), form)
     found |= {one.key: one for one in held_as(publication.write)}
     for one in publication.remove:
         del found[one.key]
     assert {c.cluster for one in found.values() for c in one.choices} == after
-    assert publish(WEB, decision, placed, list(found.values()), FLEET) == Publication()
+    assert publish(WEB, decision, placed, list(found.values()), form) == Publication()

@@ -23,11 +23,12 @@ from kube_sync.errors import Conflict, Refused, Retriable, SyncError, Terminal
 from kube_sync.kube.cache import Cache
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.fencedwriter import FencedWriter
+from kube_sync.kube.ocmdecisions import ocm_shape
 from kube_sync.kube.placementdecisions import PLACEMENT_KEY, published
 from kube_sync.kube.slices import Published, Slice
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.decision_cache import DecisionCache
-from kube_sync.remediation.sinks.forms import SigForm
+from kube_sync.remediation.sinks.forms import Form, OcmForm, SigForm
 from kube_sync.remediation.sinks.publication import Placed
 from kube_sync.remediation.sinks.sink import PlacementSink
 from kube_sync.remediation.sinks.subjects import placed
@@ -89,6 +90,7 @@ class Api:
             wanted.labels,
             (wanted.owner,),
             wanted.choices,
+            wanted.source,
         )
         self.slices[wanted.key] = written
         self.answer(written)
@@ -108,7 +110,11 @@ class Api:
 
 class World:
     def __init__(
-        self, *items: Item, mode: str = "enforce", namespace: str | None = "fleet"
+        self,
+        *items: Item,
+        mode: str = "enforce",
+        namespace: str | None = "fleet",
+        together: str | None = None,
     ) -> None:
         self.api = Api()
         self.leads: float = math.inf  # seconds
@@ -118,7 +124,8 @@ class World:
         self.decisions = DecisionCache(lambda: 0.0)
         fenced = FencedWriter(self._fence)
         self.form = SigForm(namespace)
-        self.sink = PlacementSink(self.form, self.api, self.decisions, self._mode, fenced)
+        form: Form = self.form if together is None else OcmForm(together)
+        self.sink = PlacementSink(form, self.api, self.decisions, self._mode, fenced)
         self.subjects = self.sink.subjects(REPLICASETS)
         listed(self.subjects, Listing(list(items), VERSION))
         self.relist()
@@ -491,6 +498,52 @@ async def test_what_an_earlier_process_published_goes_once_nothing_is_held() -> 
         assert world.api.writes == [], "nothing is known of decisions yet"
         world.stream()
     assert (world.api.writes, world.api.slices) == (["delete"], {})
+
+
+def together(name: str, source: str) -> Item:
+    """Return what is published in the namespace argocd of a ReplicaSet `a` of `source`."""
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "a", "uid": "u"}
+    metadata = {
+        "name": name,
+        "namespace": "argocd",
+        "uid": "p",
+        "resourceVersion": "1",
+        "labels": {"app.kubernetes.io/managed-by": "kube-sync-remediator"},
+        "annotations": {
+            "kube-sync.io/placed": "replicasets.apps/a",
+            "kube-sync.io/placed-namespace": source,
+            "kube-sync.io/placed-owner": json.dumps(owner),
+        },
+    }
+    body = {"metadata": metadata, "status": {"decisions": [{"clusterName": "eu"}]}}
+    return Item(ObjectKey("argocd", name), "p", VERSION, json.dumps(body).encode())
+
+
+async def test_in_one_namespace_what_a_resource_left_goes_and_its_namesake_stays() -> None:
+    """No owner reference spans namespaces: the garbage collector does not do it."""
+    world = World(item("a", "eu"), together="argocd")
+    items = [together("there", "ns"), together("gone", "elsewhere")]
+    for one in items:
+        found = ocm_shape("argocd").parse(one.body)
+        assert found is not None
+        world.api.slices[one.key] = found
+    listed(world.sink.published, Listing(items, VERSION))
+    async with world.running():
+        await world.idle()
+        assert world.api.writes == [], "nothing is known of decisions yet"
+        world.stream()
+    assert world.api.writes == ["delete"]
+    assert [key.name for key in world.api.slices] == ["there"]
+
+
+async def test_in_one_namespace_a_resource_that_goes_takes_what_is_published_along() -> None:
+    world = World(item("a", "eu"), together="argocd")
+    async with world.running():
+        world.stream(decision("a", "eu"))
+        await world.idle()
+        assert [key.namespace for key in world.api.slices] == ["argocd"]
+        world.event("DELETED", item("a", "eu"))
+    assert world.api.slices == {}
 
 
 async def test_what_is_held_is_told_once_and_counted_until_it_goes() -> None:

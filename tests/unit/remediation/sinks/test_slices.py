@@ -44,9 +44,11 @@ def test_what_names_no_clusters_one_by_one_is_not_read(text: str) -> None:
     assert clusters_of(text) is None
 
 
-@given(_plurals, _names)
-def test_a_decision_key_is_a_label_and_begins_a_name(plural: str, name: str) -> None:
-    key = decision_key(GroupVersionResource("", "v1", plural), name)
+@given(_plurals, _names, st.none() | _names)
+def test_a_decision_key_is_a_label_and_begins_a_name(
+    plural: str, name: str, namespace: str | None
+) -> None:
+    key = decision_key(GroupVersionResource("", "v1", plural), name, namespace)
     assert len(key) <= 63
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", key)
 
@@ -67,6 +69,13 @@ def test_resources_that_look_alike_have_keys_of_their_own(
     other: tuple[GroupVersionResource, str],
 ) -> None:
     assert decision_key(REPLICASETS, "a.b") != decision_key(*other)
+
+
+def test_where_namespaces_share_one_a_key_shows_whose_it_is() -> None:
+    key = decision_key(REPLICASETS, "web", "shop")
+    assert re.fullmatch(r"shop-replicasets-web-[0-9a-f]{20}", key)
+    pairs = [("a-b", "c"), ("a", "b-c"), ("", "a-b-c")]
+    assert len({decision_key(REPLICASETS, name, space) for space, name in pairs}) == 3
 
 
 def test_another_version_of_a_resource_is_the_same_resource() -> None:
