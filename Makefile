@@ -82,7 +82,8 @@ unit: setup ## Run the unit tests, or one file of tests (FILE=…)
 	@$(BIN)/pytest $(if $(FILE),,--numprocesses=$(WORKERS)) $(or $(FILE),tests/unit) $(PYTEST)
 
 # What can be installed. What kube-score finds in it and stays is named on the object, with the reason.
-KUSTOMIZATIONS := manifests/base manifests/labelled manifests/placement-decisions manifests/webhook \
+KUSTOMIZATIONS := manifests/base manifests/labelled manifests/placement-decisions manifests/ocm-placement-decisions \
+	manifests/ocm-placement-decisions-argocd manifests/webhook \
 	manifests/webhook-scheduling manifests/webhook-metadata manifests/scheduler-name \
 	manifests/crds manifests/examples/colorpolicy manifests/scheduling \
 	manifests/scheduling-options manifests/scheduling-rbac manifests/metadata-rbac \

@@ -38,6 +38,9 @@ REPLICA_SETS = f"/apis/apps/v1/namespaces/{SHOP}/replicasets"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{OWN}/leases"
 EVENTS = f"/apis/events.k8s.io/v1/namespaces/{SHOP}/events"
 DECISIONS = f"/apis/multicluster.x-k8s.io/v1alpha1/namespaces/{SHOP}/placementdecisions"
+OCM_DECISIONS = (
+    f"/apis/cluster.open-cluster-management.io/v1beta1/namespaces/{SHOP}/placementdecisions"
+)
 CONFIGMAPS = "/api/v1/namespaces/{}/configmaps"
 SECRETS = f"/api/v1/namespaces/{OWN}/secrets"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -169,6 +172,18 @@ def _remediator() -> Iterator[Write]:
     }
     yield created(who, "a foreign PlacementDecision", DECISIONS, foreign | named("d"), "has made")
     yield Write(who, "its end", "DELETE", f"{DECISIONS}/there", None, "has made")
+    foreign = {
+        "apiVersion": "cluster.open-cluster-management.io/v1beta1",
+        "kind": "PlacementDecision",
+    }
+    ours = {"app.kubernetes.io/managed-by": "kube-sync-remediator"}
+    chosen = {"status": {"decisions": [{"clusterName": "us", "reason": ""}]}}
+    there = f"{OCM_DECISIONS}/there"
+    yield created(who, "one of OCM's shape", OCM_DECISIONS, foreign | named("own", labels=ours))
+    yield created(who, "a foreign one of OCM's", OCM_DECISIONS, foreign | named("d"), "has made")
+    yield patched(who, "the clusters of a foreign one", f"{there}/status", chosen, "has made")
+    yield patched(who, "a foreign one as its own", there, named("there", labels=ours), "has made")
+    yield Write(who, "the end of one of OCM's", "DELETE", there, None, "has made")
 
 
 def _replicator() -> Iterator[Write]:

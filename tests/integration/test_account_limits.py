@@ -53,6 +53,7 @@ FOLDERS = (
     "scheduling-rbac",
     "metadata-rbac",
     "placement-decisions",
+    "ocm-placement-decisions",
     "topology-rbac",
     "policy-sync-rbac",
     "policy-sync-spoke-rbac",
@@ -96,6 +97,7 @@ def _there() -> list[Manifest]:
         ("v1", "Secret", OWN, "kube-sync-authority", {}),
         ("events.k8s.io/v1", "Event", SHOP, "there", event("kubelet")),
         ("multicluster.x-k8s.io/v1alpha1", "PlacementDecision", SHOP, "there", {"decisions": []}),
+        ("cluster.open-cluster-management.io/v1beta1", "PlacementDecision", SHOP, "there", {}),
         ("rbac.authorization.k8s.io/v1", "ClusterRole", "", "sp:privileged", role("")),
         ("policy.kube-sync.io/v1alpha1", "SchedulingPolicy", "", "there", {"spec": {}}),
         (

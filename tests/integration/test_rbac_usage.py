@@ -54,6 +54,7 @@ FOLDERS = (
     "metadata-rbac",
     "scheduling-rbac",
     "placement-decisions",
+    "ocm-placement-decisions",
     "topology-data-rbac",
     "topology-rbac",
     "provision",
@@ -81,6 +82,7 @@ KINDS = ("gatewayclasses", "gateways", *ROUTES, "backendtlspolicies")
 
 # What a role grants although no request of this run needs it, and why.
 _PLACEMENT_DECISIONS = ("multicluster.x-k8s.io", "placementdecisions")
+_OCM_DECISIONS = ("cluster.open-cluster-management.io", "placementdecisions")
 _RBAC = "rbac.authorization.k8s.io"
 EXPLAINED: dict[str, set[Grant]] = {
     "nobody asks with this verb: who gives it to others has to hold it": {
@@ -93,12 +95,15 @@ EXPLAINED: dict[str, set[Grant]] = {
     "an apply to what is not there needs it, and is logged as the patch that it is": {
         Grant("topology", "", "configmaps", "create"),
         Grant("remediator", *_PLACEMENT_DECISIONS, "create"),
+        Grant("remediator", *_OCM_DECISIONS, "create"),
         Grant("policy-sync", "work.open-cluster-management.io", "manifestworks", "create"),
         Grant("policy-sync-spoke", "examples.kube-sync.io", "colorpolicies", "create"),
     },
-    "a slice that is not needed any more: see test_placement_decisions": {
+    "a slice that is not needed any more: see test_placement_decisions, test_ocm_decisions": {
         Grant("remediator", *_PLACEMENT_DECISIONS, "delete"),
+        Grant("remediator", *_OCM_DECISIONS, "delete"),
         Grant("remediator", *_PLACEMENT_DECISIONS, "get"),
+        Grant("remediator", *_OCM_DECISIONS, "get"),
     },
     "what is told again minutes later counts on the same Event": {
         Grant("remediator", "events.k8s.io", "events", "patch"),
@@ -242,7 +247,10 @@ def configurations(stack: RunningStack, folder: Path, port: int) -> dict[str, di
             "decisions": stack.endpoint.client(),
             "remediate": {
                 "listen": f"127.0.0.1:{free_port()}",
-                "sinks": {"placement_decisions": {"enabled": True}},
+                "sinks": {
+                    "placement_decisions": {"enabled": True},
+                    "ocm_placement_decisions": {"enabled": True},
+                },
                 "guard": {"dwell_seconds": 0, "mass_share": 1},
             },
         },
