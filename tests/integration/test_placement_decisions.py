@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncGenerator, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,14 @@ from kube_sync.decisions.records import DecisionRecord, StatusRecord, Target
 from kube_sync.remediation.sinks.slices import decision_key
 from tests.eventually import eventually
 from tests.fakes.clients import REPLICASETS
-from tests.fakes.decisionstream import FakeDecisionStream, fake_decision_stream
+from tests.fakes.decisionstream import fake_decision_stream
+from tests.integration.decisions_world import KIND, World, preferences, profile
 from tools.demo.components import GUARD_OFF, start_service
 from tools.demo.fleet import PREFERENCES
 from tools.servers.running import Launcher
 from tools.servers.stack import RunningStack, furnished_stack
 
 ROOT = Path(__file__).resolve().parents[2]
-KIND = "placementdecisions.multicluster.x-k8s.io"
 LABEL = "multicluster.x-k8s.io"
 NAMES = [f"c{n:03}" for n in range(150)]
 
@@ -40,101 +39,8 @@ def cluster(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Any
         stack.apply(ROOT / "manifests/placement-decisions")
         stack.api.create_namespace("fleet")
         for name in ("eu", "us", *NAMES):
-            stack.api.apply(_profile(name))
+            stack.api.apply(profile(name))
         yield stack
-
-
-def _profile(name: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "multicluster.x-k8s.io/v1alpha1",
-        "kind": "ClusterProfile",
-        "metadata": {"name": name, "namespace": "fleet"},
-        "spec": {"clusterManager": {"name": "test"}},
-    }
-
-
-def preferences(clusters: Iterable[str]) -> str:
-    entries = {name: {"weight": 1} for name in clusters}
-    return json.dumps({"clusters": entries}, separators=(",", ":"), sort_keys=True)
-
-
-@dataclass
-class World:
-    """A namespace, what is in it, and what is decided."""
-
-    stack: RunningStack
-    stream: FakeDecisionStream
-    namespace: str
-    seq: int = 0
-
-    async def create(self, name: str, annotations: Mapping[str, str] | None = None) -> str:
-        """Create a ReplicaSet and return its uid."""
-        labels = {"app": name}
-        manifest = {
-            "apiVersion": "apps/v1",
-            "kind": "ReplicaSet",
-            "metadata": {"name": name, "annotations": dict(annotations or {})},
-            "spec": {
-                "replicas": 0,
-                "selector": {"matchLabels": labels},
-                "template": {
-                    "metadata": {"labels": labels},
-                    "spec": {"containers": [{"name": "web", "image": "nginx"}]},
-                },
-            },
-        }
-        return str((await self.put(manifest))["metadata"]["uid"])
-
-    async def put(self, manifest: dict[str, Any]) -> Any:
-        """Create an object of the namespace and return it."""
-        manifest["metadata"]["namespace"] = self.namespace
-        return await asyncio.to_thread(self.stack.api.create, manifest)
-
-    async def annotate(self, name: str, annotations: Mapping[str, str | None]) -> None:
-        """Change annotations of a ReplicaSet."""
-        api = self.stack.api
-        await asyncio.to_thread(api.annotate, "replicasets", name, annotations, self.namespace)
-
-    async def delete(self, kind: str, name: str) -> None:
-        """Delete an object of the namespace."""
-        await asyncio.to_thread(self.stack.api.delete, kind, name, self.namespace)
-
-    def decide(
-        self,
-        name: str,
-        uid: str,
-        clusters: Iterable[str] | None,
-        reasons: Mapping[str, str] | None = None,
-        failure: str | None = None,
-    ) -> None:
-        annotations = {} if clusters is None else {PREFERENCES: preferences(clusters)}
-        decision = None if failure else Decision(annotations, reasons=reasons or {})
-        target = Target("apps", "v1", "replicasets", name, self.namespace)
-        self.seq += 1
-        record = DecisionRecord(target, uid, decision, self.seq, "data", "p1", failure=failure)
-        self.stream.say(record)
-
-    def published(self) -> list[Any]:
-        items: list[Any] = self.stack.api.get(KIND, namespace=self.namespace)["items"]
-        return items
-
-    def clusters(self) -> list[list[str]]:
-        return [
-            [one["clusterProfileRef"]["name"] for one in found["decisions"]]
-            for found in self.published()
-        ]
-
-    def writes(self) -> int:
-        """Count what was asked of PlacementDecisions here, the audit log being the witness."""
-        assert self.stack.audit_log is not None
-        lines = map(json.loads, self.stack.audit_log.read_bytes().rpartition(b"\n")[0].splitlines())
-        return sum(
-            line["objectRef"].get("namespace") == self.namespace
-            and line["user"]["username"].endswith("kube-sync-remediator")
-            and line["verb"] in ("patch", "create", "delete")
-            for line in lines
-            if line.get("objectRef", {}).get("resource") == "placementdecisions"
-        )
 
 
 @pytest.fixture
@@ -354,7 +260,7 @@ async def test_a_cluster_without_a_profile_is_published_once_it_has_one(world: W
     world.decide("web", uid, [late])
     await eventually(lambda: _placement(world), preferences([late]))
     assert world.clusters() == [["eu"]]
-    await asyncio.to_thread(world.stack.api.create, _profile(late))
+    await asyncio.to_thread(world.stack.api.create, profile(late))
     await eventually(world.clusters, [[late]])
 
 
