@@ -260,7 +260,7 @@ async def test_clusters_that_somebody_changed_are_put_right(world: World) -> Non
     world.decide("web", await world.create("web"), ["eu"])
     await eventually(lambda: clusters(world), [["eu"]])
     name = published(world)[0]["metadata"]["name"]
-    change = {"status": {"decisions": []}}
+    change: dict[str, Any] = {"status": {"decisions": []}}
     await asyncio.to_thread(world.stack.api.merge, KIND, name, change, ARGO, "status")
     await eventually(lambda: clusters(world), [["eu"]])
 
