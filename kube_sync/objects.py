@@ -1,15 +1,19 @@
-"""Identifiers for every layer: a resource (GVR), and one object's namespace and name."""
+"""Identifiers for every layer: a resource (GVR), and one object's namespace and name.
+
+Structs of msgspec, not dataclasses: there is a key for each object, and every look-up hashes and
+compares one. They hold only text, so the garbage collector need not know them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 SECRET_VALUES: Final = ("data", "stringData")  # the fields of a Secret that hold its values
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class GroupVersionResource:
+class GroupVersionResource(msgspec.Struct, frozen=True, order=True, gc=False, cache_hash=True):
     """A collection of the Kubernetes API, as in `apps/v1 replicasets`."""
 
     group: str  # "" for the core group
@@ -38,8 +42,7 @@ class GroupVersionResource:
         return f"{root}{inside}/{self.resource}" + (f"/{name}" if name else "")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ObjectKey:
+class ObjectKey(msgspec.Struct, frozen=True, order=True, gc=False):
     """The namespace and name of one object within its collection."""
 
     namespace: str  # "" for cluster-scoped objects
