@@ -6,14 +6,15 @@ a slow reader gets only the latest entry of each object, and costs no other anyt
 ended objects are kept for a while, for readers that know the object; a reader that has not read an
 entry that is dropped has to start over.
 
-A line has two parts, each encoded once for all readers, when the first one needs it. Objects with
-equal decisions change alike: they share one Verdict, and its part of the line; the other part names
-the object.
+A line has two parts. Objects with equal decisions change alike: they share one Verdict, and its
+part of the line, which is encoded once for all readers, when the first one needs it. The other part
+names the object, and is encoded for each reader.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal
@@ -29,6 +30,7 @@ from kube_sync.decisions.records import (
     Target,
     encode,
 )
+from kube_sync.objects import GroupVersionResource, ObjectKey
 
 _encoder = msgspec.json.Encoder()
 
@@ -74,19 +76,29 @@ class EncodedVerdict:
         return self._tail
 
 
-class Entry:
-    """The latest entry of one object; `encoded` is None if the object was deleted."""
+class Entry(msgspec.Struct, eq=False, gc=False):
+    """The latest entry of one object; `encoded` is None if the object was deleted.
 
-    __slots__ = ("_head", "encoded", "is_ended", "seq", "superseded", "target", "uid")
+    There is one for each object, so it shares the key with whoever published it, and keeps no part
+    of the line: to encode that for another reader takes a microsecond, to keep it took 200 bytes.
+    """
 
-    def __init__(self, target: Target, uid: str, seq: int, encoded: EncodedVerdict | None) -> None:
-        self.target = target
-        self.uid = uid
-        self.seq = seq
-        self.encoded = encoded
-        self.is_ended = encoded is None or encoded.is_undefined  # only this entry is kept of it
-        self.superseded = False
-        self._head: bytes | None = None
+    gvr: GroupVersionResource
+    key: ObjectKey
+    uid: str
+    seq: int
+    encoded: EncodedVerdict | None
+    superseded: bool = False  # the object has a newer entry, or this one is dropped
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether only this entry is kept of the object: there is no decision on it."""
+        return self.encoded is None or self.encoded.is_undefined
+
+    @property
+    def target(self) -> Target:
+        """The object, as in records."""
+        return Target.of(self.gvr, self.key)
 
     @property
     def record(self) -> DecisionRecord | DeletedRecord:
@@ -108,19 +120,12 @@ class Entry:
             verdict.last_good,
         )
 
-    def supersede(self) -> None:
-        """Mark that the object has a newer entry, or that this one is dropped."""
-        self.superseded = True
-        self._head = None  # encoded again for a reader that holds it
-
     def parts(self) -> tuple[bytes, bytes]:
         """Return the line, in its two encoded parts."""
-        if self._head is None:
-            if self.encoded is None:
-                self._head = encode(DeletedRecord(self.target, self.seq))
-            else:
-                self._head = _encoder.encode(_Head(self.target, self.uid, self.seq))[:-1]
-        return self._head, b"" if self.encoded is None else self.encoded.tail()
+        if self.encoded is None:
+            return encode(DeletedRecord(self.target, self.seq)), b""
+        head = _encoder.encode(_Head(self.target, self.uid, self.seq))[:-1]
+        return head, self.encoded.tail()
 
 
 ENDED = 10_000  # deletions and decisions that became undefined, kept for slow readers
@@ -145,34 +150,67 @@ class ChangeLog:
     def __init__(self, ended: int = ENDED) -> None:
         """Keep the last `ended` entries of objects without a decision."""
         self.seq = 0
-        self.current: dict[Target, Entry] = {}
         self.forgotten = 0  # the highest number that was dropped
         self._limit = ended
-        self._ended: dict[Target, Entry] = {}  # oldest first
+        self._current: dict[GroupVersionResource, dict[ObjectKey, Entry]] = {}
+        self._ended: dict[tuple[GroupVersionResource, ObjectKey], Entry] = {}  # oldest first
         self._entries: list[Entry] = []
 
-    def find_ended(self, target: Target) -> Entry | None:
-        """Return the entry of an object without a decision, if it is still kept."""
-        return self._ended.get(target)
+    def __len__(self) -> int:
+        """Return the number of objects with a decision, or a failure."""
+        return sum(map(len, self._current.values()))
 
-    def add(self, target: Target, uid: str, encoded: EncodedVerdict | None) -> Entry:
+    def __iter__(self) -> Iterator[Entry]:
+        """Iterate over the entries of objects with a decision, or a failure."""
+        for entries in self._current.values():
+            yield from entries.values()
+
+    def of(self, gvr: GroupVersionResource) -> Mapping[ObjectKey, Entry]:
+        """Return the entries of a collection's objects with a decision, or a failure."""
+        return self._current.get(gvr, {})
+
+    def get(self, target: Target) -> Entry | None:
+        """Return the entry of an object with a decision, or a failure."""
+        return self.of(target.gvr).get(target.key)
+
+    def find_ended(self, gvr: GroupVersionResource, key: ObjectKey) -> Entry | None:
+        """Return the entry of an object without a decision, if it is still kept."""
+        return self._ended.get((gvr, key))
+
+    def add(
+        self, gvr: GroupVersionResource, key: ObjectKey, uid: str, encoded: EncodedVerdict | None
+    ) -> Entry:
         """Add a verdict on an object, None: it was deleted; return the entry."""
         self.seq += 1
-        entry = Entry(target, uid, self.seq, encoded)
-        if (old := self.current.get(target)) is not None:
-            old.supersede()
-        elif self._ended and (gone := self._ended.pop(target, None)) is not None:
-            gone.supersede()
+        if (current := self._current.get(gvr)) is None:
+            current = self._current[gvr] = {}
+        old = current.get(key)
+        # Of two equal keys the one that is shared: the other is of one event.
+        entry = Entry(gvr, key if old is None else old.key, uid, self.seq, encoded)
+        if old is not None:
+            old.superseded = True
+        elif self._ended and (gone := self._ended.pop((gvr, key), None)) is not None:
+            gone.superseded = True
         if entry.is_ended:
-            self.current.pop(target, None)
+            current.pop(key, None)
             self._end(entry)
         else:
-            self.current[target] = entry
+            current[key] = entry
         self._entries.append(entry)
-        needed = len(self.current) + len(self._ended)
+        needed = len(self) + len(self._ended)
         if len(self._entries) > needed + needed // _SHARE + _SLACK:
             self._entries = [entry for entry in self._entries if not entry.superseded]
         return entry
+
+    def known(self, gvr: GroupVersionResource, key: ObjectKey, uid: str) -> tuple[ObjectKey, str]:
+        """Return the equal key and uid that the current entry of an object has, or these.
+
+        What is loaded anew keeps those: half a million others would be 100 MB more for a while,
+        which Python hardly gives back.
+        """
+        if (entry := self.of(gvr).get(key)) is None:
+            return key, uid
+        return entry.key, entry.uid if entry.uid == uid else uid
 
     def after(self, seq: int, known: int, limit: int) -> Page:
         """Return up to `limit` entries after `seq`, without those that ended up to `known`."""
@@ -188,8 +226,8 @@ class ChangeLog:
         return Page(found, self.seq, complete=True)
 
     def _end(self, entry: Entry) -> None:
-        self._ended[entry.target] = entry
+        self._ended[entry.gvr, entry.key] = entry
         if len(self._ended) > self._limit:
             oldest = self._ended.pop(next(iter(self._ended)))
-            oldest.supersede()
+            oldest.superseded = True
             self.forgotten = oldest.seq

@@ -98,12 +98,12 @@ class DecisionHub:
     @property
     def count(self) -> int:
         """The number of resources with a decision, or a failure."""
-        return len(self.log.current)
+        return len(self.log)
 
     @property
     def records(self) -> dict[Target, DecisionRecord]:
         """The current record of every resource, built at each call."""
-        found = {target: entry.record for target, entry in self.log.current.items()}
+        found = {entry.target: entry.record for entry in self.log}
         return {t: record for t, record in found.items() if not isinstance(record, DeletedRecord)}
 
     @property
@@ -196,13 +196,30 @@ class DecisionHub:
         data: int = 0,
         source: Source | None = None,
     ) -> None:
-        """Record the outcome for a resource; an equal decision is no change.
+        """Record the outcome for a resource, as `publish` does."""
+        self.publish(
+            target.gvr, target.key, outcome, cause, policy, uid=uid, data=data, source=source
+        )
+
+    def publish(
+        self,
+        gvr: GroupVersionResource,
+        key: ObjectKey,
+        outcome: Outcome,
+        cause: str,
+        policy: str,
+        *,
+        uid: str | None = None,
+        data: int = 0,
+        source: Source | None = None,
+    ) -> None:
+        """Record the outcome for an object of a collection; an equal decision is no change.
 
         An undefined outcome is published if there was a decision before, and is not kept. After a
         failure the last good decision on the same object stays. `uid` is the object's, if the
         outcome was evaluated for another one.
         """
-        old = self.log.current.get(target)
+        old = self.log.of(gvr).get(key)
         uid = outcome.uid if uid is None else uid
         if _is_unchanged(old, outcome, uid):
             if old is not None and old.uid == uid:
@@ -214,26 +231,27 @@ class DecisionHub:
             # A failure may lack the uid: then it is that of the present decision.
             before, uid = old.encoded.verdict.decision, uid or old.uid
         encoded = self._encode_verdict(outcome, before, cause, policy, data, source)
-        self._add(target, uid, encoded, outcome.evidence)
+        self._add(gvr, key, uid, encoded, outcome.evidence)
         self._uncounted += 1
         self._wake()
 
     def delete(self, target: Target) -> None:
         """Delete the decision on a resource that is gone."""
-        ended = self.log.find_ended(target)
+        self._delete(target.gvr, target.key)
+
+    def _delete(self, gvr: GroupVersionResource, key: ObjectKey) -> None:
+        ended = self.log.find_ended(gvr, key)
         # Readers know that it is undefined, and need not remember that any longer.
-        if target in self.log.current or (ended is not None and ended.encoded is not None):
-            self._add(target, "", None)
+        if key in self.log.of(gvr) or (ended is not None and ended.encoded is not None):
+            self._add(gvr, key, "", None)
             self._wake()
 
     def retain(self, gvr: GroupVersionResource, keys: Collection[ObjectKey]) -> None:
         """Delete the decisions of a collection whose objects are not among `keys`."""
-        gone = [t for t in self.log.current if t.gvr == gvr and t.key not in keys]
-        for target in gone:
-            self.delete(target)
+        for key in [key for key in self.log.of(gvr) if key not in keys]:
+            self._delete(gvr, key)
         if self._recorder is not None:
-            decided = {t.key for t in self.log.current if t.gvr == gvr}
-            self._recorder.retained(gvr, keys, decided)
+            self._recorder.retained(gvr, keys, set(self.log.of(gvr)))
 
     def measure(self) -> None:
         """Update the metric of decision changes."""
@@ -268,12 +286,13 @@ class DecisionHub:
 
     def _add(
         self,
-        target: Target,
+        gvr: GroupVersionResource,
+        key: ObjectKey,
         uid: str,
         encoded: EncodedVerdict | None,
         evidence: RecordedInput | None = None,
     ) -> None:
-        entry = self.log.add(target, uid, encoded)
+        entry = self.log.add(gvr, key, uid, encoded)
         if self._recorder is not None:  # kept by nobody else: it would be all objects
             self._recorder.record(entry, evidence)
 

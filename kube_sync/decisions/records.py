@@ -26,7 +26,7 @@ _NAMED = 100  # unreadable objects of a collection: many must not fill the strea
 VERSION: Literal[1] = 1
 
 
-class Target(msgspec.Struct, frozen=True, omit_defaults=True):
+class Target(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One resource that decisions are made for."""
 
     group: str

@@ -99,7 +99,8 @@ class Recall:
         else:
             msg = "no line of an object"
             raise msgspec.DecodeError(msg)
-        line = Line(record.object, uid, record.seq, verdict)
+        target = record.object
+        line = Line(target.gvr, target.key, uid, record.seq, verdict)
         return self._lines.of(line, found.input, self._basis if found.has_basis else None)
 
 

@@ -97,13 +97,12 @@ class PlacementCheck:
 
     async def _told(self) -> Counter[EncodedVerdict]:
         """Return the current decisions, each with its number of objects."""
-        found: dict[int, tuple[EncodedVerdict, int]] = {}
-        for number, entry in enumerate([*self._hub.log.current.values()], 1):
-            if number % _SLICE == 0:
-                await asyncio.sleep(0)
-            if (encoded := entry.encoded) is not None:
-                found[id(encoded)] = encoded, found.get(id(encoded), (encoded, 0))[1] + 1
-        return Counter(dict(found.values()))
+        found, entries = Counter[EncodedVerdict](), [*self._hub.log]
+        for start in range(0, len(entries), _SLICE):
+            told = (entry.encoded for entry in entries[start : start + _SLICE])
+            found.update(encoded for encoded in told if encoded is not None)
+            await asyncio.sleep(0)
+        return found
 
     def _compared(
         self, inventory: Inventory, told: Mapping[EncodedVerdict, int]

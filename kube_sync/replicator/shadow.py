@@ -258,7 +258,7 @@ class Shadow:
 
     def _in_force(self, gvr: GroupVersionResource, key: ObjectKey) -> Outcome:
         target = Target.of(gvr, key)
-        entry = self._hub.log.current.get(target)
+        entry = self._hub.log.get(target)
         if entry is None or entry.encoded is None:
             return Outcome("")
         verdict = entry.encoded.verdict

@@ -90,7 +90,7 @@ class Stories:
 
     async def read(self, target: Target) -> Story | None:
         """Return the story of an object, None without a current or recent decision."""
-        entry = self._hub.log.current.get(target)
+        entry = self._hub.log.get(target)
         record = None if entry is None else entry.record
         record = None if isinstance(record, DeletedRecord) else record
         past = self._history.of(target)

@@ -376,8 +376,10 @@ async def _play(hub: DecisionHub, steps: list[tuple[str, str, str]], readers: li
         if step == "read" and readers:
             await readers[int(name)].read(int(value))
         _change(hub, step, name, value)
-        ended = sum(hub.log.find_ended(_target(name)) is not None for name in _NAMES)
-        known = len(hub.log.current) + ended
+        ended = sum(
+            hub.log.find_ended(_target(name).gvr, _target(name).key) is not None for name in _NAMES
+        )
+        known = len(hub.log) + ended
         assert known <= len(_NAMES), "memory has a bound"
 
 
@@ -463,7 +465,7 @@ async def test_objects_that_are_decided_alike_share_what_is_said_of_them() -> No
     hub, outcome = DecisionHub("me"), _outcome("1")
     for name in "abc":
         hub.update(_target(name), outcome, "load", "p1")
-    assert len({id(entry.encoded) for entry in hub.log.current.values()}) == 1
+    assert len({id(entry.encoded) for entry in hub.log}) == 1
 
 
 async def test_what_is_shared_is_forgotten_before_it_takes_much_memory(
@@ -473,7 +475,7 @@ async def test_what_is_shared_is_forgotten_before_it_takes_much_memory(
     hub, outcomes = DecisionHub("me"), [_outcome(text) for text in "123"]
     for name, outcome in zip("abcde", [*outcomes, outcomes[2], outcomes[0]], strict=True):
         hub.update(_target(name), outcome, "load", "p1")
-    a, _, c, d, e = (entry.encoded for entry in hub.log.current.values())
+    a, _, c, d, e = (entry.encoded for entry in hub.log)
     assert c is d
     assert a is not e
     assert a and e and a.verdict == e.verdict  # noqa: PT018 - there is one of each
@@ -538,7 +540,7 @@ async def test_an_object_that_came_back_is_told_once() -> None:
     hub.update(_target("a"), _outcome("2"), "object", "")
     with hub.subscribe(("me", 1)) as subscription:
         assert _names(await _read(subscription)) == ["a"]
-    assert hub.log.find_ended(_target("a")) is None
+    assert hub.log.find_ended(_target("a").gvr, _target("a").key) is None
 
 
 async def test_a_decision_that_ended_is_forgotten_with_its_object() -> None:
@@ -603,7 +605,21 @@ async def test_a_load_that_changes_nothing_keeps_one_string_of_each_uid() -> Non
     again = b"uid".decode()
     assert again is not uid
     hub.update(_target("a"), outcome, "load", "", uid=again)
-    assert hub.log.current[_target("a")].uid is again
+    entry = hub.log.get(_target("a"))
+    assert entry is not None
+    assert entry.uid is again
+
+
+def test_key_and_uid_of_a_known_object_are_those_that_are_kept() -> None:
+    hub, first, uid = DecisionHub("me"), _target("a").key, b"uid".decode()
+    gvr = _target("a").gvr
+    hub.publish(gvr, first, _outcome("1"), "load", "", uid=uid)
+    hub.publish(gvr, _target("a").key, _outcome("2"), "object", "", uid=uid)
+    key, again = hub.log.known(gvr, _target("a").key, b"uid".decode())
+    assert key is first
+    assert again is uid
+    assert hub.log.known(gvr, first, "another") == (first, "another")
+    assert hub.log.known(gvr, _target("b").key, "u") == (_target("b").key, "u")
 
 
 async def test_a_snapshot_is_everything_in_pieces_up_to_a_bookmark() -> None:

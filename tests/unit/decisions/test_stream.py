@@ -322,7 +322,7 @@ async def test_a_reader_that_stops_costs_no_memory_and_no_other_reader_anything(
             _update(hub, f"{number % 20}", f"{number} {padding}")
             if number % 100 == 0:  # and nobody waits for the slow one
                 await asyncio.sleep(0)
-        assert len(hub.log.current) == 20
+        assert len(hub.log) == 20
         assert len(remembered(hub, Entry)) < 1_100
         last = hub.seq
         for response in (fast, slow):
