@@ -50,7 +50,9 @@ class Sides:
 
     def member(self, member: Member, key: ObjectKey, /) -> Member:
         """Return the class of an object on its side."""
-        return member._replace(kind=member.kind + _ON) if self.canary.side.has(key) else member
+        if not self.canary.side.has(key):
+            return member
+        return Member(member.kind + _ON, member.uid, member.edition)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,10 @@ classes of their own. It keeps digests and uids, never objects.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterable
+from typing import Protocol
+
+import msgspec
 
 from kube_sync.errors import NO_JSON
 from kube_sync.objects import ObjectKey
@@ -49,7 +51,8 @@ def why_not_shared(reads: Reads | None, documents: Iterable[Path] = ()) -> str |
     return None
 
 
-class Member(NamedTuple):
+# Not a dataclass: there is one for each object, and the garbage collector need not know it.
+class Member(msgspec.Struct, frozen=True, gc=False):
     """One state of an object: its class (digest of what is read of it) and its uid.
 
     `edition` identifies the classifier that computed it.
@@ -95,6 +98,18 @@ class Members:
             found.clear()
         return True
 
+    def fresh(self) -> Members:
+        """Return an empty one that classifies as this does now."""
+        found = Members()
+        found._classify, found._edition = self._classify, self._edition
+        return found
+
+    def adopt(self, other: Members) -> None:
+        """Replace all classes by those of a `fresh` one, unless the classifier changed since."""
+        is_current = other._edition == self._edition
+        found = other if is_current else self.fresh()
+        self._members, self._sizes, self._kinds = found._members, found._sizes, found._kinds  # noqa: SLF001
+
     def read(self, body: bytes, uid: str) -> Member | None:
         """Return the class of an object, None if it is unknown."""
         if self._classify is None:
@@ -106,24 +121,35 @@ class Members:
 
     def note(self, key: ObjectKey, member: Member | None) -> None:
         """Record the class of an object in OPA; None: it is unknown, or there is no object."""
-        self._forget(key)
+        if (old := self._members.get(key)) is not None:
+            self._sizes[old.kind] -= 1
+            if not self._sizes[old.kind]:
+                del self._sizes[old.kind], self._kinds[old.kind]
         # The object may have been read before the classifier changed, and written after.
         if member is None or member.edition != self._edition:
+            self._members.pop(key, None)
             return
         kind = self._kinds.setdefault(member.kind, member.kind)
-        self._members[key] = member._replace(kind=kind)
+        # Not removed first: the table keeps the key that it has, which others share.
+        self._members[key] = Member(kind, member.uid, member.edition)
         self._sizes[kind] += 1
 
     def of(self, key: ObjectKey) -> Member | None:
         """Return the class of an object in OPA, None if it is unknown."""
         return self._members.get(key)
 
-    def _forget(self, key: ObjectKey) -> None:
-        if (old := self._members.pop(key, None)) is None:
-            return
-        self._sizes[old.kind] -= 1
-        if not self._sizes[old.kind]:
-            del self._sizes[old.kind], self._kinds[old.kind]
+    def by_class(self) -> dict[bytes, list[ObjectKey]]:
+        """Return the objects of each class."""
+        found: dict[bytes, list[ObjectKey]] = {kind: [] for kind in self._sizes}
+        for key, member in self._members.items():
+            found[member.kind].append(key)
+        return found
+
+    def without(self, keys: Collection[ObjectKey]) -> list[ObjectKey]:
+        """Return those of `keys`, each named once, that have no known class."""
+        if len(keys) == len(self._members):  # each object with a class is one of them
+            return []
+        return [key for key in keys if key not in self._members]
 
 
 class Objects(Protocol):

@@ -33,7 +33,10 @@ class Data(Protocol):
         ...
 
     def begin(self, needs: Iterable[Need | None]) -> None:
-        """Load what these sets of policies need; None: their need is unknown."""
+        """Load what these sets of policies need; None: their need is unknown.
+
+        The first is the set that will be in force.
+        """
         ...
 
     def hold(self, needs: Iterable[Need | None]) -> bool:

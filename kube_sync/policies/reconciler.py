@@ -192,8 +192,9 @@ class PolicyReconciler:
             try:
                 way = await self._find(epoch)
                 choice = await self._chooser.choose(way, epoch, epoch.policies)
-                needs = [await self._loaded.need(way, way.held)] if way.held else []
-                needs += await self._loaded.ahead(way, self._chooser.wanted(choice))
+                needs = await self._loaded.ahead(way, self._chooser.wanted(choice))
+                if way.held:
+                    needs.append(await self._loaded.need(way, way.held))
             except SyncError as error:
                 self._readiness.waiting("policies", str(error))
                 await self._backoff.wait(getattr(error, "retry_after", None))

@@ -9,24 +9,20 @@ to be sent afterwards. Memory is a few pages, since the producer waits for the r
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 
 import msgspec
 
+from kube_sync.decisions.classes import Members
 from kube_sync.objects import ObjectKey
+from kube_sync.replicator.held import Held
 
 _PAGES_AHEAD = 2
+# Returns the equal key and uid that are kept elsewhere, or those that it is given.
+Known = Callable[[ObjectKey, str], tuple[ObjectKey, str]]
 EVERYWHERE = ""  # the scope of a LIST of all namespaces
-
-Digests = dict[ObjectKey, bytes]
-
-
-def digest(body: bytes) -> bytes:
-    """Return a 16-byte digest of a body."""
-    return hashlib.blake2b(body, digest_size=16).digest()
 
 
 class Abandoned(Exception):
@@ -40,15 +36,22 @@ class Loaded:
     key: ObjectKey
     version: str
     body: bytes
+    uid: str = ""
 
 
 class FirstLoad:
     """One document: a producer calls `add`, then `finish` or `abandon`; a reader reads `chunks`."""
 
-    def __init__(self, digests: Digests | None = None) -> None:
-        """Pass `digests` to have the digest of each object in the document recorded."""
-        self.versions: dict[ObjectKey, str] = {}  # the objects in the document
-        self.digests = digests
+    def __init__(
+        self,
+        held: Held | None = None,
+        members: Members | None = None,
+        known: Known = lambda key, uid: (key, uid),
+    ) -> None:
+        """Record the objects in the document in `held`, and in `members` their classes."""
+        self._known = known
+        self.held = Held() if held is None else held
+        self.members = Members() if members is None else members
         self.bytes = 0  # of the objects in it
         self.abandoned = False
         self._finished = False
@@ -79,9 +82,9 @@ class FirstLoad:
                 parts.append(self._turn_to(found.key.namespace))
             parts += (self._separator, msgspec.json.encode(found.key.name), b":", found.body)
             self._separator = b","
-            self.versions[found.key] = found.version
-            if self.digests is not None:
-                self.digests[found.key] = digest(found.body)
+            key, uid = self._known(found.key, found.uid)
+            self.held.put(key, found.version, found.body)
+            self.members.note(key, self.members.read(found.body, uid))
             self.bytes += len(found.body)
         self._put(b"".join(parts))
         return late
@@ -113,7 +116,7 @@ class FirstLoad:
     def _turn_to(self, namespace: str) -> bytes:
         """Close the open namespace and open another one, "" for none."""
         end = self._close()
-        separator = b"," if self.versions else b""
+        separator = b"," if len(self.held) else b""
         if not namespace:
             self._separator = separator
             return end

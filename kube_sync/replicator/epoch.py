@@ -98,6 +98,7 @@ class Load:
             currency=self._hub.freshness.report,
             seals=lasting.seals,
             topology=lasting.topology,
+            known=self._hub.log.known,
         )
         self._input_reader = input_reader(lasting.settings, self.resources.mirrors)
         self._documents = DataMaps(

@@ -5,8 +5,8 @@ nothing; a removal is sent only for what OPA holds (removing a missing path fail
 OPA keeps the last readable state of an object that becomes unreadable, since removing it would
 change what policies count. The object is `unreadable` until it can be read again or is gone, and
 must not be decided by that past state. Memory: a body for each pending key; a resourceVersion for
-each key in OPA, and for targets of decisions a class and a uid; a digest if only some fields are
-kept, so that an event that changes none of them is not written. Until all of several namespaces are
+each key in OPA, with a digest if only some fields are kept, so that an event that changes none of
+them is not written; for targets of decisions a class and a uid. Until all of several namespaces are
 listed, their document too. It makes no requests.
 """
 
@@ -26,7 +26,8 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.opa.paths import DataPath, add_operation, remove_operation
 from kube_sync.policies.required_fields import Form
-from kube_sync.replicator.bulk_load import EVERYWHERE, Digests, FirstLoad, Loaded, Scopes, digest
+from kube_sync.replicator.bulk_load import EVERYWHERE, FirstLoad, Known, Loaded, Scopes
+from kube_sync.replicator.held import Held
 from kube_sync.replicator.projector import Projector
 
 
@@ -59,16 +60,19 @@ class Mirror:
         scopes: Iterable[str] = (EVERYWHERE,),
         projector: Projector | None = None,
         optional: bool = False,
+        known: Known = lambda key, uid: (key, uid),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Call `on_change` whenever there is something to write.
 
         `gvr` is the resource, None if it is not from the API server. `scopes` are the namespaces
         that are listed separately. An `optional` kind that the API server lacks counts as empty.
+        `known` returns the equal key and uid of an object that are kept elsewhere, to be shared.
         """
         self.name = name
         self.gvr = gvr
         self._optional = optional
+        self._known_keys = known
         self.known = True  # False while the API server lacks the kind
         self.members = Members()
         self.learning = False  # a LIST for missing classes is due or running
@@ -77,8 +81,8 @@ class Mirror:
         self._clock = clock
         self._projector = projector = projector or Projector(name)
         self.shaped, self.unreadable = projector.shaped, projector.unreadable
-        self._digests: Digests | None = None  # of the bodies in OPA
-        self._held: dict[ObjectKey, str] = {}
+        self._digested = False  # whether OPA's objects have no resourceVersion to compare
+        self._held = Held()
         self._sizes: Counter[str] = Counter()  # number of objects in OPA, by namespace
         self._pending: dict[ObjectKey, Change] = {}
         self._first: FirstLoad | None = None  # until OPA holds it
@@ -100,9 +104,10 @@ class Mirror:
     def narrow(self, form: Form) -> None:
         """Keep only these fields of each object; call it before the first object."""
         self._projector.narrow(form)
-        self._digests = None if self._projector.versioned else {}
+        self._digested = not self._projector.versioned
+        self._held = self._nothing()
         if self._first is not None:  # for a kind that the API server lacks
-            self._first.digests = self._digests
+            self._first.held = self._nothing()
 
     @property
     def lacks_nothing(self) -> bool:
@@ -237,7 +242,7 @@ class Mirror:
 
         None if OPA does not hold the object.
         """
-        version = self._held.get(key)
+        version = self._held.version(key)
         return version if version is None or self._projector.states_version(key) else ""
 
     def batch(self, limit: int | None = None) -> Batch:
@@ -251,8 +256,8 @@ class Mirror:
     def first_written(self, first: FirstLoad) -> None:
         """Record that OPA holds the document of the first LIST, and nothing else."""
         self._loaded, self._first = True, None
-        self._held = first.versions
-        self._digests = first.digests
+        self._held = first.held
+        self.members.adopt(first.members)
         self._bytes.inc(first.bytes)
         self._sizes = Counter(key.namespace for key in self._held)
 
@@ -269,18 +274,14 @@ class Mirror:
                 written += len(change.body)
                 if key not in self._held:
                     self._sizes[key.namespace] += 1
-                self._held[key] = change.version
-                if self._digests is not None:
-                    self._digests[key] = digest(change.body)
-            elif self._held.pop(key, None) is not None:
+                self._held.put(key, change.version, change.body)
+            elif self._held.remove(key):
                 self._sizes[key.namespace] -= 1
-                if self._digests is not None:
-                    del self._digests[key]
             self.members.note(key, None if key in self.unreadable else change.member)
         self._bytes.inc(written)
 
     def _remove_all_but(self, seen: set[ObjectKey], scope: str) -> None:
-        sent = self._first.versions if self._first else ()
+        sent = self._first.held if self._first else ()
         gone = {
             key
             for key in {*self._held, *self._pending, *sent} - seen
@@ -300,7 +301,9 @@ class Mirror:
         metrics.resource_known.labels(self.name).set(not self._scopes.missing)
 
     def _put_off(self, late: Iterable[Loaded]) -> None:
-        self._pending.update({found.key: Change(found.version, found.body) for found in late})
+        for found in late:
+            member = self.members.read(found.body, found.uid)
+            self._pending[found.key] = Change(found.version, found.body, member=member)
 
     def _since(self, key: ObjectKey, arrived: float) -> float:
         waiting = self._pending.get(key)
@@ -312,7 +315,7 @@ class Mirror:
         if (found := self._projector.read(item)) is None:
             self.members.note(item.key, None)  # it shares a decision with no other object
         elif self._is_unchanged(found):
-            self._held[item.key] = item.version
+            self._held.renew(item.key, item.version)
             self.members.note(item.key, self.members.read(found.body, item.uid))
             self._unchanged.inc()
         else:
@@ -321,13 +324,11 @@ class Mirror:
             self._pending[item.key] = Change(item.version, found.body, since, member)
 
     def _is_current(self, item: Item) -> bool:
-        return self._held.get(item.key) == item.version and item.key not in self._pending
+        return self._held.has_version(item.key, item.version) and item.key not in self._pending
 
     def _is_unchanged(self, found: Loaded) -> bool:
         """Return whether OPA holds this body, and no other change is pending."""
-        if self._digests is None or found.key in self._pending:
-            return False
-        return self._digests.get(found.key) == digest(found.body)
+        return found.key not in self._pending and self._held.has_body(found.key, found.body)
 
     def _read(self, items: Iterable[Item]) -> Iterable[Loaded]:
         return filter(None, map(self._projector.read, items))
@@ -338,8 +339,11 @@ class Mirror:
 
     def _document(self) -> FirstLoad:
         if self._first is None:
-            self._first = FirstLoad(None if self._digests is None else {})
+            self._first = FirstLoad(self._nothing(), self.members.fresh(), self._known_keys)
         return self._first
+
+    def _nothing(self) -> Held:
+        return Held(digested=self._digested)
 
 
 _CHECKS = (metrics.audit_differences, metrics.selfcheck_decisions, metrics.selfcheck_differences)

@@ -77,7 +77,7 @@ class Projector:
         key = item.key
         try:
             project_ = self._project if self._fits(key) else project
-            found = Loaded(key, item.version, project_(self._proven(item)))
+            found = Loaded(key, item.version, project_(self._proven(item)), item.uid)
         except (*NO_JSON, KeyError) as error:
             # An unreadable object must not delay the others.
             log.warning(

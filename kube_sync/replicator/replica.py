@@ -15,6 +15,7 @@ from kube_sync.config import TOPOLOGY, PolicyTopology, Replicate, Resource, Sett
 from kube_sync.decisions.sealing import Seals
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.client import KubeClient
+from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.policies.required_fields import Form
 from kube_sync.replicator.bulk_load import EVERYWHERE
@@ -48,6 +49,8 @@ class Origin(Protocol):
 
 
 Currency = Callable[[str, str | None], None]  # receives why a source is not current; None: it is
+# Returns the equal key and uid of an object that are kept elsewhere, or those that it is given.
+KnownObjects = Callable[[GroupVersionResource, ObjectKey, str], tuple[ObjectKey, str]]
 # The topology's origin is injected: only the process that builds the replicator knows it.
 TopologyOrigin = Callable[[PolicyTopology, Readiness, Currency], Origin]
 
@@ -92,6 +95,7 @@ class ReplicaMaker:
         currency: Currency,
         seals: Seals,
         topology: TopologyOrigin | None,
+        known: KnownObjects,
     ) -> None:
         self._kube = kube
         self._readiness = readiness
@@ -99,6 +103,7 @@ class ReplicaMaker:
         self._currency = currency
         self._seals = seals
         self._topology = topology
+        self._known = known
 
     def replica(self, resource: Resource, settings: Settings) -> Replica:
         """Return a replica that is not running yet. Raises Misconfigured."""
@@ -127,6 +132,7 @@ class ReplicaMaker:
             scopes=replicate.namespaces_of(resource) or (EVERYWHERE,),
             projector=projector,
             optional=name in supplied(settings),
+            known=partial(self._known, resource.gvr),
         )
 
     def _feed(self, resource: Resource, settings: Settings) -> Origin:

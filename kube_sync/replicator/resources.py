@@ -34,6 +34,7 @@ from kube_sync.replicator.class_backfill import ClassBackfill, Widen
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.replica import (
     Currency,
+    KnownObjects,
     Replica,
     ReplicaMaker,
     TopologyOrigin,
@@ -71,19 +72,26 @@ class Resources:
         currency: Currency = lambda _source, _reason: None,
         seals: Seals | None = None,
         topology: TopologyOrigin | None = None,
+        known: KnownObjects = lambda _gvr, key, uid: (key, uid),
     ) -> None:
         """Call `wake` when a Mirror has something to write, `grown` when OPA holds more.
 
         Fields that nobody reads any more stay for `shrink` seconds. `distrusted` resources are
         replicated as whole objects. `currency` receives why a source is not current, or None.
         `seals` verify the annotations that go into OPA. `topology` makes the topology's origin, if
-        it is wanted.
+        it is wanted. `known` returns the key and uid of an object that are kept elsewhere already.
         """
         self._settings = settings
         self._readiness = readiness
         self._backoff = backoff
         self._maker = ReplicaMaker(
-            kube, readiness, wake, currency=currency, seals=seals or Seals(), topology=topology
+            kube,
+            readiness,
+            wake,
+            currency=currency,
+            seals=seals or Seals(),
+            topology=topology,
+            known=known,
         )
         self._news = asyncio.Event()
         self._arriving: dict[str, str] = {}  # why each is not loaded yet
@@ -125,7 +133,14 @@ class Resources:
         return any(map(replicate.is_auto, replicate.resources))
 
     def begin(self, needs: Iterable[Need | None]) -> None:
-        """List the resources, with the fields that these sets of policies need."""
+        """List the resources, with the fields that these sets of policies need.
+
+        The first is that of the set that will be in force. Targets are classified by it from their
+        first LIST on: otherwise they would be listed once more before decisions are made.
+        """
+        needs = [*needs]
+        if needs and needs[0] is not None:
+            self.policies_changed(needs[0].reads)
         self._extent.may_come(needs)
         self._extent_known()
         for replica in self._replicas.values():

@@ -18,6 +18,7 @@ from kube_sync.config import Placement, Policies, Replicate, Resource, Settings
 from kube_sync.opa.analysis import analyzer
 from kube_sync.opa.analysis.analyzer import analyze_read
 from kube_sync.opa.analysis.result import Document
+from kube_sync.replicator.class_backfill import FEW
 from kube_sync.replicator.resources import Resources
 from tests.component.test_reconfiguration import CL, RS, World, brisk, of, sample
 from tests.fakes.apiserver import fake_apiserver, lists
@@ -135,6 +136,17 @@ async def test_only_what_the_policies_read_is_replicated(fleet: Fleet) -> None:
         assert fleet.decision("a")["input.spec.a"] == "1"
         assert (fleet.loads("replicasets"), fleet.epochs) == (1, 1)
         assert sample("kube_sync_replicated_fields", resource="replicasets") == 1
+
+
+async def test_classes_come_with_the_list_that_is_sent(fleet: Fleet) -> None:
+    for index in range(FEW):
+        fleet.api.put(REPLICASETS, key(f"b{index:03}", "n1"), spec=SPEC)
+    fleet.policy("p", "input.spec.a")
+    async with fleet.replicating(BOTH):
+        await until(lambda: fleet.settled and len(fleet.hub.records) == FEW + 1)
+        (members,) = [m.members for m in fleet.replicator.collections if m.name == "replicasets"]
+        assert (members.known, members.classes) == (FEW + 1, 1)
+        assert fleet.count(lists, REPLICASETS) == 1
 
 
 async def test_nothing_is_sent_before_it_is_known_what_is_read(fleet: Fleet) -> None:

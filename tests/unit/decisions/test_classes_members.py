@@ -63,3 +63,39 @@ def test_object_that_cannot_be_read_is_unknown() -> None:
 def test_without_a_classifier_nothing_is_known() -> None:
     assert not Members().is_classifying
     assert Members().read(b"{}", "u") is None
+
+
+def test_classes_of_a_load_are_adopted_as_a_whole() -> None:
+    members = _members()
+    members.note(A, members.read(b"one", "u"))
+    loading = members.fresh()
+    for key in (A, B):
+        loading.note(key, loading.read(b"two", f"uid-{key.name}"))
+    assert members.known == 1  # nothing of a load counts before it is complete
+    members.adopt(loading)
+    assert (members.known, members.classes) == (2, 1)
+    found = members.of(B)
+    assert found is not None
+    assert (found.kind, found.uid) == (b"two", "uid-b")
+    members.note(B, None)
+    assert (members.known, members.classes) == (1, 1)
+
+
+def test_classes_of_a_load_by_an_earlier_classifier_are_unknown() -> None:
+    members = _members()
+    loading = members.fresh()
+    loading.note(A, loading.read(b"one", "u"))
+    members.classify(bytes.upper)
+    members.adopt(loading)
+    assert (members.known, members.classes, members.of(A)) == (0, 0, None)
+
+
+def test_objects_are_told_by_class_and_apart_from_those_without() -> None:
+    members = _members()
+    others = [ObjectKey("ns", "c"), ObjectKey("ns", "d")]
+    members.note(A, members.read(b"one", "u"))
+    members.note(B, members.read(b"two", "u"))
+    members.note(others[0], members.read(b"one", "u"))
+    assert members.by_class() == {b"one": [A, others[0]], b"two": [B]}
+    assert members.without({A, B, *others}) == [others[1]]
+    assert members.without({A, B, others[0]}) == []

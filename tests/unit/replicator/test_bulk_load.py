@@ -28,15 +28,22 @@ async def test_document_and_what_is_late_are_all_that_was_added(
         late += await first.add([found(key.namespace, key.name)])
     first.finish()
     tree = json.loads(await reading)
-    for key in first.versions:
+    for key in first.held:
         inside = tree[key.namespace] if key.namespace else tree
         assert inside[key.name] == {"at": [key.namespace, key.name]}
-    assert {*first.versions, *(one.key for one in late)} == set(objects)
-    assert len(first.versions) + len(late) == len(objects)
+    assert {*first.held, *(one.key for one in late)} == set(objects)
+    assert len(first.held) + len(late) == len(objects)
 
 
 async def whole(first: FirstLoad) -> bytes:
     return b"".join([chunk async for chunk in first.chunks()])
+
+
+def test_key_that_is_kept_elsewhere_is_kept_here_too() -> None:
+    elsewhere = ObjectKey("n", "a")
+    first = FirstLoad(known=lambda _key, uid: (elsewhere, uid))
+    first.put([found("n", "a")])
+    assert [key is elsewhere for key in first.held] == [True]
 
 
 def test_empty_list_is_an_empty_object() -> None:

@@ -149,3 +149,50 @@ def test_class_is_that_of_what_opa_took_last() -> None:
     pupil.mirror.written(pupil.mirror.batch())
     assert pupil.mirror.members.of(key) is None
     assert pupil.mirror.unknown == 0
+
+
+async def test_first_list_brings_the_classes_where_it_is_known_what_is_read() -> None:
+    pupil = Pupil()
+    pupil.mirror = Mirror("things", ("kubernetes",), lambda: None)
+    async with pupil.running():
+        pupil.change(A)
+        await pupil.mirror.page(pupil.items)
+        assert pupil.mirror.members.known == 0, "OPA does not hold them yet"
+        pupil.mirror.finish(known=True)
+        _, first = await pupil.mirror.first_load()
+        pupil.mirror.first_written(first)
+        found = pupil.mirror.members.of(ObjectKey("ns", "x"))
+        assert found is not None
+        assert found.uid == "uid-x"
+        pupil.change(A)
+        await asyncio.sleep(0)
+        assert (pupil.mirror.members.known, pupil.mirror.unknown, pupil.lists) == (2, 0, 0)
+
+
+async def test_first_list_that_breaks_off_leaves_no_classes() -> None:
+    pupil = Pupil()
+    pupil.mirror = Mirror("things", ("kubernetes",), lambda: None)
+    pupil.change(A)
+    await pupil.mirror.page(pupil.items)
+    pupil.mirror.abandon()
+    await pupil.mirror.page(pupil.items[1:])
+    pupil.mirror.finish(known=True)
+    _, first = await pupil.mirror.first_load()
+    pupil.mirror.first_written(first)
+    assert pupil.mirror.members.known == 1
+
+
+async def test_other_policies_during_the_first_list_take_another_one() -> None:
+    pupil = Pupil()
+    pupil.mirror = Mirror("things", ("kubernetes",), lambda: None)
+    async with pupil.running():
+        pupil.change(A)
+        await pupil.mirror.page(pupil.items)
+        pupil.change(B)
+        pupil.mirror.finish(known=True)
+        _, first = await pupil.mirror.first_load()
+        pupil.mirror.first_written(first)
+        assert pupil.mirror.unknown == 2
+        pupil.change(B)
+        await until(lambda: pupil.learnt)
+        assert (pupil.mirror.members.classes, pupil.lists) == (2, 1)

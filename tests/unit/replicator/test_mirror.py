@@ -430,7 +430,7 @@ def test_only_namespace_is_sent_while_it_arrives() -> None:
     part = Part(bench.mirror, "n1")
     at_once(part.page([item("torn", namespace="n1")]))
     torn = begun(bench.mirror)
-    assert list(torn.versions) == [ObjectKey("n1", "torn")]
+    assert list(torn.held) == [ObjectKey("n1", "torn")]
     part.abandon()
     assert torn.abandoned
     listed(part, listing(item("a", namespace="n1")))
