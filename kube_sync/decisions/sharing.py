@@ -8,7 +8,7 @@ answer counts for it alone, and the others are evaluated again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -17,7 +17,7 @@ import structlog
 from kube_sync.decisions.basis import BasisPublisher
 from kube_sync.decisions.class_metrics import ClassMetrics
 from kube_sync.decisions.classes import Member, Objects, may_share
-from kube_sync.decisions.evaluation_queue import Cause, Changed, Evaluation, Group, Key, Sweep
+from kube_sync.decisions.evaluation_queue import Cause, Changed, Evaluation, Group, Sweep
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.policysets import Division, PolicySets, SinglePolicySet
@@ -56,11 +56,13 @@ class Sharing:
         self._cached: dict[tuple[str, bytes], tuple[Outcome, int]] = {}
         self._revision = 0
         self._metrics = ClassMetrics()
-        self._awaited: set[Key] = set()
+        self._awaited: dict[str, set[ObjectKey]] = {}  # by collection, none of them empty
 
-    def expect(self, keys: Iterable[Key]) -> None:
+    def expect(self, sweep: Sweep) -> None:
         """Record the objects that await their first decision."""
-        self._awaited = set(keys)
+        self._awaited = {}
+        for (name, _), group in sweep.items():
+            self._awaited.setdefault(name, set()).update(group.keys)
 
     @property
     def is_expecting(self) -> bool:
@@ -127,9 +129,16 @@ class Sharing:
         """Whether decisions change without any change of data."""
         return self._reads is not None and bool(self._reads.impure)
 
-    def group_by_class(self, collection: Objects, keys: Iterable[ObjectKey], cause: Cause) -> Sweep:
+    def group_by_class(
+        self, collection: Objects, keys: Collection[ObjectKey], cause: Cause
+    ) -> Sweep:
         """Return a sweep of all these objects, grouped by class."""
         sweep: Sweep = {}
+        if self._may_share and self._sets is self._in_force:
+            # The classes are as they are: all objects at once, since this may be half a million.
+            for kind, members in collection.members.by_class().items():
+                sweep[collection.name, kind] = Group(members, cause)
+            keys = collection.members.without(keys)
         for key in keys:
             member = self._member(collection, key)
             ident = collection.name, key if member is None else member.kind
@@ -235,7 +244,7 @@ class Sharing:
         """Publish the outcome of the evaluated object; return if others may share it."""
         representative = evaluation.representative
         if outcome is None:
-            self._awaited.discard((collection.name, representative))
+            self._arrived(collection.name, representative)
             self._hub.delete(Target.of(gvr, representative))
             return False
         # For the uid in the answer, whatever OPA holds by now.
@@ -291,7 +300,7 @@ class Sharing:
 
     def forget(self, name: str) -> None:
         """Remove the metrics of a collection, and its awaited objects."""
-        self._awaited = {key for key in self._awaited if key[0] != name}
+        self._awaited.pop(name, None)
         self._metrics.forget(name)
 
     def _add_to_query(
@@ -319,6 +328,13 @@ class Sharing:
         member = collection.members.of(key) if self._may_share else None
         return None if member is None else self._sets.member(member, key)
 
+    def _arrived(self, name: str, key: ObjectKey) -> None:
+        if (awaited := self._awaited.get(name)) is None:
+            return
+        awaited.discard(key)
+        if not awaited:
+            del self._awaited[name]
+
     def _is_of_class(self, collection: Objects, key: ObjectKey, kind: bytes | None) -> bool:
         member = self._member(collection, key)
         return member is not None and member.kind == kind
@@ -334,7 +350,6 @@ class Sharing:
         uid: str,
         data: int,
     ) -> None:
-        self._awaited.discard((name, key))
+        self._arrived(name, key)
         policy, source = self._sets.policy(key), cause.source
-        target = Target.of(gvr, key)
-        self._hub.update(target, outcome, cause.kind, policy, uid=uid, data=data, source=source)
+        self._hub.publish(gvr, key, outcome, cause.kind, policy, uid=uid, data=data, source=source)

@@ -30,6 +30,7 @@ from kube_sync.decisions.unwritten import Documents, Unwritten
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.opa.analysis.result import Reads
 from kube_sync.runtime.backoff import Backoff
+from kube_sync.runtime.memory import give_back
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -91,8 +92,8 @@ class Tracker:
             self._budget_watcher.written(name)
         if is_read:
             self._sharing.invalidate()
-        if self._has_nothing_to_decide():
-            return
+        if self._loading is None or self._has_nothing_to_decide():
+            return  # the first sweep has every object
         is_loading = self._collections.is_loading(name)
         cause = Cause("data", _source(name, keys))
         if is_loading or (is_read and not is_target):
@@ -189,7 +190,7 @@ class Tracker:
             while True:
                 self._changed.clear()
                 await self._process_queue()
-                self._sharing.expect(())  # those left do not exist any more
+                self._sharing.expect({})  # those left do not exist any more
                 self._end_load()
                 await self._wait()
         finally:
@@ -205,6 +206,7 @@ class Tracker:
             self._collections.forget_deleted()
             self._hub.release("load")
             log.info("decisions_current", targets=self._hub.count)
+            give_back()  # the tables that it took to decide on everything at once
 
     async def _process_queue(self) -> None:
         """Evaluate until the queue is empty, changed targets before swept ones."""
@@ -239,9 +241,7 @@ class Tracker:
             self._queue.replace_sweep(sweep)
         if self._loading is None:
             self._loading = True
-            self._sharing.expect(
-                (name, key) for (name, _), group in self._queue.sweep.items() for key in group.keys
-            )
+            self._sharing.expect(self._queue.sweep)
 
     def _has_nothing_to_decide(self) -> bool:
         """Return whether every decision is known to be undefined, so that no query is needed."""

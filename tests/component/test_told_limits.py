@@ -48,9 +48,9 @@ async def test_decisions_on_a_configmap_that_is_being_written_come_after_its_lim
             await told.wait()
             return response
 
-        def update(*arguments: Any, **also: Any) -> None:
+        def publish(*arguments: Any, **also: Any) -> None:
             budgets.append(hub.budget)
-            DecisionHub.update(hub, *arguments, **also)
+            DecisionHub.publish(hub, *arguments, **also)
             told.set()
 
         for gvr, kind in ((REPLICASETS, "ReplicaSet"), (CONFIGMAPS, "ConfigMap")):
@@ -62,7 +62,7 @@ async def test_decisions_on_a_configmap_that_is_being_written_come_after_its_lim
         async with replicator_between(api, opa, tmp_path, SETTINGS, hub=hub):
             await until(lambda: not hub.held and hub.count == 1)
             assert hub.budget is None
-            hub.update = update  # type: ignore[method-assign]
+            hub.publish = publish  # type: ignore[method-assign]
             asked = opa.http.fault(_decisions, held(decide))
             api.put(CLUSTERS, key("east", "fleet"))
             await asked.met.wait()

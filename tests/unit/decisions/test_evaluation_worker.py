@@ -58,7 +58,7 @@ class World:
 
     def sweep(self) -> None:
         cause = Cause("policy")
-        self.queue.replace_sweep(self.sharing.group_by_class(self.sets, self.sets.keys(), cause))
+        self.queue.replace_sweep(self.sharing.group_by_class(self.sets, [*self.sets.keys()], cause))
 
     def fail_once(self) -> None:
         self.meanwhile = lambda: None

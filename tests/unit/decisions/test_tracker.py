@@ -174,6 +174,23 @@ async def test_nothing_is_asked_before_the_first_policies_are_in() -> None:
     assert world.causes == {"a": "load"}
 
 
+async def test_what_is_written_before_the_first_decisions_is_decided_on_with_all_others() -> None:
+    """Or half a million objects would be taken for changed ones, and each be looked at twice."""
+    world = World("a", "b")
+    async with world.loaded():
+        pass
+    world.opa.text = "two"
+    world.policies.clear()
+    async with world.running():
+        await world.idle()
+        world.tracker.written("replicasets", [_key("a"), _key("b")])
+        world.policies.set()
+        await until(lambda: not world.hub.held)
+        assert world.texts == {"a": "two", "b": "two"}
+        assert world.causes == {"a": "load", "b": "load"}
+        assert world.opa.asked == [["a", "b"]]
+
+
 async def test_the_load_hold_ends_only_when_everything_was_decided() -> None:
     world = World("a", "b")
     world.policies.set()
