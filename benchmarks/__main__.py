@@ -18,6 +18,7 @@ from pathlib import Path
 from benchmarks import admission, decisions, edits, pods, startup, world
 from benchmarks.bare import Bare, bare_client, first_sync
 from benchmarks.classes import measure_classes
+from benchmarks.firstplacement import RATE, measure_first_placement
 from benchmarks.guard import measure_guard
 from benchmarks.headline import headlines
 from benchmarks.kubemgmt import measure_kube_mgmt
@@ -28,6 +29,7 @@ from benchmarks.planning import measure_planning
 from benchmarks.policies import MODULES, measure_policies
 from benchmarks.policysync import measure_policy_sync
 from benchmarks.remediation import measure_remediation
+from benchmarks.scale import OBJECTS, measure_scale, sizes_up_to
 from benchmarks.scheduling import measure_scheduling
 from benchmarks.topology import measure_topology
 from benchmarks.world import medians
@@ -36,6 +38,7 @@ from tests.faults.world import faulty_world, until
 from tools.servers.console import step
 from tools.servers.stack import RunningStack
 
+_OBJECTS = 2000
 _BURST = 5000
 _CHANGED = 10  # of all that are listed again
 RESULTS = Path(__file__).resolve().parents[1] / "build/benchmarks.json"
@@ -261,6 +264,7 @@ def _quantile(values: list[float], share: float) -> float:
 def main() -> None:
     """Run the benchmarks, print a table and write it as JSON."""
     chosen = _parser().parse_args()
+    chosen.objects = chosen.objects or (OBJECTS if chosen.scale else _OBJECTS)
     found = _measured(chosen)
     for name, value in found.items():
         print(f"{name:55} {value:10.3f}")
@@ -279,6 +283,11 @@ def _measured(chosen: argparse.Namespace) -> dict[str, float]:
         (
             chosen.admission,
             lambda: asyncio.run(measure_only_admission(runs, chosen.requests)),
+        ),
+        (chosen.scale, lambda: measure_scale(chosen.sizes or sizes_up_to(objects), runs)),
+        (
+            chosen.first_placement,
+            lambda: measure_first_placement(runs, chosen.seconds, chosen.rate),
         ),
         (chosen.classes, lambda: asyncio.run(measure_only_classes(runs))),
         (chosen.policies, lambda: asyncio.run(measure_only_policies(runs))),
@@ -306,7 +315,22 @@ def _measured(chosen: argparse.Namespace) -> dict[str, float]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("benchmarks", description=__doc__)
-    parser.add_argument("--objects", type=int, default=2000, help="default: %(default)s")
+    parser.add_argument("--objects", type=int, help=f"default: {_OBJECTS}, with --scale {OBJECTS}")
+    parser.add_argument(
+        "--scale", action="store_true", help="measure up to half a million objects alone"
+    )
+    parser.add_argument(
+        "--sizes",
+        type=lambda text: [*map(int, text.split(","))],
+        metavar="N,N",
+        help="with --scale: measure at these sizes (default: five up to --objects)",
+    )
+    parser.add_argument(
+        "--first-placement", action="store_true", help="measure first placements alone"
+    )
+    parser.add_argument(
+        "--rate", type=float, default=RATE, help="of creations, a second: %(default)s"
+    )
     parser.add_argument("--runs", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--events", type=int, default=300, help="default: %(default)s")
     parser.add_argument(

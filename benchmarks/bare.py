@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import ssl
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -92,13 +92,19 @@ class Bare:
             response.raise_for_status()
             return answer.get("result")
 
-    async def watch(self, since: str | None = None) -> AsyncGenerator[Any]:
-        """Yield every event of the ReplicaSets from now on, or since a resourceVersion."""
+    async def watch(
+        self, since: str | None = None, opened: Callable[[], None] = lambda: None
+    ) -> AsyncGenerator[Any]:
+        """Yield every event of the ReplicaSets from now on, or since a resourceVersion.
+
+        `opened` is called once the API server has answered.
+        """
         if since is None:
             listed = json.loads(await self.kube("GET", REPLICA_SETS + "?limit=1"))
             since = listed["metadata"]["resourceVersion"]
         url = f"{self._url}{REPLICA_SETS}?watch=1&resourceVersion={since}"
         async with self._kube.get(url) as response:
+            opened()
             async for line in response.content:
                 yield json.loads(line)
 

@@ -10,7 +10,7 @@ import asyncio
 import json
 import ssl
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -94,19 +94,26 @@ class Stream:
 @asynccontextmanager
 async def decision_stream(stack: RunningStack) -> AsyncGenerator[Stream]:
     """Read the replicator's stream as long as the block lasts."""
+    stream = Stream()
+    async with reading_lines(stack, stream.take):
+        yield stream
+
+
+@asynccontextmanager
+async def reading_lines(stack: RunningStack, take: Callable[[bytes], None]) -> AsyncGenerator[None]:
+    """Pass each line of the replicator's stream on, as long as the block lasts."""
     client = {name: str(value) for name, value in stack.endpoint.client().items()}
     tls = ssl.create_default_context(cafile=client["ca_file"])
     token = _token(client["token_file"])
-    stream = Stream()
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(ssl=tls),
         headers={"Authorization": f"Bearer {token}"},
         timeout=aiohttp.ClientTimeout(total=None),
         read_bufsize=1 << 20,
     ) as session:
-        task = asyncio.create_task(_read(session, client["url"], stream))
+        task = asyncio.create_task(_read(session, client["url"], take))
         try:
-            yield stream
+            yield
         finally:
             task.cancel()
             with suppress(asyncio.CancelledError):
@@ -117,11 +124,11 @@ def _token(file: str) -> str:
     return Path(file).read_text(encoding="utf-8").strip()
 
 
-async def _read(session: aiohttp.ClientSession, url: str, stream: Stream) -> None:
+async def _read(session: aiohttp.ClientSession, url: str, take: Callable[[bytes], None]) -> None:
     async with session.get(url) as response:
         response.raise_for_status()
         async for line in response.content:
-            stream.take(line)
+            take(line)
 
 
 async def metric(server: RunningServer, name: str) -> float:

@@ -11,6 +11,7 @@ import statistics
 import tempfile
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from benchmarks.bare import REPLICA_SETS, Bare
 from tools.demo.components import start_replicator
 from tools.demo.fleet import EU, PCI, replica_set
 from tools.servers.processes import ProcessLauncher
-from tools.servers.running import RunningServer
+from tools.servers.running import Launcher, RunningServer
 from tools.servers.stack import RunningStack, furnished_stack
 
 NAMESPACE = "default"
@@ -27,10 +28,10 @@ _ENV = ("DATABASE_HOST", "CACHE_HOST", "QUEUE_HOST", "MAIL_HOST", "METRICS_HOST"
 
 
 @contextmanager
-def stack() -> Iterator[RunningStack]:
+def stack(launcher: Launcher | None = None) -> Iterator[RunningStack]:
     """Start etcd, kube-apiserver and OPA in a folder that is removed afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="kube-sync-bench-"))
-    with furnished_stack(ProcessLauncher(), folder / "stack") as running:
+    with furnished_stack(launcher or ProcessLauncher(), folder / "stack") as running:
         yield running
     shutil.rmtree(folder)
 
@@ -115,11 +116,18 @@ async def annotate(bare: Bare, name: str, value: str) -> None:
 
 @asynccontextmanager
 async def replicator(
-    running: RunningStack, replicate: dict[str, object] | None = None
+    running: RunningStack,
+    replicate: dict[str, object] | None = None,
+    *,
+    patience: float = 60.0,
 ) -> AsyncGenerator[RunningServer]:
-    """Run `kube-sync replicate` as a process of its own; `replicate` is that section."""
+    """Run `kube-sync replicate` as a process of its own; `replicate` is that section.
+
+    It has to be ready within `patience` seconds.
+    """
     folder = Path(tempfile.mkdtemp(prefix="kube-sync-bench-replicator-"))
-    server = await asyncio.to_thread(start_replicator, running, folder, replicate)
+    start = partial(start_replicator, running, folder, replicate, patience=patience)
+    server = await asyncio.to_thread(start)
     try:
         yield server
     finally:
@@ -129,11 +137,12 @@ async def replicator(
 
 def logged_at(server: RunningServer, event: str) -> float:
     """Return when a service logged an event for the first time, in seconds of the day."""
+    return all_logged(server, event)[0]
+
+
+def all_logged(server: RunningServer, event: str) -> list[float]:
+    """Return when a service logged an event, in seconds of the day."""
     text = (server.spec.folder / f"{server.spec.name}.log").read_text(encoding="utf-8")
-    line = next(line for line in text.splitlines() if f'"event": "{event}"' in line)
-    found = re.search(r'"timestamp": "[^T]*T(\d+):(\d+):([\d.]+)Z"', line)
-    if found is None:
-        msg = f"no time stamp in {line}"
-        raise ValueError(msg)
-    hours, minutes, seconds = found.groups()
-    return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+    lines = [line for line in text.splitlines() if f'"event": "{event}"' in line]
+    found = [re.search(r'"timestamp": "[^T]*T(\d+):(\d+):([\d.]+)Z"', line) for line in lines]
+    return [int(t[1]) * 3600 + int(t[2]) * 60 + float(t[3]) for t in found if t is not None]

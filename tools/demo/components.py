@@ -116,16 +116,23 @@ def start_components(
 
 
 def start_replicator(
-    stack: RunningStack, folder: Path, replicate: dict[str, object] | None = None
+    stack: RunningStack,
+    folder: Path,
+    replicate: dict[str, object] | None = None,
+    *,
+    patience: float = 60.0,
 ) -> RunningServer:
-    """Start the replicator alone; `replicate` is that section of its configuration."""
+    """Start the replicator alone; `replicate` is that section of its configuration.
+
+    Raises StartFailed when it is not ready within `patience` seconds.
+    """
     configuration: dict[str, object] = {
         "kubernetes": {"kubeconfig": str(stack.kubeconfigs["replicator"])},
         "opa": stack.opa_settings(),
         "decisions": stack.endpoint.server(),
         "replicate": replicate or {},
     }
-    return start_service("replicate", folder, configuration)
+    return start_service("replicate", folder, configuration, patience=patience)
 
 
 def start_service(
