@@ -38,6 +38,12 @@ AIMS: Final = (
     Aim("remediation, all moved, ratio", "<=", 1.3),
     Aim("remediation, one object, ratio", "<=", 5.0),
     Aim("plan, ratio", "<=", 0.05),
+    Aim("500000 objects, first sync, ratio", "<=", 1.4),
+    Aim("500000 objects, restart of OPA, ratio", "<=", 1.2),
+    Aim("500000 objects, replicator's memory (MB)", "<=", 400.0),
+    Aim("500000 objects, flip, each of 100 classes seen (s)", "<=", 2.0),
+    Aim("replicator's memory, growth by object (KB)", "<=", 1.0),
+    Aim("first placement, p99 (ms)", "<=", 100.0),
 )
 
 
