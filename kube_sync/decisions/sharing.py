@@ -211,8 +211,11 @@ class Sharing:
         representative = next(fitting, group.keys[0])
         if kind not in evaluations and len(evaluations) >= batch_size:
             return False
-        before = evaluations[kind].keys if kind in evaluations else {representative: group.cause}
-        evaluations[kind] = Evaluation(kind, before | keys, self._revision, self._hub.data)
+        if kind in evaluations:
+            keys = evaluations[kind].keys | keys
+        elif representative is not group.keys[0]:
+            keys = {representative: group.cause} | keys
+        evaluations[kind] = Evaluation(kind, keys, self._revision, self._hub.data)
         return True
 
     def publish(
