@@ -16,7 +16,7 @@ from typing import Any, Final
 from benchmarks import world
 from benchmarks.bare import REPLICA_SETS, Bare, bare_client
 from benchmarks.decisions import create_clusters, load_policy
-from benchmarks.remediation import remediator
+from benchmarks.pace import remediator
 from tools.demo.fleet import PREFERENCES, replica_set
 from tools.servers.console import step
 from tools.servers.running import RunningServer
