@@ -85,7 +85,7 @@ async def test_what_opa_holds_already_is_needed_until_it_is_replaced(
     opa.policies["policies/m/a.rego"] = source("old")
     bench.put("m", **{"a.rego": source("a")})
     async with bench.applied_once():
-        assert [inputs(need) for need in data.begun] == [["old"], ["a"], ["a", "old"]]
+        assert [inputs(need) for need in data.begun] == [["a"], ["a", "old"], ["old"]]
         assert [inputs(need) for need in data.settled] == [["a"]]
 
 
@@ -149,7 +149,7 @@ async def test_bundle_needs_what_it_reads_and_nothing_in_between(
     bench.put("m", **{"a.rego": source("a")})
     async with bench.running():
         await until(lambda: data.held)
-        assert [inputs(need) for need in data.begun] == [["old"], ["a"]]
+        assert [inputs(need) for need in data.begun] == [["a"], ["old"]]
         assert [inputs(need) for need in data.held[0]] == [["a"]]
         await bench.ask_for_a_while()
         assert bench.shelf.published == []

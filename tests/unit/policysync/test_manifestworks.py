@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from kube_sync.errors import Terminal
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -111,7 +112,7 @@ def test_a_work_is_named_after_its_policy_in_the_namespace_of_the_cluster() -> N
 
 
 def test_a_policy_in_another_version_keeps_its_work() -> None:
-    assert key(gvr=replace(AUTH, version="v2")) == key()
+    assert key(gvr=structs.replace(AUTH, version="v2")) == key()
 
 
 NAMES = st.text("ab-.", max_size=100).map("x{}x".format)
@@ -127,7 +128,7 @@ def test_two_policies_never_share_a_work(ns: str, name: str, ns2: str, name2: st
 
 
 def test_policies_of_two_groups_never_share_a_work() -> None:
-    assert key(gvr=replace(AUTH, group="example.com")) != key()
+    assert key(gvr=structs.replace(AUTH, group="example.com")) != key()
     assert key(namespace="a-b", name="c") != key(namespace="a", name="b-c")
 
 
@@ -287,7 +288,7 @@ def test_of_a_manifest_that_was_edited_both_sayings_are_kept_for() -> None:
     found = placed_of(read)
     assert found is not None
     assert (found.key, found.digest) == (copy().key, "")
-    assert found.gateways == {GATEWAY, replace(GATEWAY, name="other")}
+    assert found.gateways == {GATEWAY, structs.replace(GATEWAY, name="other")}
 
 
 def test_a_work_that_is_nested_too_deeply_is_held_and_carries_no_copy() -> None:

@@ -140,7 +140,9 @@ class World:
     def relist(self, *bodies: bytes) -> None:
         """List PlacementDecisions that nobody has told of."""
         key = ObjectKey("ns", "any")
-        items = [Item(ObjectKey(key.namespace, str(n)), "p", VERSION, b) for n, b in enumerate(bodies)]
+        items = [
+            Item(ObjectKey(key.namespace, str(n)), "p", VERSION, b) for n, b in enumerate(bodies)
+        ]
         listed(self.sink.published, Listing(items, VERSION))
 
     def stream(self, *decisions: DecisionRecord) -> None:
