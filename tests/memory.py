@@ -9,6 +9,8 @@ from __future__ import annotations
 import gc
 from typing import TypeVar
 
+import msgspec
+
 T = TypeVar("T")
 
 _CONTAINERS = ("builtins", "collections")
@@ -35,6 +37,8 @@ def remembered(owner: object, kind: type[T]) -> list[T]:
 def _referents(one: object) -> list[object]:
     if isinstance(one, dict):  # the garbage collector does not look at keys that are strings
         return [*one.keys(), *one.values()]
+    if isinstance(one, msgspec.Struct):  # it may be untracked
+        return [getattr(one, name) for name in one.__struct_fields__]
     attributes = getattr(one, "__dict__", {})
     others = [other for other in gc.get_referents(one) if other is not attributes]
     return [*others, *attributes.values()]
