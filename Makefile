@@ -142,7 +142,7 @@ fuzz: setup ## Give every parser odd input (N=100000 SEED=…); what does harm i
 	@$(BIN)/python -m tools.fuzz --inputs $(N) --seed "$(SEED)"
 
 bench: setup ## Run the benchmarks: ratios against a floor measured in the same run
-	@$(BIN)/python -m benchmarks
+	@$(BIN)/python -m benchmarks --headlines
 
 # Of a soak; SEED and more (SOAK=--help) as wanted.
 MINUTES ?= 30
