@@ -6,6 +6,7 @@ Every error is one Misconfigured line that begins with the path of the field.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 
 from kube_sync.config.addresses import check_status, check_url, parse_listen
 from kube_sync.config.model import (
@@ -31,30 +32,12 @@ def check(settings: Settings) -> None:
     """Validate what types cannot express. Raises Misconfigured."""
     _check_selection(settings.replicate)
     _check_labelled(settings.policies.labelled)
-    names: dict[str, GroupVersionResource] = {}
-    for index, resource in enumerate(settings.replicate.resources):
-        if (other := names.get(resource.name)) is not None:
-            msg = (
-                f'replicate.resources[{index}]: {resource.gvr} and {other} are both "'
-                f'{resource.name}" in OPA; give one of them another name with `as`'
-            )
-            raise Misconfigured(msg)
-        names[resource.name] = resource.gvr
+    names = _replicated(settings.replicate)
     _check_topology(settings)
     check_links(settings.topology)
     check_builtin(settings)
     _check_policy_sync(settings.policy_sync)
-    targets: dict[GroupVersionResource, str] = {}
-    for index, name in enumerate(settings.placement.resources):
-        if name not in names:
-            msg = f'placement.resources[{index}]: "{name}" is not replicated; known: ' + (
-                ", ".join(sorted(names)) or "none"
-            )
-            raise Misconfigured(msg)
-        # Decisions are about objects, and do not contain the name of a collection in OPA.
-        if (same := targets.setdefault(names[name], name)) != name:
-            msg = f'placement.resources[{index}]: "{name}" and "{same}" are both {names[name]}'
-            raise Misconfigured(msg)
+    _check_targets(settings.placement.resources, names)
     for path, url in (("opa.url", settings.opa.url), ("decisions.url", settings.decisions.url)):
         check_url(path, url)
     _check_engine(settings.admission.engine, settings.enforce_scheduling_policy)
@@ -68,6 +51,34 @@ def check(settings: Settings) -> None:
     if settings.admission.client_names and settings.admission.client_ca_file is None:
         msg = "admission.client_ca_file: needed, since admission.client_names is set"
         raise Misconfigured(msg)
+
+
+def _replicated(replicate: Replicate) -> dict[str, GroupVersionResource]:
+    """Return the replicated resources by their names in OPA."""
+    names: dict[str, GroupVersionResource] = {}
+    for index, resource in enumerate(replicate.resources):
+        if (other := names.get(resource.name)) is not None:
+            msg = (
+                f'replicate.resources[{index}]: {resource.gvr} and {other} are both "'
+                f'{resource.name}" in OPA; give one of them another name with `as`'
+            )
+            raise Misconfigured(msg)
+        names[resource.name] = resource.gvr
+    return names
+
+
+def _check_targets(placed: Sequence[str], names: Mapping[str, GroupVersionResource]) -> None:
+    targets: dict[GroupVersionResource, str] = {}
+    for index, name in enumerate(placed):
+        if name not in names:
+            msg = f'placement.resources[{index}]: "{name}" is not replicated; known: ' + (
+                ", ".join(sorted(names)) or "none"
+            )
+            raise Misconfigured(msg)
+        # Decisions are about objects, and do not contain the name of a collection in OPA.
+        if (same := targets.setdefault(names[name], name)) != name:
+            msg = f'placement.resources[{index}]: "{name}" and "{same}" are both {names[name]}'
+            raise Misconfigured(msg)
 
 
 def _check_policy_sync(sync: PolicySync) -> None:

@@ -39,6 +39,35 @@ class Answer:
     outcome: Outcome
 
 
+class Awaited:
+    """The objects that have no decision yet since the load of OPA began."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, set[ObjectKey]] = {}  # by collection, none of them empty
+
+    def __bool__(self) -> bool:
+        """Return whether any object has no decision yet."""
+        return bool(self._keys)
+
+    def expect(self, sweep: Sweep) -> None:
+        """Await the first decision on each object of a sweep, and on no other."""
+        self._keys = {}
+        for (name, _), group in sweep.items():
+            self._keys.setdefault(name, set()).update(group.keys)
+
+    def decided(self, name: str, key: ObjectKey) -> None:
+        """Record that an object has a decision, or is gone."""
+        if (keys := self._keys.get(name)) is None:
+            return
+        keys.discard(key)
+        if not keys:
+            del self._keys[name]
+
+    def forget(self, name: str) -> None:
+        """Await nothing of a collection any more."""
+        self._keys.pop(name, None)
+
+
 class Sharing:
     """The decisions of classes, through one epoch of OPA's data."""
 
@@ -56,18 +85,7 @@ class Sharing:
         self._cached: dict[tuple[str, bytes], tuple[Outcome, int]] = {}
         self._revision = 0
         self._metrics = ClassMetrics()
-        self._awaited: dict[str, set[ObjectKey]] = {}  # by collection, none of them empty
-
-    def expect(self, sweep: Sweep) -> None:
-        """Record the objects that await their first decision."""
-        self._awaited = {}
-        for (name, _), group in sweep.items():
-            self._awaited.setdefault(name, set()).update(group.keys)
-
-    @property
-    def is_expecting(self) -> bool:
-        """Whether any expected object has no decision yet."""
-        return bool(self._awaited)
+        self.awaited = Awaited()
 
     def policies_changing(self) -> None:
         """Share nothing until it is known what the next policies read."""
@@ -247,7 +265,7 @@ class Sharing:
         """Publish the outcome of the evaluated object; return if others may share it."""
         representative = evaluation.representative
         if outcome is None:
-            self._arrived(collection.name, representative)
+            self.awaited.decided(collection.name, representative)
             self._hub.delete(Target.of(gvr, representative))
             return False
         # For the uid in the answer, whatever OPA holds by now.
@@ -303,7 +321,7 @@ class Sharing:
 
     def forget(self, name: str) -> None:
         """Remove the metrics of a collection, and its awaited objects."""
-        self._awaited.pop(name, None)
+        self.awaited.forget(name)
         self._metrics.forget(name)
 
     def _add_to_query(
@@ -331,13 +349,6 @@ class Sharing:
         member = collection.members.of(key) if self._may_share else None
         return None if member is None else self._sets.member(member, key)
 
-    def _arrived(self, name: str, key: ObjectKey) -> None:
-        if (awaited := self._awaited.get(name)) is None:
-            return
-        awaited.discard(key)
-        if not awaited:
-            del self._awaited[name]
-
     def _is_of_class(self, collection: Objects, key: ObjectKey, kind: bytes | None) -> bool:
         member = self._member(collection, key)
         return member is not None and member.kind == kind
@@ -353,6 +364,6 @@ class Sharing:
         uid: str,
         data: int,
     ) -> None:
-        self._arrived(name, key)
+        self.awaited.decided(name, key)
         policy, source = self._sets.policy(key), cause.source
         self._hub.publish(gvr, key, outcome, cause.kind, policy, uid=uid, data=data, source=source)

@@ -190,7 +190,7 @@ class Tracker:
             while True:
                 self._changed.clear()
                 await self._process_queue()
-                self._sharing.expect({})  # those left do not exist any more
+                self._sharing.awaited.expect({})  # those left do not exist any more
                 self._end_load()
                 await self._wait()
         finally:
@@ -201,7 +201,7 @@ class Tracker:
 
         Under constant changes of policies or objects there is always something to evaluate again.
         """
-        if self._loading and not self._sharing.is_expecting:
+        if self._loading and not self._sharing.awaited:
             self._loading = False
             self._collections.forget_deleted()
             self._hub.release("load")
@@ -242,7 +242,7 @@ class Tracker:
             self._queue.replace_sweep(sweep)
         if self._loading is None:
             self._loading = True
-            self._sharing.expect(self._queue.sweep)
+            self._sharing.awaited.expect(self._queue.sweep)
 
     def _has_nothing_to_decide(self) -> bool:
         """Return whether every decision is known to be undefined, so that no query is needed."""

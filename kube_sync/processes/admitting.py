@@ -80,15 +80,13 @@ async def admit(context: Context, crew: Crew | None = None) -> list[Service]:
         placement_check(compares, policies.may_exist, settings.admission, denied, seals),
     ]
     app = webhook_app(decides, settings.admission, context.drain, denied, routes, seals)
-    registrations = list[Service]()
-    if crew.first:
-        registrations = _registrations(context, policies, systems, notifier)
+    kept = _registrations(context, policies, systems, notifier) if crew.first else []
     await context.stack.enter_async_context(
         serving(app, address, tls.context, _WEBHOOK_GRACE, context.drain, bound=crew.bound)
     )
     readiness.met("start")
     return [
-        *registrations,
+        *kept,
         *(service for system in systems for service in system.services),
         tls.follow,
         partial(probing, client, _engine_reporter(readiness, deciders[0])),

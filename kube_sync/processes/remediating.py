@@ -69,7 +69,7 @@ async def remediate(context: Context) -> list[Service]:
         partial(report_lease, parts.lease, LEASE, readiness, f"Lease {LEASE}"),
         reports.run,
         reconciler.resync,
-        *[reconciler.run] * parts.concurrency.highest,
+        *[partial(reconciler.run, parts.concurrency)] * parts.concurrency.highest,
         parts.recorder.run,
         partial(parts.events.run, reconciler.waiting),
     ]
@@ -121,7 +121,6 @@ class _Parts:
             warned=self.events.warn,
             seals=self._seals,
             unreadable=self._placements.unreadable,
-            turns=self.concurrency,
         )
 
     def _brakes(self) -> tuple[Brakes, Brakes]:

@@ -71,15 +71,12 @@ class Reconciler:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         seals: Seals | None = None,
         unreadable: Check = lambda _annotations: None,
-        turns: Turns | None = None,
     ) -> None:
         """Use `brakes` for writes and `rehearsal` in mode `dry-run`, both with the time of `clock`.
 
         `notify` is called with each object that is held anew, `held` with its hold as well,
-        `warned` with the uid of an object and a warning about its placement, which was written
-        nevertheless.
+        `warned` with the uid of an object and a warning about its placement, which was written.
         `seals` sign the records of requested values; `unreadable` validates decided annotations.
-        `turns` limits how many keys are reconciled at once.
         """
         self.decisions = DecisionCache(clock, self._tighten)
         self.decisions.subscribe(self._touch)
@@ -92,16 +89,13 @@ class Reconciler:
         self._seals = seals or Seals()
         self._unreadable = unreadable
         self._sleep = sleep
-        self._turns = turns
         self._targets: dict[GroupVersionResource, Targets] = {}
         self._begun = self._restart = False  # anew: begin again, even during `_begin`
         self._touched: dict[Key, None] = {}
         self._changed = asyncio.Event()
         self._weighed_at = -math.inf
         # Namespaces take turns: a mass of changes in one delays no other.
-        self._queue = WorkQueue[Key](
-            "remediation", lambda: Backoff(_RETRY_SECONDS), group=lambda key: key[1].namespace
-        )
+        self._queue = WorkQueue[Key]("remediation", _backoff, group=_namespace)
         self._attempts = Attempts(clock)
 
     @property
@@ -168,9 +162,12 @@ class Reconciler:
                 await self._sleep(seconds)
             await self._resync()
 
-    async def run(self) -> NoReturn:
-        """Reconcile keys until cancelled; several of these may run concurrently."""
-        await work(self._queue, self._reconcile, limit=self._turns)
+    async def run(self, turns: Turns | None = None) -> NoReturn:
+        """Reconcile keys until cancelled; several of these may run concurrently.
+
+        `turns` limits how many keys they reconcile at once.
+        """
+        await work(self._queue, self._reconcile, limit=turns)
 
     def _tighten(self, budget: Budget | None) -> None:
         if self._brakes.tighten(budget):
@@ -345,6 +342,14 @@ class Reconciler:
         self.waiting.drop(key)
         self._attempts.settled(key, gone=gone)
         self._modes.forget(key)
+
+
+def _backoff() -> Backoff:
+    return Backoff(_RETRY_SECONDS)
+
+
+def _namespace(key: Key) -> str:
+    return key[1].namespace
 
 
 def _named(step: Write) -> dict[str, list[str]]:

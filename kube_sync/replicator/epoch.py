@@ -46,7 +46,7 @@ from kube_sync.replicator.bookkeeping import RootIndex
 from kube_sync.replicator.datamaps import DataMaps
 from kube_sync.replicator.input_recorder import input_reader
 from kube_sync.replicator.placementcheck import PlacementCheck, fleet_names
-from kube_sync.replicator.replica import TopologyOrigin
+from kube_sync.replicator.replica import ReplicaMaker, TopologyOrigin
 from kube_sync.replicator.resources import Resources
 from kube_sync.replicator.selfcheck import SelfCheck
 from kube_sync.replicator.staging import Core, StagedEvaluation
@@ -90,15 +90,10 @@ class Load:
         self._data = data_maps(settings.policies, self._data_changed)
         self.resources = Resources(
             settings,
-            lasting.kube,
+            self._maker(lasting),
             lasting.readiness,
-            self._wake,
             grown=self._policies.wake,
             distrusted=lasting.distrusted,
-            currency=self._hub.freshness.report,
-            seals=lasting.seals,
-            topology=lasting.topology,
-            known=self._hub.log.known,
         )
         self._input_reader = input_reader(lasting.settings, self.resources.mirrors)
         self._documents = DataMaps(
@@ -118,6 +113,17 @@ class Load:
         self._check, self._placed = self._compare_whole(), self._compare_fleet()
         self._staging = self._stage()
         self._writer = self._write(settings.replicate.root)
+
+    def _maker(self, lasting: Lasting) -> ReplicaMaker:
+        return ReplicaMaker(
+            lasting.kube,
+            lasting.readiness,
+            self._wake,
+            currency=self._hub.freshness.report,
+            seals=lasting.seals,
+            topology=lasting.topology,
+            known=self._hub.log.known,
+        )
 
     async def run(self, loaded: Callable[[], None]) -> None:
         """Replicate until OPA is lost; call `loaded` when the data is complete.

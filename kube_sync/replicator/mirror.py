@@ -71,8 +71,7 @@ class Mirror:
         """
         self.name = name
         self.gvr = gvr
-        self._optional = optional
-        self._known_keys = known
+        self._optional, self._known_keys = optional, known
         self.known = True  # False while the API server lacks the kind
         self.members = Members()
         self.learning = False  # a LIST for missing classes is due or running

@@ -92,16 +92,22 @@ class ReplicaMaker:
         readiness: Readiness,
         wake: Callable[[], None],
         *,
-        currency: Currency,
-        seals: Seals,
-        topology: TopologyOrigin | None,
-        known: KnownObjects,
+        currency: Currency = lambda _source, _reason: None,
+        seals: Seals | None = None,
+        topology: TopologyOrigin | None = None,
+        known: KnownObjects = lambda _gvr, key, uid: (key, uid),
     ) -> None:
+        """Call `wake` when a Mirror has something to write.
+
+        `currency` receives why a source is not current, or None. `seals` verify the annotations
+        that go into OPA. `topology` makes the topology's origin, if it is wanted. `known` returns
+        the key and uid of an object that are kept elsewhere already.
+        """
         self._kube = kube
         self._readiness = readiness
         self._wake = wake
         self._currency = currency
-        self._seals = seals
+        self._seals = seals or Seals()
         self._topology = topology
         self._known = known
 

@@ -21,10 +21,8 @@ from typing import NoReturn
 import structlog
 
 from kube_sync.config import Resource, Settings
-from kube_sync.decisions.sealing import Seals
 from kube_sync.decisions.tracker import Tracker
 from kube_sync.errors import EpochLost, SyncError, first_of
-from kube_sync.kube.client import KubeClient
 from kube_sync.objects import SECRET_VALUES
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
@@ -33,11 +31,8 @@ from kube_sync.policies.required_fields import WHOLE, Extent, Form, Need
 from kube_sync.replicator.class_backfill import ClassBackfill, Widen
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.replica import (
-    Currency,
-    KnownObjects,
     Replica,
     ReplicaMaker,
-    TopologyOrigin,
     selection,
     wanted,
 )
@@ -61,38 +56,23 @@ class Resources:
     def __init__(
         self,
         settings: Settings,
-        kube: KubeClient,
+        maker: ReplicaMaker,
         readiness: Readiness,
-        wake: Callable[[], None],
         *,
         backoff: Callable[[], Backoff] = Backoff,
         grown: Callable[[], None] = lambda: None,
         shrink: float = _SHRINK_SECONDS,
         distrusted: set[str] | None = None,
-        currency: Currency = lambda _source, _reason: None,
-        seals: Seals | None = None,
-        topology: TopologyOrigin | None = None,
-        known: KnownObjects = lambda _gvr, key, uid: (key, uid),
     ) -> None:
-        """Call `wake` when a Mirror has something to write, `grown` when OPA holds more.
+        """Call `grown` when OPA holds more.
 
         Fields that nobody reads any more stay for `shrink` seconds. `distrusted` resources are
-        replicated as whole objects. `currency` receives why a source is not current, or None.
-        `seals` verify the annotations that go into OPA. `topology` makes the topology's origin, if
-        it is wanted. `known` returns the key and uid of an object that are kept elsewhere already.
+        replicated as whole objects.
         """
         self._settings = settings
         self._readiness = readiness
         self._backoff = backoff
-        self._maker = ReplicaMaker(
-            kube,
-            readiness,
-            wake,
-            currency=currency,
-            seals=seals or Seals(),
-            topology=topology,
-            known=known,
-        )
+        self._maker = maker
         self._news = asyncio.Event()
         self._arriving: dict[str, str] = {}  # why each is not loaded yet
         self._classes = ClassBackfill()

@@ -155,8 +155,8 @@ class World:
             notify=lambda key: self.told.append(key[1].name),
             warned=lambda key, uid, text: self.warned.update({f"{key[1].name}/{uid}": text}),
             sleep=self.sleep,
-            turns=turns,
         )
+        self.turns = turns
         self.take = self.reconciler.apply_record
         self.relist()
 
@@ -190,7 +190,7 @@ class World:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         loops = self.reconciler
-        async with running(loops.resync(), loops.run(), loops.run()):
+        async with running(loops.resync(), loops.run(self.turns), loops.run(self.turns)):
             yield
             await self.idle()
 

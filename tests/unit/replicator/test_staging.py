@@ -20,6 +20,7 @@ from kube_sync.opa.analysis.result import Document, FieldRead, Reads
 from kube_sync.opa.sides import Side
 from kube_sync.policies.staging.canaries import Counting
 from kube_sync.policies.staging.lanes import Counted
+from kube_sync.replicator.replica import ReplicaMaker
 from kube_sync.replicator.resources import Resources
 from kube_sync.replicator.staging import Core, StagedEvaluation
 
@@ -37,7 +38,8 @@ class World:
 
     def __init__(self) -> None:
         nothing = cast("Any", None)
-        self.resources = Resources(Settings(), nothing, Readiness(), lambda: None)
+        maker = ReplicaMaker(nothing, Readiness(), lambda: None)
+        self.resources = Resources(Settings(), maker, Readiness())
         self.resources.policies_changed(reads("metadata", "labels", "zone"))
         self.divisions: list[Division | None] = []
         self.in_force: list[str] = []
