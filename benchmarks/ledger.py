@@ -196,7 +196,7 @@ class _Side:
             keys = self._keys[done : min(size, done + self._evaluator.batch_size)]
             for key, outcome in (await self._evaluator.evaluate("replicasets", keys)).items():
                 target = Target("apps", "v1", "replicasets", key.name, key.namespace)
-                self._hub.update(target, outcome, "data", "p1")
+                self._hub.publish(target.gvr, target.key, outcome, "data", "p1")
             done += len(keys)
 
     async def _hear(self, size: int) -> None:

@@ -185,22 +185,6 @@ class DecisionHub:
             "budget", failure and f"limits of policies are not in force as they are: {failure}"
         )
 
-    def update(
-        self,
-        target: Target,
-        outcome: Outcome,
-        cause: str,
-        policy: str,
-        *,
-        uid: str | None = None,
-        data: int = 0,
-        source: Source | None = None,
-    ) -> None:
-        """Record the outcome for a resource, as `publish` does."""
-        self.publish(
-            target.gvr, target.key, outcome, cause, policy, uid=uid, data=data, source=source
-        )
-
     def publish(
         self,
         gvr: GroupVersionResource,

@@ -98,9 +98,18 @@ class World:
     async def decide(self, *names: str, alike: str | None = None) -> None:
         found = await self.evaluator.evaluate("replicasets", [_key(name) for name in names])
         for key, outcome in found.items():
-            self.hub.update(_target(key.name), outcome, "data", self.policy)
+            self.hub.publish(
+                _target(key.name).gvr, _target(key.name).key, outcome, "data", self.policy
+            )
             if alike is not None:  # as objects of one class are told
-                self.hub.update(_target(alike), outcome, "data", self.policy, uid=f"uid-{alike}")
+                self.hub.publish(
+                    _target(alike).gvr,
+                    _target(alike).key,
+                    outcome,
+                    "data",
+                    self.policy,
+                    uid=f"uid-{alike}",
+                )
 
 
 def _key(name: str) -> ObjectKey:

@@ -122,7 +122,9 @@ class Board:
         body = {"kind": "ReplicaSet", "metadata": {"name": name, "labels": {"team": "blue"}}}
         self.objects["kubernetes", "replicasets", namespace, name] = body
         outcome = Outcome(f"uid-{name}", Decision(annotations, errors))
-        self.hub.update(target, outcome, cause, "ab12cd34ef567890", data=4, source=source)
+        self.hub.publish(
+            target.gvr, target.key, outcome, cause, "ab12cd34ef567890", data=4, source=source
+        )
         return target
 
     async def get_data(self, path: DataPath) -> bytes | None:

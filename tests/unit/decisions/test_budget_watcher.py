@@ -525,16 +525,16 @@ class Racing(World):
         self.versions: list[
             tuple[int, int]
         ] = []  # versions of each decision, and of the limits then
-        update = self.hub.update
+        publish = self.hub.publish
 
-        def noted(target: Any, outcome: Outcome, *arguments: Any, **also: Any) -> None:
+        def noted(gvr: Any, key: ObjectKey, outcome: Outcome, *arguments: Any, **also: Any) -> None:
             assert outcome.decision is not None
             document = self.hub.budget.document if self.hub.budget else {"version": -1}
             decided = int(outcome.decision.annotations["place"])
             self.versions.append((decided, document["version"]))
-            update(target, outcome, *arguments, **also)
+            publish(gvr, key, outcome, *arguments, **also)
 
-        self.hub.update = noted  # type: ignore[method-assign]
+        self.hub.publish = noted  # type: ignore[method-assign]
         self.settled: list[tuple[int, int]] = []  # the version in force, the oldest decision
         settle = self.hub.settle
 
@@ -605,6 +605,7 @@ async def test_no_decision_is_told_before_the_limits_of_its_time(steps: list[str
             await world.do(step)
         await world.do("end")
         await world.idle()
+    assert world.versions, "decisions were published"
     assert [pair for pair in world.versions if pair[1] < pair[0]] == []
 
 

@@ -21,7 +21,9 @@ class World:
         )
         for name in ("a", "b"):
             target = Target.of(REPLICASETS, ObjectKey("ns", name))
-            self.hub.update(target, Outcome(f"uid-{name}", Decision({})), "load", "p1")
+            self.hub.publish(
+                target.gvr, target.key, Outcome(f"uid-{name}", Decision({})), "load", "p1"
+            )
 
     @property
     def decided(self) -> set[str]:

@@ -29,7 +29,7 @@ from tests.unit.async_tools import PATIENCE, running, until
 
 def _update(hub: DecisionHub, name: str, text: str) -> None:
     target = Target("apps", "v1", "replicasets", name, "shop")
-    hub.update(target, Outcome("u", Decision({"place": text})), "data", "ab12cd34")
+    hub.publish(target.gvr, target.key, Outcome("u", Decision({"place": text})), "data", "ab12cd34")
 
 
 @dataclass

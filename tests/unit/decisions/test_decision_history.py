@@ -113,7 +113,7 @@ def test_history_is_read_on_from_where_one_was_and_in_pieces() -> None:
 async def test_reader_that_began_afresh_finds_what_ended_meanwhile() -> None:
     hub, history = DecisionHub("me", ended=0), History()
     for name in "ab":
-        hub.update(_target(name), Outcome("u", EU), "load", "p")
+        hub.publish(_target(name).gvr, _target(name).key, Outcome("u", EU), "load", "p")
     async with running(history.follow(hub)):
         await until(lambda: hub.waiting)  # it has read all
         hub.delete(_target("b"))  # nobody is told of that any more
@@ -133,12 +133,12 @@ def test_time_of_day_that_jumps_takes_no_change_away(monkeypatch: pytest.MonkeyP
 
 async def test_history_follows_a_hub_even_one_that_it_falls_behind_of() -> None:
     hub, history = DecisionHub("me", ended=2), History()
-    hub.update(_target("a"), Outcome("u", EU), "load", "p")
+    hub.publish(_target("a").gvr, _target("a").key, Outcome("u", EU), "load", "p")
     async with running(history.follow(hub)):
         await until(lambda: hub.waiting)  # it has read all
         for name in "bcdefg":
-            hub.update(_target(name), Outcome("u", EU), "object", "p")
+            hub.publish(_target(name).gvr, _target(name).key, Outcome("u", EU), "object", "p")
             hub.delete(_target(name))
-        hub.update(_target("a"), Outcome("u", US), "data", "p")
+        hub.publish(_target("a").gvr, _target("a").key, Outcome("u", US), "data", "p")
         await until(lambda: history.after().changes)
         assert _steps(history.after().changes) == [("a", EU, US, False)]

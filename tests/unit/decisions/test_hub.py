@@ -46,7 +46,7 @@ def _outcome(text: str, uid: str = "u") -> Outcome:
 def _hub(**decisions: str) -> DecisionHub:
     hub = DecisionHub("me")
     for name, text in decisions.items():
-        hub.update(_target(name), _outcome(text), "load", "p1")
+        hub.publish(_target(name).gvr, _target(name).key, _outcome(text), "load", "p1")
     return hub
 
 
@@ -75,7 +75,7 @@ async def test_a_reader_that_has_read_all_gets_changes_only() -> None:
     hub = _hub(a="1", b="2")
     with hub.subscribe() as subscription:
         await _read(subscription)
-        hub.update(_target("b"), _outcome("3"), "data", "p1")
+        hub.publish(_target("b").gvr, _target("b").key, _outcome("3"), "data", "p1")
         change, bookmark = await _read(subscription)
     assert change == DecisionRecord(
         _target("b"),
@@ -95,7 +95,7 @@ async def test_news_wakes_a_waiting_reader() -> None:
         await _read(subscription)
         reader = asyncio.create_task(subscription.read(100, 3600.0))
         await asyncio.sleep(0)
-        hub.update(_target("a"), _outcome("1"), "object", "")
+        hub.publish(_target("a").gvr, _target("a").key, _outcome("1"), "object", "")
         async with asyncio.timeout(PATIENCE):
             assert _names(await reader) == ["a"]
 
@@ -112,7 +112,7 @@ async def test_changes_of_one_resource_are_coalesced_to_the_latest() -> None:
     with hub.subscribe() as subscription:
         await _read(subscription)
         for text in ("2", "3", "4"):
-            hub.update(_target("a"), _outcome(text), "data", "")
+            hub.publish(_target("a").gvr, _target("a").key, _outcome(text), "data", "")
         change, _ = await _read(subscription)
         assert isinstance(change, DecisionRecord)
         assert change.decision == Decision({"place": "4"})
@@ -123,7 +123,7 @@ async def test_a_coalesced_change_takes_its_turn_after_earlier_changes_of_others
     with hub.subscribe() as subscription:
         await _read(subscription)
         for name, text in (("a", "1"), ("b", "1"), ("a", "2")):
-            hub.update(_target(name), _outcome(text), "data", "")
+            hub.publish(_target(name).gvr, _target(name).key, _outcome(text), "data", "")
         assert _names(await _read(subscription)) == ["b", "a"]
 
 
@@ -140,7 +140,7 @@ async def test_a_hold_is_told_before_decisions_that_came_earlier() -> None:
     hub = _hub()
     with hub.subscribe() as subscription:
         await _read(subscription)
-        hub.update(_target("a"), _outcome("1"), "data", "")
+        hub.publish(_target("a").gvr, _target("a").key, _outcome("1"), "data", "")
         hub.hold("load", "OPA is being loaded")
         held, change, _ = await _read(subscription)
     assert held == StatusRecord(("OPA is being loaded",), "me")
@@ -153,7 +153,7 @@ async def test_a_release_waits_for_decisions_that_do_not_fit() -> None:
     with hub.subscribe() as subscription:
         await _read(subscription)
         for name in "abc":
-            hub.update(_target(name), _outcome("1"), "data", "")
+            hub.publish(_target(name).gvr, _target(name).key, _outcome("1"), "data", "")
         hub.release("load")
         first, second = await _read(subscription, 2), await _read(subscription, 2)
     assert _names(first) == ["a", "b"]
@@ -196,7 +196,7 @@ async def test_what_is_known_already_is_no_news(again: str) -> None:
             case "release":
                 hub.release("other")
             case "update":
-                hub.update(_target("a"), _outcome("1"), "policy", "p2")
+                hub.publish(_target("a").gvr, _target("a").key, _outcome("1"), "policy", "p2")
             case "delete":
                 hub.delete(_target("b"))
         for _ in range(5):
@@ -220,10 +220,10 @@ async def test_what_is_known_already_is_no_news(again: str) -> None:
 )
 async def test_any_other_outcome_is_news(before: Outcome, after: Outcome) -> None:
     hub = DecisionHub("me")
-    hub.update(_target("a"), before, "load", "")
+    hub.publish(_target("a").gvr, _target("a").key, before, "load", "")
     with hub.subscribe() as subscription:
         await _read(subscription)
-        hub.update(_target("a"), after, "data", "")
+        hub.publish(_target("a").gvr, _target("a").key, after, "data", "")
         record = (await _read(subscription))[0]
     assert isinstance(record, DecisionRecord)
     assert (record.uid, record.decision, record.failure, record.seq) == (
@@ -236,21 +236,23 @@ async def test_any_other_outcome_is_news(before: Outcome, after: Outcome) -> Non
 
 async def test_undefined_is_not_kept_and_no_news_the_second_time() -> None:
     hub = _hub(a="1")
-    hub.update(_target("a"), Outcome("u"), "policy", "")
-    hub.update(_target("a"), Outcome("u"), "policy", "")
-    hub.update(_target("b"), Outcome("u"), "policy", "")
+    hub.publish(_target("a").gvr, _target("a").key, Outcome("u"), "policy", "")
+    hub.publish(_target("a").gvr, _target("a").key, Outcome("u"), "policy", "")
+    hub.publish(_target("b").gvr, _target("b").key, Outcome("u"), "policy", "")
     assert (hub.records, hub.seq) == ({}, 2)
 
 
 async def test_a_resource_made_anew_under_the_same_name_has_no_old_decision() -> None:
     hub = _hub(a="1")
-    hub.update(_target("a"), _outcome("2", uid="other"), "object", "")
+    hub.publish(_target("a").gvr, _target("a").key, _outcome("2", uid="other"), "object", "")
     assert hub.records[_target("a")].old is None
 
 
 async def test_retain_forgets_what_is_gone_of_that_collection_only() -> None:
     hub = _hub(a="1", b="2")
-    hub.update(_target("c", "daemonsets"), _outcome("3"), "load", "")
+    hub.publish(
+        _target("c", "daemonsets").gvr, _target("c", "daemonsets").key, _outcome("3"), "load", ""
+    )
     hub.retain(REPLICASETS, {ObjectKey("ns", "b")})
     assert {target.name for target in hub.records} == {"b", "c"}
 
@@ -262,7 +264,7 @@ async def test_no_bookmark_overtakes_what_comes_as_the_silence_ends() -> None:
         await _read(subscription)
         reader = asyncio.create_task(subscription.read(100, 0.0))
         await asyncio.sleep(0)  # it waits now, and its time is over already
-        hub.update(_target("a"), _outcome("2"), "data", "p1")
+        hub.publish(_target("a").gvr, _target("a").key, _outcome("2"), "data", "p1")
         assert not reader.done()
         records = await reader
     assert _names(records) == ["a"]
@@ -290,7 +292,7 @@ async def test_a_reader_that_is_cancelled_while_news_arrive_ends(turns: int) -> 
         reader = asyncio.create_task(follow())
         for _ in range(5):
             await asyncio.sleep(0)
-        hub.update(_target("a"), _outcome("1"), "object", "")
+        hub.publish(_target("a").gvr, _target("a").key, _outcome("1"), "object", "")
         for _ in range(turns):
             await asyncio.sleep(0)
         reader.cancel()
@@ -358,11 +360,13 @@ _steps = st.lists(
 def _change(hub: DecisionHub, step: str, name: str, value: str) -> None:
     match step:
         case "update":
-            hub.update(_target(name), _outcome(value), "data", "")
+            hub.publish(_target(name).gvr, _target(name).key, _outcome(value), "data", "")
         case "fail":
-            hub.update(_target(name), Outcome("", failure=value), "data", "")
+            hub.publish(
+                _target(name).gvr, _target(name).key, Outcome("", failure=value), "data", ""
+            )
         case "undefine":
-            hub.update(_target(name), Outcome("u"), "data", "")
+            hub.publish(_target(name).gvr, _target(name).key, Outcome("u"), "data", "")
         case "delete":
             hub.delete(_target(name))
         case "hold":
@@ -412,7 +416,9 @@ def test_a_hold_that_stands_alone_takes_the_place_of_all_others() -> None:
 
 async def test_a_failure_leaves_the_last_good_decision_standing() -> None:
     hub = _hub(a="1")
-    hub.update(_target("a"), Outcome("", failure="conflict"), "data", "p2", data=4)
+    hub.publish(
+        _target("a").gvr, _target("a").key, Outcome("", failure="conflict"), "data", "p2", data=4
+    )
     assert hub.records[_target("a")] == DecisionRecord(
         _target("a"),
         "u",
@@ -430,7 +436,7 @@ async def test_a_failure_leaves_the_last_good_decision_standing() -> None:
 async def test_the_last_good_decision_stands_through_one_failure_after_another() -> None:
     hub = _hub(a="1")
     for failure in ("conflict", "timeout"):
-        hub.update(_target("a"), Outcome("", failure=failure), "data", "")
+        hub.publish(_target("a").gvr, _target("a").key, Outcome("", failure=failure), "data", "")
     record = hub.records[_target("a")]
     assert (record.decision, record.failure, record.last_good) == (
         Decision({"place": "1"}),
@@ -441,22 +447,33 @@ async def test_the_last_good_decision_stands_through_one_failure_after_another()
 
 async def test_a_decision_on_an_object_that_was_made_anew_does_not_stand_for_it() -> None:
     hub = _hub(a="1")
-    hub.update(_target("a"), Outcome("other", failure="conflict"), "object", "")
+    hub.publish(
+        _target("a").gvr, _target("a").key, Outcome("other", failure="conflict"), "object", ""
+    )
     record = hub.records[_target("a")]
     assert (record.uid, record.decision, record.last_good) == ("other", None, False)
 
 
 async def test_a_failure_ends_with_the_next_decision_even_where_it_is_the_last_good_one() -> None:
     hub = _hub(a="1")
-    hub.update(_target("a"), Outcome("", failure="conflict"), "data", "")
-    hub.update(_target("a"), _outcome("1"), "data", "")
+    hub.publish(_target("a").gvr, _target("a").key, Outcome("", failure="conflict"), "data", "")
+    hub.publish(_target("a").gvr, _target("a").key, _outcome("1"), "data", "")
     record = hub.records[_target("a")]
     assert (record.seq, record.failure, record.last_good) == (3, None, False)
 
 
 async def test_a_record_says_what_caused_it_and_on_which_data() -> None:
     hub, source = DecisionHub("me"), Source("clusters", "fleet/c1", 2)
-    hub.update(_target("a"), _outcome("1"), "data", "p1", uid="own", data=7, source=source)
+    hub.publish(
+        _target("a").gvr,
+        _target("a").key,
+        _outcome("1"),
+        "data",
+        "p1",
+        uid="own",
+        data=7,
+        source=source,
+    )
     record = hub.records[_target("a")]
     assert (record.uid, record.data, record.source) == ("own", 7, source)
 
@@ -464,7 +481,7 @@ async def test_a_record_says_what_caused_it_and_on_which_data() -> None:
 async def test_objects_that_are_decided_alike_share_what_is_said_of_them() -> None:
     hub, outcome = DecisionHub("me"), _outcome("1")
     for name in "abc":
-        hub.update(_target(name), outcome, "load", "p1")
+        hub.publish(_target(name).gvr, _target(name).key, outcome, "load", "p1")
     assert len({id(entry.encoded) for entry in hub.log}) == 1
 
 
@@ -474,7 +491,7 @@ async def test_what_is_shared_is_forgotten_before_it_takes_much_memory(
     monkeypatch.setattr("kube_sync.decisions.hub._CACHED_VERDICTS", 2)
     hub, outcomes = DecisionHub("me"), [_outcome(text) for text in "123"]
     for name, outcome in zip("abcde", [*outcomes, outcomes[2], outcomes[0]], strict=True):
-        hub.update(_target(name), outcome, "load", "p1")
+        hub.publish(_target(name).gvr, _target(name).key, outcome, "load", "p1")
     a, _, c, d, e = (entry.encoded for entry in hub.log)
     assert c is d
     assert a is not e
@@ -483,7 +500,7 @@ async def test_what_is_shared_is_forgotten_before_it_takes_much_memory(
 
 async def test_lines_are_the_records_in_two_parts() -> None:
     hub = _hub(a="1", b="2")
-    hub.update(_target("b"), Outcome("u", failure="conflict"), "data", "")
+    hub.publish(_target("b").gvr, _target("b").key, Outcome("u", failure="conflict"), "data", "")
     with hub.subscribe() as one, hub.subscribe() as other:
         hub.delete(_target("a"))
         lines = await one.read_lines(100, 0.0)
@@ -515,9 +532,9 @@ async def test_a_note_ends_no_hold_before_the_decisions_are_told() -> None:
 
 async def test_a_reader_that_resumes_gets_what_changed_since_and_a_bookmark() -> None:
     hub = _hub(a="1", b="2", c="3", d="4")
-    hub.update(_target("b"), _outcome("5"), "data", "")
+    hub.publish(_target("b").gvr, _target("b").key, _outcome("5"), "data", "")
     hub.delete(_target("c"))
-    hub.update(_target("d"), Outcome("u"), "data", "")
+    hub.publish(_target("d").gvr, _target("d").key, Outcome("u"), "data", "")
     with hub.subscribe(("me", 4)) as subscription:
         first, b, c, d, release, bookmark = await _read(subscription)
     assert (first, release, bookmark) == (SENDING, RELEASED, BookmarkRecord(7, "me"))
@@ -537,7 +554,7 @@ async def test_a_reader_that_starts_afresh_hears_nothing_of_what_ended_before() 
 async def test_an_object_that_came_back_is_told_once() -> None:
     hub = _hub(a="1")
     hub.delete(_target("a"))
-    hub.update(_target("a"), _outcome("2"), "object", "")
+    hub.publish(_target("a").gvr, _target("a").key, _outcome("2"), "object", "")
     with hub.subscribe(("me", 1)) as subscription:
         assert _names(await _read(subscription)) == ["a"]
     assert hub.log.find_ended(_target("a").gvr, _target("a").key) is None
@@ -545,7 +562,7 @@ async def test_an_object_that_came_back_is_told_once() -> None:
 
 async def test_a_decision_that_ended_is_forgotten_with_its_object() -> None:
     hub = _hub(a="1")
-    hub.update(_target("a"), Outcome("u"), "policy", "")
+    hub.publish(_target("a").gvr, _target("a").key, Outcome("u"), "policy", "")
     with hub.subscribe(("me", 2)) as subscription:
         hub.delete(_target("a"))
         hub.delete(_target("a"))
@@ -562,7 +579,7 @@ async def test_another_process_cannot_resume(since: tuple[str, int]) -> None:
 async def test_a_bookmark_from_before_what_is_remembered_cannot_be_resumed() -> None:
     hub = DecisionHub("me", ended=1)
     for name in "ab":
-        hub.update(_target(name), _outcome("1"), "load", "")
+        hub.publish(_target(name).gvr, _target(name).key, _outcome("1"), "load", "")
         hub.delete(_target(name))
     with hub.subscribe(("me", 2)):
         pass
@@ -573,7 +590,7 @@ async def test_a_bookmark_from_before_what_is_remembered_cannot_be_resumed() -> 
 async def test_a_reader_that_missed_the_end_of_an_object_for_good_is_sent_away() -> None:
     hub = DecisionHub("me", ended=1)
     for name in "ab":
-        hub.update(_target(name), _outcome("1"), "load", "")
+        hub.publish(_target(name).gvr, _target(name).key, _outcome("1"), "load", "")
     with hub.subscribe() as behind, hub.subscribe() as current:
         await _read(behind)
         for name in "ab":
@@ -586,14 +603,20 @@ async def test_a_reader_that_missed_the_end_of_an_object_for_good_is_sent_away()
 async def test_what_was_superseded_is_swept_out() -> None:
     hub = _hub(a="1")
     for number in range(5000):
-        hub.update(_target("a"), _outcome(str(number)), "data", "")
+        hub.publish(_target("a").gvr, _target("a").key, _outcome(str(number)), "data", "")
     assert len(remembered(hub, Entry)) < 1100
 
 
 async def test_of_many_that_change_few_superseded_entries_wait_to_be_swept_out() -> None:
     hub = _hub(**{f"a{n}": "1" for n in range(4_000)})
     for number in range(20_000):
-        hub.update(_target(f"a{number % 4_000}"), _outcome(str(number)), "data", "")
+        hub.publish(
+            _target(f"a{number % 4_000}").gvr,
+            _target(f"a{number % 4_000}").key,
+            _outcome(str(number)),
+            "data",
+            "",
+        )
     assert len(remembered(hub, Entry)) <= 4_000 + 1_000 + 1_000
 
 
@@ -601,10 +624,10 @@ async def test_a_load_that_changes_nothing_keeps_one_string_of_each_uid() -> Non
     """That of the hub and that of the classes of what was loaded anew would be two."""
     hub, uid = _hub(a="1"), b"uid".decode()
     outcome = _outcome("1")
-    hub.update(_target("a"), outcome, "load", "", uid=uid)
+    hub.publish(_target("a").gvr, _target("a").key, outcome, "load", "", uid=uid)
     again = b"uid".decode()
     assert again is not uid
-    hub.update(_target("a"), outcome, "load", "", uid=again)
+    hub.publish(_target("a").gvr, _target("a").key, outcome, "load", "", uid=again)
     entry = hub.log.get(_target("a"))
     assert entry is not None
     assert entry.uid is again
@@ -627,7 +650,7 @@ async def test_a_snapshot_is_everything_in_pieces_up_to_a_bookmark() -> None:
     pieces = []
     for piece in hub.open_reader().snapshot(2):
         pieces.append(piece)
-        hub.update(_target("b"), _outcome(f"3{len(pieces)}"), "data", "")
+        hub.publish(_target("b").gvr, _target("b").key, _outcome(f"3{len(pieces)}"), "data", "")
     records = [decode(line) for line in b"".join(pieces).splitlines(keepends=True)]
     assert len(pieces) == 3
     assert _names(records) == ["a", "b"]
@@ -676,7 +699,7 @@ async def test_limits_are_told_before_what_was_decided_later() -> None:
     with hub.subscribe() as subscription:
         assert _budgets(await _read(subscription)) == [None, None]
         hub.set_limits({"moves_burst": 1})
-        hub.update(_target("a"), _outcome("2"), "data", "p1")
+        hub.publish(_target("a").gvr, _target("a").key, _outcome("2"), "data", "p1")
         status, change, _ = await _read(subscription)
     assert status == StatusRecord((), "me", budget=Budget({"moves_burst": 1}))
     assert _names([change]) == ["a"]
@@ -739,8 +762,8 @@ async def test_what_limits_less_is_told_when_it_is_settled_and_after_what_was_de
         hub.set_limits(None)
         assert not hub.is_settled
         assert await _read(subscription) == [BookmarkRecord(0, "me")]
-        hub.update(_target("a"), _outcome("1"), "data", "p1")
-        hub.update(_target("b"), _outcome("1"), "data", "p1")
+        hub.publish(_target("a").gvr, _target("a").key, _outcome("1"), "data", "p1")
+        hub.publish(_target("b").gvr, _target("b").key, _outcome("1"), "data", "p1")
         hub.settle()
         assert hub.is_settled
         (first,) = await subscription.read(1, 0.0)
@@ -769,7 +792,7 @@ async def test_a_reader_that_is_behind_is_told_of_no_end_before_what_it_has_not_
     with hub.subscribe() as subscription:
         await _read(subscription)
         for name in "abcd":
-            hub.update(_target(name), _outcome("1"), "data", "p1")
+            hub.publish(_target(name).gvr, _target(name).key, _outcome("1"), "data", "p1")
         hub.set_limits(None)
         hub.settle()
         assert _budgets(await subscription.read(1, 0.0)) == []
@@ -790,7 +813,7 @@ async def test_a_reader_that_is_behind_is_told_of_a_lower_limit_before_what_it_h
     hub = _limited(3)
     with hub.subscribe() as subscription:
         await _read(subscription)
-        hub.update(_target("a"), _outcome("1"), "data", "p1")
+        hub.publish(_target("a").gvr, _target("a").key, _outcome("1"), "data", "p1")
         hub.set_limits({"moves_burst": 2})
         hub.settle()
         status, change, bookmark = await _read(subscription)

@@ -64,7 +64,9 @@ async def _read(subscription: Subscription, limit: int = 100) -> list[Record]:
 def _decide(hub: DecisionHub, *names: str) -> None:
     for name in names:
         target = Target("apps", "v1", "replicasets", name, "ns")
-        hub.update(target, Outcome("u", Decision({"place": str(hub.seq)})), "data", "p1")
+        hub.publish(
+            target.gvr, target.key, Outcome("u", Decision({"place": str(hub.seq)})), "data", "p1"
+        )
 
 
 async def test_a_reader_is_told_at_once_what_is_late_and_for_how_long() -> None:

@@ -38,7 +38,9 @@ def _target(name: str) -> Target:
 
 
 def _update(hub: DecisionHub, name: str, text: str) -> None:
-    hub.update(_target(name), Outcome("u", Decision({"place": text})), "data", "")
+    hub.publish(
+        _target(name).gvr, _target(name).key, Outcome("u", Decision({"place": text})), "data", ""
+    )
 
 
 @asynccontextmanager

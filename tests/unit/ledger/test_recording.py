@@ -46,7 +46,7 @@ class World:
         decision = None if on is None else Decision({"place": on})
         source = Source("clusters", "fleet/c2", 3)
         outcome = Outcome(uid, decision, evidence=evidence)
-        self.hub.update(_target(name), outcome, cause, "p1", source=source)
+        self.hub.publish(_target(name).gvr, _target(name).key, outcome, cause, "p1", source=source)
 
     async def entries(self) -> list[Entry]:
         assert await self.journal.recorded()
@@ -71,7 +71,7 @@ async def test_objects_of_one_name_are_recorded_in_their_own_collections(path: P
         for group, version, resource in [*kinds, *kinds]:
             for name in ("web", "db"):
                 target = Target(group, version, resource, name, "shop")
-                world.hub.update(target, placed, "data", "p1")
+                world.hub.publish(target.gvr, target.key, placed, "data", "p1")
         entries = await world.entries()
     found = [(entry.collection, entry.name) for entry in entries]
     names = ["replicasets.v1.apps", "pods.v1", "deployments.v1.apps"]
@@ -136,8 +136,8 @@ async def test_what_fails_is_refused_or_undefined_is_recorded_as_that(path: Path
     hub, target = world.hub, _target("web")
     async with running(world.journal.run()):
         world.decide("web", "c1")
-        hub.update(target, Outcome("", failure="it broke"), "policy", "p2")
-        hub.update(target, Outcome("u", Decision(errors=("no",))), "policy", "p3")
+        hub.publish(target.gvr, target.key, Outcome("", failure="it broke"), "policy", "p2")
+        hub.publish(target.gvr, target.key, Outcome("u", Decision(errors=("no",))), "policy", "p3")
         world.decide("web", None)
         world.decide("web", "c1")
         hub.delete(target)

@@ -59,7 +59,7 @@ class World:
         decision = None if on is None else Decision({"place": on})
         outcome = Outcome("u", decision, evidence=evidence)
         source = Source("clusters", "fleet/c2", 3)
-        self.hub.update(_target(name), outcome, "data", "p1", source=source)
+        self.hub.publish(_target(name).gvr, _target(name).key, outcome, "data", "p1", source=source)
 
     def rows(self, name: str = "web") -> list[Row]:
         if not self.path.is_file():

@@ -63,7 +63,13 @@ class World:
         await asyncio.sleep(0)
 
     def decide(self, name: str, outcome: Outcome) -> None:
-        self.hub.update(Target("apps", "v1", "replicasets", name, "shop"), outcome, "data", "p")
+        self.hub.publish(
+            Target("apps", "v1", "replicasets", name, "shop").gvr,
+            Target("apps", "v1", "replicasets", name, "shop").key,
+            outcome,
+            "data",
+            "p",
+        )
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:

@@ -133,7 +133,7 @@ class Bench:
 
     def decide(self, name: str, says: str) -> None:
         target = Target("apps", "v1", "replicasets", name, "shop")
-        self.hub.update(target, said(says), "load", "p", uid=f"uid-{name}")
+        self.hub.publish(target.gvr, target.key, said(says), "load", "p", uid=f"uid-{name}")
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
