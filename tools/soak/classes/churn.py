@@ -1,8 +1,8 @@
 """Changes of what decisions depend on, one after another, in the order of a seed.
 
 Keeps true: no change brings back an answer that a change before it took away. Each revision and
-each edition is new, and before a cluster, an object or a policy goes, another one of the same
-answers changes.
+each edition is new, and before a cluster or an object leaves an answer, another one of the same
+answer changes. A policy goes behind an edition of another one: both come by one watch.
 """
 
 from __future__ import annotations
@@ -125,6 +125,7 @@ class Churn:
     async def _region(self) -> None:
         if name := self._any(self._clusters):
             region = self._chance.choice(REGIONS)
+            await self._label(f"{_PROFILES}/{_ALWAYS}", {REV: self._next()})
             await self._label(f"{_PROFILES}/{name}", {REGION: region, REV: self._next()})
 
     async def _health(self) -> None:
@@ -218,7 +219,7 @@ class Churn:
         self._modules.add(name)
 
     async def _remove_module(self, name: str) -> None:
-        await self._label(f"{_PROFILES}/{_ALWAYS}", {REV: self._next()})
+        await self._put_module(PLACE)
         await self._delete(f"/api/v1/namespaces/{POLICIES}/configmaps/classes-{name}")
         self._modules.discard(name)
 
