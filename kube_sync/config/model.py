@@ -50,7 +50,13 @@ from kube_sync.config.replication import (
 from kube_sync.config.rules import Metadata, Scheduling, SystemName
 from kube_sync.config.syncing import PolicySync, Spokes, SyncBrakes
 from kube_sync.config.topology import PolicyTopology, TopologyLink
-from kube_sync.config.webhook import Admission, EnforceSchedulingPolicy, Engine, Registration
+from kube_sync.config.webhook import (
+    Admission,
+    Classes,
+    EnforceSchedulingPolicy,
+    Engine,
+    Registration,
+)
 
 __all__ = [
     "CLUSTERS",
@@ -193,6 +199,15 @@ class Settings(
     def targets(self) -> tuple[Resource, ...]:
         """Return the resources that decisions are about."""
         return tuple(r for r in self.replicate.resources if r.name in self.placement.resources)
+
+    def classes(self) -> Classes:
+        """Return whether the webhook decides by class: `admission.classes`, or what null means.
+
+        Without a token no replicator is known that it could follow.
+        """
+        if not self.asks_opa():
+            return "off"
+        return self.admission.classes or ("on" if self.decisions.token_file else "off")
 
     def asks_opa(self) -> bool:
         """Tell whether the webhook asks the OPA that is replicated into, about the bare object."""

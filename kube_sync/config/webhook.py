@@ -9,6 +9,8 @@ from typing import Literal
 
 from kube_sync.config.kinds import Attempts, Bytes, File, Listen, Seconds, Section, Url, Workers
 
+Classes = Literal["off", "verify", "on"]  # whether answers are reused by class
+
 
 class Engine(Section, frozen=True):
     """The policy engine that the webhook queries. A key that is not set is taken from `opa`.
@@ -82,10 +84,10 @@ class Admission(Section, frozen=True):
     """User name of the remediator, which may change these values."""
     events: bool = True
     """Creates an Event for each denial, except of dry runs."""
-    classes: Literal["off", "verify", "on"] = "off"
+    classes: Classes | None = None
     """Whether answers of OPA are reused for reviews of the same class, as the replicator at
     `decisions.url` confirms them: `on`, or `verify`, which asks OPA too, compares, and counts
-    differences."""
+    differences. Null: `on` if `decisions.token_file` is set, otherwise `off`."""
     classes_outage_seconds: Seconds = 60.0
     """How long known classes are decided on while OPA is down and nothing that the policies read
     has changed."""

@@ -198,7 +198,7 @@ _ByClass = tuple[BasisFollower, Callable[..., ClassDecider]]
 async def _by_class(context: Context, policies: _Policies) -> _ByClass | None:
     """Return what decides by class, around a client and its view; None if that is off."""
     settings = context.settings
-    if settings.admission.classes == "off" or not settings.asks_opa():
+    if (mode := settings.classes()) == "off":
         return None
     basis = await context.stack.enter_async_context(basis_follower(settings.decisions))
     return basis, partial(
@@ -207,7 +207,7 @@ async def _by_class(context: Context, policies: _Policies) -> _ByClass | None:
         answers=Answers(),
         origin=AnswerOrigin(partial(context.readiness.noted, "classes")),
         may_exist=policies.may_exist,
-        mode=settings.admission.classes,
+        mode=mode,
         outage_seconds=settings.admission.classes_outage_seconds,
     )
 

@@ -347,23 +347,20 @@ def test_webhook_follows_the_replicator_beside_the_opa_that_it_asks(
     assert parse_listen("", served.basis.listen)[1] == target["containerPort"]
 
 
-def test_classes_are_off_and_one_key_switches_them_on(tmp_path: Path) -> None:
-    """Until a million verified reviews under churn have differed in none."""
+def test_classes_are_on_and_one_key_switches_them_off(tmp_path: Path) -> None:
     manifests = build("overlays/minimal")
     _, container = of_command(manifests, "admit")
-    off = settings(manifests, container, tmp_path)
-    assert off.admission.classes == "off"
-    assert off.asks_opa()
+    assert settings(manifests, container, tmp_path).classes() == "on"
     [config] = [
         found
         for found in of_kind(manifests, "ConfigMap")
         if found["metadata"]["name"] == "kube-sync"
     ]
     text = config["data"]["config.yaml"]
-    config["data"]["config.yaml"] = text.replace("classes: off", "classes: on")
-    assert settings(manifests, container, tmp_path).admission.classes == "on"
+    config["data"]["config.yaml"] = text.replace("classes: on", "classes: off")
+    assert settings(manifests, container, tmp_path).classes() == "off"
     container["env"].append({"name": "KUBE_SYNC_ADMISSION_CLASSES", "value": "verify"})
-    assert settings(manifests, container, tmp_path).admission.classes == "verify"
+    assert settings(manifests, container, tmp_path).classes() == "verify"
 
 
 def _with(component: str, folder: Path) -> list[Manifest]:

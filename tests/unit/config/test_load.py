@@ -80,7 +80,7 @@ admission:
   owned: restore                                        # restore | deny
   remediator: system:serviceaccount:kube-sync:kube-sync-remediator
   events: true
-  classes: off                                          # off | verify | on
+  classes: null                                         # off | verify | on
   classes_outage_seconds: 60
   engine: {dialect: v1, url: null, path: null, token_file: null, ca_file: null, cert_file: null,
     key_file: null, timeout_seconds: 2, attempts: 5, backoff_seconds: 0.1}
@@ -166,6 +166,25 @@ def test_the_default_targets_are_the_replicasets() -> None:
     assert [(r.name, r.gvr) for r in Settings().targets()] == [
         ("replicasets", GroupVersionResource("apps", "v1", "replicasets"))
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [
+        ("{}", "off"),
+        ("decisions: {token_file: /run/decisions/token}", "on"),
+        ("{decisions: {token_file: /a}, admission: {classes: verify}}", "verify"),
+        ("{decisions: {token_file: /a}, admission: {classes: off}}", "off"),
+        ("admission: {classes: on}", "on"),
+        ("{decisions: {token_file: /a}, admission: {engine: {dialect: review}}}", "off"),
+        ("admission: {classes: on, engine: {url: http://elsewhere.example.com}}", "off"),
+    ],
+)
+def test_answers_are_reused_where_a_replicator_with_a_token_is_named(
+    file: Path, text: str, mode: str
+) -> None:
+    file.write_text(text, encoding="utf-8")
+    assert load_settings(file, {}).classes() == mode
 
 
 def test_targets_are_found_by_their_name_in_opa(file: Path) -> None:
