@@ -112,8 +112,9 @@ async def measure_only_decisions(objects: int, runs: int) -> dict[str, float]:
         async with bare_client(stack) as bare:
             with step(f"creating {objects} ReplicaSets"):
                 await world.create_replica_sets(bare, objects)
-            with step(f"decisions with {', '.join(map(str, decisions.SIZES))} clusters"):
-                found = await decisions.measure_decisions(stack, bare, objects)
+            sizes = ", ".join(map(str, decisions.SIZES))
+            with step(f"decisions with {sizes} clusters, {runs} times"):
+                found = await decisions.measure_decisions(stack, bare, objects, runs)
             with step(f"loads of whole objects and of what is read, {runs} times"):
                 return found | await measure_narrowed(stack, bare, runs)
 

@@ -172,9 +172,11 @@ async def load_policy(bare: Bare, source: str | None = None) -> None:
 
 
 async def measure_decisions(
-    stack: RunningStack, bare: Bare, objects: int, sizes: Sequence[int] = SIZES
+    stack: RunningStack, bare: Bare, objects: int, runs: int, sizes: Sequence[int] = SIZES
 ) -> dict[str, float]:
     """Measure with so many ReplicaSets, and fleets of these sizes one after the other.
+
+    Each fleet is measured `runs` times, by a fresh replicator and a fresh OPA.
 
     OPA holds what the policy reads: whole objects make its garbage collector the loudest neighbour.
     """
@@ -184,13 +186,17 @@ async def measure_decisions(
     for size in sizes:
         await create_clusters(bare, made, size)
         made = size
-        await world.fresh_opa(stack)
-        auto = world.replicator(stack, {"fields": "auto"})
-        async with auto as server, decision_stream(stack) as stream:
-            await stream.until_all(objects)
-            figures = await _one_fleet(server, stack, bare, stream, objects)
+        figures = world.medians([await _one_run(stack, bare, objects) for _ in range(runs)])
         found |= {f"decisions, {size} clusters, {name}": value for name, value in figures.items()}
     return found
+
+
+async def _one_run(stack: RunningStack, bare: Bare, objects: int) -> dict[str, float]:
+    await world.fresh_opa(stack)
+    auto = world.replicator(stack, {"fields": "auto"})
+    async with auto as server, decision_stream(stack) as stream:
+        await stream.until_all(objects)
+        return await _one_fleet(server, stack, bare, stream, objects)
 
 
 async def _one_fleet(
