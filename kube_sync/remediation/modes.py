@@ -14,7 +14,8 @@ from kube_sync.config import Remediate
 from kube_sync.decisions.records import Budget
 from kube_sync.remediation.brakes import Brakes
 from kube_sync.remediation.decision_cache import Key
-from kube_sync.remediation.plan import Current
+from kube_sync.remediation.holds import name_of
+from kube_sync.remediation.plan import Current, Write
 from kube_sync.remediation.policy_limits import LimitSource
 
 Mode = Literal["off", "dry-run", "manual", "enforce"]
@@ -38,12 +39,15 @@ class Modes:
         """Approve the step of this name, and no other."""
         self._applied[key] = step
 
-    def is_eligible(self, key: Key, step: str) -> bool:
+    def is_eligible(self, key: Key, step: Write) -> bool:
         """Return whether a step is to be carried out, or shown in dry run."""
-        mode = self.of(key[1].namespace)
-        return mode in ("enforce", "dry-run") or (
-            mode == "manual" and self._applied.get(key) == step
-        )
+        match self.of(key[1].namespace):
+            case "enforce" | "dry-run":
+                return True
+            case "manual":  # only here: a step's name is expensive
+                return key in self._applied and self._applied[key] == name_of(step)
+            case "off":
+                return False
 
     def forget(self, key: Key) -> None:
         """Remove an approval: the step is done, or none is wanted any more."""

@@ -33,7 +33,6 @@ from kube_sync.remediation.holds import (
     dry_run,
     forbidden,
     manual,
-    name_of,
     refused,
     rival,
     unusable,
@@ -246,7 +245,7 @@ class Reconciler:
 
     def _is_eligible(self, key: Key, wanted: Wanted, current: Current, step: Write) -> bool:
         """Return whether a step will be tried; others do not count towards a mass."""
-        eligible = self._modes.is_eligible(key, name_of(step))
+        eligible = self._modes.is_eligible(key, step)
         return eligible and self._attempts.is_open(key, wanted, current, step)
 
     async def _reconcile(self, key: Key) -> Result:
@@ -266,7 +265,7 @@ class Reconciler:
         return Result()
 
     async def _carry_out(self, key: Key, wanted: Wanted, current: Current, step: Write) -> Result:
-        if not self._modes.is_eligible(key, name_of(step)):
+        if not self._modes.is_eligible(key, step):
             self.waiting.put(key, manual(key, current, step))
             return Result()
         if (postponed := self._postponed(key, wanted, current, step)) is not None:
