@@ -12,7 +12,7 @@ from kube_sync.guard.guard import Guard
 from kube_sync.guard.history import HISTORY, read_history
 from kube_sync.guard.inventory import Inventory
 from kube_sync.guard.limits import Limits, Tightening, limits_of, parse_tightening, stricter
-from kube_sync.guard.moves import Change, compare
+from kube_sync.guard.moves import Change, Comparer, compare
 from kube_sync.guard.placements import Placements
 from kube_sync.guard.verdicts import Allowed, PendingChange, Withheld
 
@@ -21,6 +21,7 @@ __all__ = [
     "Allowed",
     "Assessment",
     "Change",
+    "Comparer",
     "Fleet",
     "Guard",
     "Inventory",

@@ -12,13 +12,14 @@ not known the change counts as a move away from `?`:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kube_sync.guard.digests import digest
 from kube_sync.guard.placements import EVERYWHERE, NOWHERE, UNKNOWN, Clusters, Placements
 
 _Read = Mapping[str, Clusters | None]
 _UNKNOWN = frozenset([UNKNOWN])
+_REMEMBERED = 256  # cached changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,41 @@ def compare(
     wanted = tuple([c for key in changed if (c := _placed(key, old, new)) is not None])
     left_, joined_ = frozenset(left), frozenset(joined)
     return Change(namespace, was, will_be, left_, joined_, empties, evict, wanted)
+
+
+class Comparer:
+    """Compares as `compare` does, and caches the results.
+
+    In a mass, thousands of objects change from a few placements to a few others.
+    """
+
+    def __init__(self, placements: Placements) -> None:
+        self._placements = placements
+        self._known: dict[tuple[object, ...], Change | None] = {}
+
+    def compare(
+        self,
+        namespace: str,
+        before: Mapping[str, str],
+        after: Mapping[str, str],
+        *,
+        evict: bool = False,
+        idle: bool = False,
+    ) -> Change | None:
+        """Return the change of the placement when the annotations `before` become `after`.
+
+        `idle`: zero replicas are wanted.
+        """
+        was, will_be = self._placements.texts(before), self._placements.texts(after)
+        if was == will_be:
+            return None
+        pair = (was, will_be, evict)
+        if pair not in self._known:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[pair] = compare(self._placements, namespace, before, after, evict=evict)
+        change = self._known[pair]
+        return change and replace(change, namespace=namespace, idle=idle)
 
 
 def _left(key: str, old: _Read, new: _Read) -> frozenset[str]:

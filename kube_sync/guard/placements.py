@@ -75,7 +75,7 @@ class Placements:
     def __init__(self, others: Mapping[str, PlacementForm] | None = None) -> None:
         """Add `others` to the two annotations of Kubernetes federation."""
         forms: dict[str, PlacementForm] = {PREFERENCES: "preferences", SELECTOR: "selector"}
-        self._forms = forms | dict(others or {})
+        self._forms = dict(sorted((forms | dict(others or {})).items()))
         # Most workloads share a few placements, and one may name a hundred clusters: cache them.
         self._known: dict[tuple[str, str], Clusters | None] = {}
         self._checked: dict[tuple[str, str], Unreadable | None] = {}
@@ -89,13 +89,17 @@ class Placements:
         """Return the clusters of each placement annotation, by its key."""
         return {
             key: self._clusters(form, annotations[key])
-            for key, form in sorted(self._forms.items())
+            for key, form in self._forms.items()
             if key in annotations
         }
 
+    def texts(self, annotations: Mapping[str, str]) -> tuple[str | None, ...]:
+        """Return the value of each placement annotation, None if it is absent."""
+        return tuple(map(annotations.get, self._forms))
+
     def unreadable(self, annotations: Mapping[str, str]) -> Unreadable | None:
         """Return the first placement annotation with an invalid value, if any."""
-        for key, form in sorted(self._forms.items()):
+        for key, form in self._forms.items():
             if key in annotations and (found := self._wrong(key, form, annotations[key])):
                 return found
         return None

@@ -9,7 +9,6 @@ once, while its end is delayed by a few seconds (`policy_limits.Easing`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Protocol
 
 import structlog
@@ -18,12 +17,12 @@ from kube_sync.decisions.records import Budget
 from kube_sync.guard import (
     Allowed,
     Change,
+    Comparer,
     Fleet,
     Guard,
     Placements,
     Tightening,
     Withheld,
-    compare,
     read_history,
 )
 from kube_sync.guard.history import History
@@ -76,7 +75,7 @@ class Brakes:
         self._easing = Easing()
         self._not_before: dict[str, float] = {}
         self._guard = guard
-        self._placements = placements
+        self._comparer = Comparer(placements)
         self._facts = facts
         self._approved = approved
         self._now = now
@@ -218,10 +217,9 @@ class Brakes:
             self._not_before[name] = until
 
     def _change(self, key: Key, current: Current, step: Write, *, evict: bool) -> Change | None:
-        then: Mapping[str, str] = after(step, current)
-        where, has = key[1].namespace, current.annotations
-        change = compare(self._placements, where, has, then, evict=evict)
-        return change and replace(change, idle=current.idle)
+        has, then = current.annotations, after(step, current)
+        where, idle = key[1].namespace, current.idle
+        return self._comparer.compare(where, has, then, evict=evict, idle=idle)
 
     @staticmethod
     def _history(current: Current, now: float) -> History:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_sync.guard import Change, Placements, compare
+from kube_sync.guard import Change, Comparer, Placements, compare
 from kube_sync.guard.placements import PREFERENCES, SELECTOR
 
 PLACEMENTS = Placements({"names": "names"})
@@ -135,3 +136,27 @@ def test_what_empties_leaves_something_and_what_is_equal_changes_nothing(
     if change is not None:
         assert change.is_move or not change.empties
         assert change.empties or not PLACEMENTS.empties(after, before)
+
+
+_COMPARER = Comparer(PLACEMENTS)  # of all examples: what it caches must not depend on their order
+
+
+_facts = st.fixed_dictionaries({"evict": st.booleans(), "idle": st.booleans()})
+
+
+@given(_annotations, _annotations, _facts, st.sampled_from("mn"))
+def test_a_cached_comparison_is_that_of_these_placements_and_this_object(
+    before: dict[str, str], after: dict[str, str], facts: dict[str, bool], namespace: str
+) -> None:
+    found = _COMPARER.compare(namespace, before, after, **facts)
+    expected = compare(PLACEMENTS, namespace, before, after, evict=facts["evict"])
+    assert found == (expected and replace(expected, idle=facts["idle"]))
+
+
+def test_comparisons_are_the_same_however_many_there_were_before() -> None:
+    comparer = Comparer(PLACEMENTS)
+    for turn in range(2):
+        for number in range(300):
+            change = comparer.compare("n", {"names": f"c{number}"}, {"names": "x"})
+            assert change is not None
+            assert change.left == {f"c{number}"}, turn
