@@ -1,10 +1,11 @@
 """The reconciler of target objects: compares decisions with the API server and writes PATCHes.
 
 Level-based: queues carry keys; a reconcile compares the latest decision with the cached object and
-takes at most one step. `resync` runs first: it collects the keys that may have changed, waits until
-the decisions are complete, and has all changes weighed together (`brakes`) before the workers
-(`run`) get a key. Objects that are held are in `waiting`, with the reason, and tried steps in
-`attempts`; failures are requeued.
+takes at most one step. `resync` runs first: it collects the keys that may have changed, records
+what is wanted of them while it waits until the decisions are complete, and has all changes weighed
+together (`brakes`) before the workers (`run`) get a key. An object that needs no step is done
+there: most watch events are such, our own writes among them. Objects that are held are in
+`waiting`, with the reason, and tried steps in `attempts`; failures are requeued.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import NoReturn
 import structlog
 
 from kube_sync.decisions.records import Budget, Record
-from kube_sync.decisions.sealing import Place, Seals
+from kube_sync.decisions.sealing import Seals
 from kube_sync.errors import Retriable
 from kube_sync.guard import Withheld as Braked
 from kube_sync.objects import GroupVersionResource
@@ -38,7 +39,8 @@ from kube_sync.remediation.holds import (
     unusable,
 )
 from kube_sync.remediation.modes import BrakesByMode, Modes
-from kube_sync.remediation.plan import Check, Current, Step, Unusable, Wanted, Write, plan
+from kube_sync.remediation.plan import Check, Current, Nothing, Unusable, Wanted, Write
+from kube_sync.remediation.planner import Planned, Planner
 from kube_sync.remediation.policy_limits import LimitSource
 from kube_sync.remediation.targets import Targets
 from kube_sync.remediation.writer import Outcome, Writer
@@ -85,12 +87,13 @@ class Reconciler:
         self._modes = modes
         self._brakes = BrakesByMode(modes, brakes, rehearsal)
         self._clock = clock
-        self._seals = seals or Seals()
-        self._unreadable = unreadable
+        self._planner = Planner(self.decisions.get, self._current, seals or Seals(), unreadable)
         self._sleep = sleep
         self._targets: dict[GroupVersionResource, Targets] = {}
         self._begun = self._restart = False  # anew: begin again, even during `_begin`
         self._touched: dict[Key, None] = {}
+        self._recorded: dict[Key, None] = {}  # to be enqueued once all are weighed
+        self._fresh = False  # a change was recorded that is not weighed yet
         self._changed = asyncio.Event()
         self._weighed_at = -math.inf
         # Namespaces take turns: a mass of changes in one delays no other.
@@ -157,8 +160,10 @@ class Reconciler:
         """Process touched keys and weigh their changes, until cancelled; one at a time."""
         while True:
             await self._next()
-            while (seconds := self.decisions.settling.wait(self._clock())) > 0:
-                await self._sleep(seconds)
+            while self.decisions.settling.wait(self._clock()) > 0:
+                if self.active:
+                    await self._record(complete=False)
+                await self._sleep(self.decisions.settling.wait(self._clock()))
             await self._resync()
 
     async def run(self, turns: Turns | None = None) -> NoReturn:
@@ -194,13 +199,11 @@ class Reconciler:
             return  # every key is touched again when the hold ends
         if not self._begun and not await self._begin():
             return
-        touched, self._touched = self._touched, {}
-        fresh = False
-        async for key in in_slices(touched):
-            fresh |= self._record_wanted(key)
-        if fresh or self._clock() >= self._weighed_at + _RESYNC_SECONDS:
+        await self._record(complete=True)
+        if self._fresh or self._clock() >= self._weighed_at + _RESYNC_SECONDS:
             self._weigh()
-        for key in touched:
+        recorded, self._recorded = self._recorded, {}
+        for key in recorded:
             self._queue.add(key)
 
     async def _begin(self) -> bool:
@@ -217,7 +220,7 @@ class Reconciler:
         return self._begun
 
     def _weigh(self) -> None:
-        self._weighed_at = self._clock()
+        self._weighed_at, self._fresh = self._clock(), False
         workloads = sum((t.namespaces for t in self._targets.values()), Counter[str]())
         for key in self._brakes.weigh(workloads):
             self._queue.add(key)
@@ -226,22 +229,29 @@ class Reconciler:
         gvr, name = key
         return self._targets[gvr].get(name) if gvr in self._targets else None
 
-    def _plan(self, key: Key, wanted: Wanted | None, current: Current | None) -> Step:
-        gvr, name = key
-        place = Place(gvr.group, gvr.resource, name.namespace, name.name)
-        return plan(wanted, current, place, self._seals, self._unreadable)
+    async def _record(self, *, complete: bool) -> None:
+        """Record the wanted changes of touched objects; `complete`: no decision is missing."""
+        touched, self._touched = self._touched, {}
+        async for key in in_slices(touched):
+            planned = self._planner.plan(key)
+            self._record_wanted(key, planned)
+            # What the queue knows of has an attempt that its worker has to end.
+            done = complete and isinstance(planned.step, Nothing) and key not in self._queue
+            if done and self.active:
+                self._settled(key, gone=planned.current is None)
+            else:
+                self._planner.keep(key, planned)
+                self._recorded[key] = None
 
-    def _record_wanted(self, key: Key) -> bool:
-        """Record the wanted change of an object; return whether all have to be weighed again."""
-        wanted, current = self.decisions.get(key), self._current(key)
-        step, brakes = self._plan(key, wanted, current), self._brakes.of(key)
+    def _record_wanted(self, key: Key, planned: Planned) -> None:
+        wanted, current, step = planned.wanted, planned.current, planned.step
+        brakes = self._brakes.of(key)
         if current is None:
             brakes.forget(key)
         elif wanted and isinstance(step, Write) and self._is_eligible(key, wanted, current, step):
-            return brakes.want(key, current, step, evict=wanted.evict)
+            self._fresh |= brakes.want(key, current, step, evict=wanted.evict)
         else:
             brakes.drop(key)
-        return False
 
     def _is_eligible(self, key: Key, wanted: Wanted, current: Current, step: Write) -> bool:
         """Return whether a step will be tried; others do not count towards a mass."""
@@ -252,8 +262,8 @@ class Reconciler:
         if not self.active:  # reconciled when this process may write again
             self._touched[key] = None
             return Result()
-        wanted, current = self.decisions.get(key), self._current(key)
-        step = self._plan(key, wanted, current)
+        planned = self._planner.take(key)
+        wanted, current, step = planned.wanted, planned.current, planned.step
         if current is None or wanted is None or not isinstance(step, Write | Unusable):
             self._settled(key, gone=current is None)
         elif isinstance(step, Unusable):
@@ -339,6 +349,7 @@ class Reconciler:
 
     def _settled(self, key: Key, *, gone: bool) -> None:
         self.waiting.drop(key)
+        self._planner.drop(key)
         self._attempts.settled(key, gone=gone)
         self._modes.forget(key)
 

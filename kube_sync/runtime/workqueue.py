@@ -59,6 +59,11 @@ class WorkQueue(Generic[K]):
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def __contains__(self, key: K) -> bool:
+        """Whether `key` waits, is delayed or in processing, or failed last time."""
+        known = (self._in_work, self._timers, self._failing, self._waiting)
+        return any(key in keys for keys in known)
+
     def add(self, key: K) -> None:
         """Add `key`, to be reconciled as soon as possible."""
         if (timer := self._timers.pop(key, None)) is not None:

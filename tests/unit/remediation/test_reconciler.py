@@ -28,11 +28,11 @@ from kube_sync.guard.limits import Rate
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.remediation import brakes, reconciler
+from kube_sync.remediation import brakes, planner, reconciler
 from kube_sync.remediation.brakes import Brakes
 from kube_sync.remediation.decision_cache import follow
 from kube_sync.remediation.modes import Mode, Modes
-from kube_sync.remediation.plan import Write, plan
+from kube_sync.remediation.plan import Apply, Write, plan
 from kube_sync.remediation.reconciler import Reconciler
 from kube_sync.remediation.writer import Writer
 from kube_sync.runtime.backoff import Backoff
@@ -136,7 +136,7 @@ class World:
         **namespaces: Mode,
     ) -> None:
         self.server = server
-        self.patch = server.patch
+        self.patch, self.pause = server.patch, self._pass
         self.now, self.left = 1_000_000.0, math.inf
         self.facts, self.approved = Facts(), frozenset[str]()
         self.told: list[str] = []
@@ -167,6 +167,9 @@ class World:
 
     async def sleep(self, seconds: float) -> None:
         self.sleeps.append(seconds)
+        await self.pause(seconds)
+
+    async def _pass(self, seconds: float) -> None:
         self.now += seconds
         await asyncio.sleep(0)
 
@@ -177,6 +180,12 @@ class World:
     def relist(self) -> None:
         self.server.version += 1
         listed(self.reconciler.targets(REPLICASETS), self.server.listing())
+
+    def watch(self, name: str) -> None:
+        """Let the watch tell of an object as it is stored now."""
+        self.server.version += 1
+        event = Event("MODIFIED", VERSION, self.server.item(name))
+        self.reconciler.targets(REPLICASETS).apply(event)
 
     def add(self, namespace: str, *names: str) -> None:
         """Store objects in another namespace, too, in the same place."""
@@ -260,6 +269,131 @@ async def test_a_patched_object_that_comes_back_by_the_watch_is_not_patched_agai
         store = world.reconciler.targets(REPLICASETS)
         store.apply(Event("MODIFIED", VERSION, world.server.item("a")))
     assert world.server.patched == ["a"]
+
+
+async def test_a_write_that_comes_back_with_somebody_elses_change_is_put_right() -> None:
+    """The watch tells of the latest state: one event may be of several writes."""
+    world = World(ApiServer(a="us"))
+    async with world.running():
+        world.stream(_decision("a", "eu"))
+        await world.idle()
+        world.server.objects["a"]["place"] = "asia"
+        world.watch("a")
+    assert (world.server.patched, world.server.places()) == (["a", "a"], {"a": "eu"})
+
+
+@pytest.mark.parametrize("other", [None, "asia"])
+async def test_an_event_before_the_answer_to_the_write_is_planned_after_it(
+    other: str | None,
+) -> None:
+    world = World(ApiServer(a="us"))
+    patch = world.server.patch
+
+    async def overtaken(gvr: GroupVersionResource, key: ObjectKey, step: Write) -> None:
+        await patch(gvr, key, step)
+        if other is not None and len(world.server.patched) == 1:
+            world.server.objects["a"]["place"] = other
+        world.watch("a")
+        await world.idle()
+
+    world.patch = overtaken
+    writes = 1 if other is None else 2
+    async with world.running():
+        world.stream(_decision("a", "eu"))
+        await until(lambda: len(world.server.patched) == writes)
+        await world.idle()
+        await world.idle()
+    assert (world.server.patched, world.server.places()) == (["a"] * writes, {"a": "eu"})
+    assert remembered(world.reconciler, Apply) == []
+
+
+async def test_a_decision_that_changes_during_the_write_is_written_after_it() -> None:
+    world = World(ApiServer(a="us"))
+    patch = world.server.patch
+
+    async def meanwhile(gvr: GroupVersionResource, key: ObjectKey, step: Write) -> None:
+        await patch(gvr, key, step)
+        if len(world.server.patched) == 1:
+            world.take(_decision("a", "asia"))
+            world.take(BOOKMARK)
+            await world.idle()
+
+    world.patch = meanwhile
+    async with world.running():
+        world.stream(_decision("a", "eu"))
+        await until(lambda: world.server.patched)
+        await world.idle()
+        await world.idle()
+        assert world.server.places() == {"a": "eu"}
+        world.watch("a")
+    assert (world.server.patched, world.server.places()) == (["a", "a"], {"a": "asia"})
+
+
+async def test_what_somebody_changed_during_a_hold_is_put_right_when_it_ends() -> None:
+    world = World(ApiServer(a="us"))
+    async with world.running():
+        world.stream(_decision("a", "eu"))
+        await world.idle()
+        world.watch("a")
+        await world.idle()
+        world.take(HELD)
+        world.server.objects["a"]["place"] = "asia"
+        world.watch("a")
+        await world.idle()
+        assert world.server.patched == ["a"]
+        world.take(RELEASED)
+    assert (world.server.patched, world.server.places()) == (["a", "a"], {"a": "eu"})
+
+
+async def test_a_mass_is_weighed_as_a_whole_although_its_decisions_come_one_by_one() -> None:
+    """Each is recorded while the others are waited for, and none is written before all are there."""
+    world = World(ApiServer(**dict.fromkeys("abcdef", "us")), limits=Limits(mass_share=0.5))
+    late = [_decision(name, "eu") for name in "bcdef"]
+
+    async def sleep(seconds: float) -> None:
+        if late:
+            world.take(late.pop())
+            world.take(BOOKMARK)
+            await world.idle()
+            assert world.brakes.waiting
+        world.now += seconds / 2
+        await asyncio.sleep(0)
+
+    world.pause = sleep
+    async with world.running():
+        world.stream()
+        await world.idle()
+        world.take(_decision("a", "eu"))
+        world.take(BOOKMARK)
+        await until(lambda: len(world.waits()) == 6)
+    assert (late, world.server.patched) == ([], [])
+    assert {*world.waits().values()} == {"mass"}
+
+
+async def test_a_decision_that_is_taken_back_at_once_leaves_what_a_person_approved() -> None:
+    world = World(ApiServer(a="us"), "manual")
+    turns = [_decision("a", "us"), _decision("a", "eu")]
+
+    async def sleep(seconds: float) -> None:
+        if turns:
+            world.take(turns.pop(0))
+        else:
+            world.now += seconds
+        await world.idle()
+
+    async with world.running():
+        world.stream(_decision("a", "eu"))
+        await world.idle()
+        ((key, _),) = world.reconciler.waiting
+        world.server.failures = [Retriable("503")]
+        assert world.reconciler.apply([key]) == [key]
+        await world.idle()
+        world.pause = sleep
+        world.take(_decision("a", "eu"))
+        await until(lambda: not turns)
+        await world.steady()
+        world.reconciler.lead()
+    assert (world.server.patched, world.waits()) == (["a", "a"], {})
 
 
 async def test_a_note_is_taken_off_once_what_was_asked_for_is_there() -> None:
@@ -640,7 +774,7 @@ async def test_others_get_their_turns_while_thousands_of_objects_are_taken_in(
             most, worked = max(most, worked), 0
             await asyncio.sleep(0)
 
-    monkeypatch.setattr(reconciler, "plan", counting(plan))
+    monkeypatch.setattr(planner, "plan", counting(plan))
     monkeypatch.setattr(brakes, "read_history", counting(read_history))
     async with running(renewing()), world.running():
         world.stream(*(_decision(name, "eu") for name in names))

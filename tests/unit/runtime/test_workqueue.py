@@ -34,6 +34,30 @@ async def test_a_key_added_while_in_work_runs_once_more_afterwards() -> None:
     assert len(queue) == 0
 
 
+async def test_a_key_is_in_the_queue_until_nothing_more_is_to_be_done_with_it() -> None:
+    queue: WorkQueue[str] = WorkQueue("test")
+    assert "a" not in queue
+    queue.add("a")
+    assert "a" in queue
+    queue.add_rate_limited(await queue.get())
+    assert "a" in queue
+    queue.done("a")
+    assert "a" in queue, "it is delayed"
+    queue.close()
+    assert "a" in queue, "it failed last time"
+    queue.forget("a")
+    assert "a" not in queue
+
+
+async def test_a_key_in_work_is_in_the_queue() -> None:
+    queue: WorkQueue[str] = WorkQueue("test")
+    queue.add("a")
+    key = await queue.get()
+    assert key in queue
+    queue.done(key)
+    assert key not in queue
+
+
 async def test_a_key_that_was_done_without_news_does_not_come_back() -> None:
     queue: WorkQueue[str] = WorkQueue("test")
     queue.add("a")
