@@ -346,7 +346,7 @@ async def test_what_somebody_changed_during_a_hold_is_put_right_when_it_ends() -
 
 
 async def test_a_mass_is_weighed_as_a_whole_although_its_decisions_come_one_by_one() -> None:
-    """Each is recorded while the others are waited for, and none is written before all are there."""
+    """Each is recorded while others are waited for, and none is written before all are there."""
     world = World(ApiServer(**dict.fromkeys("abcdef", "us")), limits=Limits(mass_share=0.5))
     late = [_decision(name, "eu") for name in "bcdef"]
 
