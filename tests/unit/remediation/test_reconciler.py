@@ -74,11 +74,13 @@ class ApiServer:
         self.objects = {name: {"place": text} for name, text in annotations.items()}
         self.patched: list[str] = []
         self.failures: list[SyncError] = []
-        self.version = 1
+        self.latest = 1
+        self.versions: dict[str, int] = {}  # of each object, as the watch told it last
         self.uid = "u"
 
     async def patch(self, gvr: GroupVersionResource, key: ObjectKey, step: Write) -> None:
-        assert (gvr, step.version, step.uid) == (REPLICASETS, str(self.version), self.uid)
+        version = str(self.versions[key.name])
+        assert (gvr, step.version, step.uid) == (REPLICASETS, version, self.uid)
         self.patched.append(key.name)
         await asyncio.sleep(0)
         if self.failures:
@@ -91,11 +93,16 @@ class ApiServer:
 
     def item(self, name: str) -> Item:
         body = {"metadata": {"name": name, "annotations": self.objects[name]}}
-        return Item(
-            _key(name), self.uid, ResourceVersion(str(self.version)), json.dumps(body).encode()
-        )
+        version = ResourceVersion(str(self.versions[name]))
+        return Item(_key(name), self.uid, version, json.dumps(body).encode())
+
+    def change(self, *names: str) -> None:
+        """Give objects a new version."""
+        self.latest += 1
+        self.versions |= dict.fromkeys(names, self.latest)
 
     def listing(self) -> Listing:
+        self.change(*self.objects)
         return Listing([self.item(name) for name in self.objects], VERSION)
 
 
@@ -178,21 +185,21 @@ class World:
         return {key[1].name: wait.kind for key, wait in self.reconciler.waiting}
 
     def relist(self) -> None:
-        self.server.version += 1
         listed(self.reconciler.targets(REPLICASETS), self.server.listing())
 
     def watch(self, name: str) -> None:
         """Let the watch tell of an object as it is stored now."""
-        self.server.version += 1
+        self.server.change(name)
         event = Event("MODIFIED", VERSION, self.server.item(name))
         self.reconciler.targets(REPLICASETS).apply(event)
 
     def add(self, namespace: str, *names: str) -> None:
         """Store objects in another namespace, too, in the same place."""
         store = self.reconciler.targets(REPLICASETS)
+        self.server.change(*names)
         for name in names:
             body = {"metadata": {"name": name, "annotations": {"place": "us"}}}
-            version, key = ResourceVersion(str(self.server.version)), ObjectKey(namespace, name)
+            version, key = ResourceVersion(str(self.server.latest)), ObjectKey(namespace, name)
             item = Item(key, self.server.uid, version, json.dumps(body).encode())
             store.apply(Event("ADDED", version, item))
 

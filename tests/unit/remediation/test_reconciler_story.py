@@ -12,6 +12,8 @@ from kube_sync.decisions.records import DecisionRecord
 from kube_sync.errors import Conflict, Retriable
 from kube_sync.guard import Limits
 from kube_sync.guard.limits import Rate
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.remediation.plan import Write
 from tests.parts import examples
 from tests.unit.remediation.test_reconciler import (
     BOOKMARK,
@@ -31,8 +33,18 @@ _steps = st.lists(
         st.tuples(st.just("decide"), _names, _places),
         st.tuples(st.just("undefined"), _names),
         st.tuples(st.just("edited"), _names, _places),
+        st.tuples(st.just("watched"), _names),
         st.sampled_from(
-            [("held",), ("released",), ("watch",), ("conflict",), ("away",), ("lost",), ("leads",)]
+            [
+                ("held",),
+                ("released",),
+                ("listed",),
+                ("overtaken",),
+                ("conflict",),
+                ("away",),
+                ("lost",),
+                ("leads",),
+            ]
         ),
     ),
     max_size=30,
@@ -43,7 +55,14 @@ class Story:
     def __init__(self, limits: Limits) -> None:
         self.world = World(ApiServer(**dict.fromkeys(NAMES, "us")), limits=limits)
         self.decided: dict[str, str] = {}
-        self.held = False
+        self.held = self.overtaken = False
+        self.world.patch = self._patch
+
+    async def _patch(self, gvr: GroupVersionResource, key: ObjectKey, step: Write) -> None:
+        await self.world.server.patch(gvr, key, step)
+        if self.overtaken:  # the watch tells of a write before its answer is there
+            self.world.watch(key.name)
+            await self.world.idle()
 
     async def tell(self, steps: list[tuple[Any, ...]]) -> None:
         world = self.world
@@ -53,7 +72,7 @@ class Story:
                 before, may = len(world.server.patched), not self.held and world.left > 0
                 self.step(*step)
                 may |= not self.held and world.left > 0
-                await world.idle()
+                await self._idle()
                 assert may or len(world.server.patched) == before
                 world.now += 100  # long enough that nobody takes it for a fight
 
@@ -61,9 +80,13 @@ class Story:
             self.step("leads")
             world.server.failures = []
             for _ in range(4):
-                self.step("watch")
-                await world.idle()
+                self.step("listed")
+                await self._idle()
                 world.now += 700
+
+    async def _idle(self) -> None:
+        for _ in range(1 + len(NAMES) * self.overtaken):  # each answer waits for that
+            await self.world.idle()
 
     def step(self, what: str, name: str = "", place: str = "") -> None:
         world = self.world
@@ -84,8 +107,8 @@ class Story:
             case "released":
                 self.held = False
                 world.take(RELEASED)
-            case "watch":
-                world.relist()
+            case "watched" | "listed" | "overtaken":
+                self._watch(what, name)
             case "conflict" | "away":
                 error = Conflict("409") if what == "conflict" else Retriable("503")
                 world.server.failures.append(error)
@@ -94,6 +117,14 @@ class Story:
             case "leads":
                 world.left = 10.0
                 world.reconciler.lead()
+
+    def _watch(self, what: str, name: str) -> None:
+        if what == "watched":
+            self.world.watch(name)
+        elif what == "listed":
+            self.world.relist()
+        else:
+            self.overtaken = not self.overtaken
 
 
 @settings(max_examples=examples(60))
