@@ -86,13 +86,18 @@ class ReportClient:
         self._clock = clock
         self._off_until = -math.inf  # the replicator has no ledger: no attempt before that
 
+    @property
+    def are_discarded(self) -> bool:
+        """Whether the replicator had no ledger a moment ago: reports are discarded."""
+        return self._clock() < self._off_until
+
     def new_id(self) -> str:
         """Return a unique id for a write."""
         return f"{self._instance}-{next(self._numbers)}"
 
     def enqueue(self, report: Report) -> None:
         """Queue a report without waiting."""
-        if self._clock() < self._off_until:
+        if self.are_discarded:
             return
         if self._lost or len(self._queue) >= self._kept:
             self._lost += 1
@@ -103,7 +108,7 @@ class ReportClient:
 
     async def deliver(self, report: Report) -> bool:
         """Report, and wait until it is in the ledger; return whether it is known to be."""
-        if self._clock() < self._off_until:
+        if self.are_discarded:
             return False
         accepted = False
         answer = self._awaited[report.id] = asyncio.get_running_loop().create_future()

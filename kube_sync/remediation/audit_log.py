@@ -22,6 +22,11 @@ from kube_sync.remediation.writer import Outcome
 class Reports(Protocol):
     """Sends reports to the ledger."""
 
+    @property
+    def are_discarded(self) -> bool:
+        """Whether there is no ledger, as far as is known."""
+        ...
+
     def new_id(self) -> str:
         """Return a unique name for a write."""
         ...
@@ -44,7 +49,12 @@ class AuditLog:
         self._where = where
 
     async def intend(self, key: Key, current: Current, step: Write, approved: str) -> str:
-        """Report a PATCH that is about to be sent, in bounded time; return a name for it."""
+        """Report a PATCH that is about to be sent, in bounded time; return a name for it.
+
+        The name is empty if there is no ledger.
+        """
+        if self._reports.are_discarded:
+            return ""
         old, new = _values(changes_of(current, step))
         name = self._reports.new_id()
         report = Report(
@@ -60,7 +70,9 @@ class AuditLog:
         return name
 
     def ended(self, name: str, key: Key, current: Current, outcome: Outcome) -> None:
-        """Report the outcome of a PATCH."""
+        """Report the outcome of a PATCH, if it was reported before."""
+        if not name:
+            return
         note = shortened(outcome.error)
         about = target(key), current.uid
         self._reports.enqueue(Report(name, "outcome", *about, status=outcome.status, note=note))

@@ -208,11 +208,14 @@ async def test_a_replicator_without_a_ledger_is_asked_once_a_minute(world: World
     world.recording = False
     async with world.serving():
         reports = world.reporting()
+        assert not reports.are_discarded
         async with running(reports.run()):
             for number in range(5):
                 await reports.deliver(_intent(str(number)))
+                assert reports.are_discarded
             assert world.requests == 1
             world.now = 61
+            assert not reports.are_discarded
             await reports.deliver(_intent("6"))
             assert world.requests == 2
 

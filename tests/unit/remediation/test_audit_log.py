@@ -26,6 +26,7 @@ class Reports:
     def __init__(self) -> None:
         self.told: list[Report] = []
         self.number = 0
+        self.are_discarded = False
 
     def new_id(self) -> str:
         self.number += 1
@@ -57,6 +58,28 @@ async def test_a_write_is_told_before_and_after_with_what_differs() -> None:
     assert (intent.old, intent.new) == ({"place": "c1"}, {"place": "c2"})
     assert (intent.uid, intent.approved) == ("u", "remediate apply")
     assert (outcome.kind, outcome.id, outcome.status) == ("outcome", intent.id, "applied")
+
+
+async def test_without_a_ledger_nothing_is_reported_and_everything_is_written() -> None:
+    reports, server = Reports(), Server()
+    reports.are_discarded = True
+    writer = Writer(server.patch, FencedWriter(lambda: 9.0), recorder=_memory(reports))
+    assert (await writer.write(KEY, STEP, CURRENT)).status == "applied"
+    assert reports.told == []
+
+
+async def test_an_outcome_without_an_intent_is_not_reported() -> None:
+    """The ledger came while the PATCH was under way."""
+    reports, server = Reports(), Server()
+    reports.are_discarded = True
+
+    async def patch(*arguments: object) -> None:
+        reports.are_discarded = False
+        await server.patch(*arguments)  # type: ignore[arg-type]
+
+    writer = Writer(patch, FencedWriter(lambda: 9.0), recorder=_memory(reports))
+    assert (await writer.write(KEY, STEP, CURRENT)).status == "applied"
+    assert reports.told == []
 
 
 async def test_the_approval_in_the_history_is_told_with_where_it_was_given() -> None:
