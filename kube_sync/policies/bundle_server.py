@@ -63,6 +63,7 @@ class BundleServer:
 
     def withhold(self) -> None:
         """Serve no bundle: OPA's data is being loaded."""
+        self._stands, self._refused = _nothing_stands, _nobody
         self._set(None)
 
     def publish(self, bundle: Bundle, stands: Stands, refused: Refused) -> bool:

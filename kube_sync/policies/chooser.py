@@ -95,6 +95,11 @@ class Chooser:
         if self._good is not None:
             self._good = self._quarantine.restored(self._good)
 
+    def end(self) -> None:
+        """Release the data of an epoch: a sampler refers to all that is known of it."""
+        if self._trial is not None:
+            self._trial.begin(None)
+
     def let_try(self, sample: TakeSample | None) -> None:
         """Try policies on a sample of the data from now on; None: there is no data yet."""
         if self._trial is not None:

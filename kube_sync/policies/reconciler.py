@@ -149,10 +149,17 @@ class PolicyReconciler:
 
     async def run(self, epoch: Epoch) -> NoReturn:
         """Once the data is loaded, keep OPA's modules equal to the policies."""
+        try:
+            await self._follow(epoch)
+        finally:
+            # Before the next epoch: memory is to hold the objects' keys and classes of one alone.
+            self._chooser.end()
+            self._shelf.withhold()
+
+    async def _follow(self, epoch: Epoch) -> NoReturn:
         self._loaded.begin()
         if self._stages is not None:
             self._stages.begin()
-        self._shelf.withhold()
         self._chooser.begin()
         if epoch.data.narrowed:
             await self._foresee(epoch)

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -24,11 +24,13 @@ from kube_sync.decisions.records import StatusRecord, Target, Unreadable
 from kube_sync.kube.policymaps import STATUS
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability.readiness import Readiness
+from kube_sync.policies.trial_run import Trial
 from kube_sync.replicator.projector import TOO_DEEP
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
 from tests.fakes.apiserver import FakeApiServer, error_event, fake_apiserver, lists, watches
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, key
+from tests.fakes.compiler import FakeCompiler
 from tests.fakes.http import Recorded, answer, held, lose_answer, stream
 from tests.fakes.opa import FakeOpa, fake_opa, heartbeat, patched, puts
 from tests.fakes.replicating import replicator_between
@@ -140,7 +142,11 @@ async def world() -> AsyncGenerator[World]:
 
 @asynccontextmanager
 async def replicating(
-    world: World, tmp_path: Path, user: dict[str, Any] | None = None
+    world: World,
+    tmp_path: Path,
+    user: dict[str, Any] | None = None,
+    *,
+    trial: Trial | None = None,
 ) -> AsyncGenerator[None]:
     """Run the replicator beside the block; what it raises fails the test."""
     settings = Settings(policies=Policies(namespaces=(POLICIES,)))
@@ -151,6 +157,7 @@ async def replicating(
         settings,
         hub=world.hub,
         readiness=world.readiness,
+        trial=trial,
         user=user,
         patience=_PATIENCE,
     ):
@@ -219,6 +226,15 @@ async def test_idle_world_is_left_alone(running: World) -> None:
     assert all(heartbeat(r) or audits(r) for r in running.opa.http.requests[beats:])
 
 
+class Tried(FakeCompiler):
+    """A scratch OPA that accepts what is tried on a sample of the data, and counts that."""
+
+    samples = 0
+
+    async def evaluated(self, *_: object) -> None:
+        self.samples += 1
+
+
 async def test_what_was_known_of_a_lost_opa_is_let_go_before_another_one_is_loaded(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,9 +249,13 @@ async def test_what_was_known_of_a_lost_opa_is_let_go_before_another_one_is_load
         init(self, *args, **kwargs)
 
     monkeypatch.setattr(Writer, "__init__", remembering)
-    async with replicating(world, tmp_path):
-        for _ in range(3):
+    tried = Tried()
+    async with replicating(world, tmp_path, trial=Trial(cast("Any", tried))):
+        for number in range(3):
             await world.until_equal()
+            before = tried.samples
+            world.api.put(CONFIGMAPS, key("b", POLICIES), data={"b.rego": f"package b{number}"})
+            await until(lambda: tried.samples > before)  # noqa: B023 - awaited in this turn
             world.opa.restart()
             await world.opa.http.until_next(puts("/v1/data/kube_sync/epoch"))
         await world.until_equal()

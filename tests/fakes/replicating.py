@@ -14,6 +14,7 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.observability.readiness import Readiness
 from kube_sync.policies.bundle_server import BundleServer
 from kube_sync.policies.delivery import Compiler
+from kube_sync.policies.trial_run import Trial
 from kube_sync.replicator.replicator import Replicator
 from kube_sync.topology.controller.topology_feed import gateway_api_feed
 from tests.fakes.apiserver import FakeApiServer
@@ -33,6 +34,7 @@ async def replicator_between(
     hub: DecisionHub | None = None,
     readiness: Readiness | None = None,
     compiler: Compiler | None = None,
+    trial: Trial | None = None,
     user: dict[str, Any] | None = None,
     patience: float = PATIENCE,
 ) -> AsyncGenerator[Replicator]:
@@ -48,6 +50,7 @@ async def replicator_between(
             readiness or Readiness(),
             compiler or FakeCompiler(),
             shelf=BundleServer(),
+            trial=trial,
             topology=partial(gateway_api_feed, kube),
         )
         task = asyncio.create_task(replicator.run())
