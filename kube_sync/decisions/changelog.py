@@ -179,8 +179,11 @@ class ChangeLog:
 
     def add(
         self, gvr: GroupVersionResource, key: ObjectKey, uid: str, encoded: EncodedVerdict | None
-    ) -> Entry:
-        """Add a verdict on an object, None: it was deleted; return the entry."""
+    ) -> tuple[Entry, Entry | None]:
+        """Add a verdict on an object, None: it was deleted.
+
+        Returns the entry, and the one that it replaces if there was a decision, or a failure.
+        """
         self.seq += 1
         if (current := self._current.get(gvr)) is None:
             current = self._current[gvr] = {}
@@ -200,7 +203,7 @@ class ChangeLog:
         needed = len(self) + len(self._ended)
         if len(self._entries) > needed + needed // _SHARE + _SLACK:
             self._entries = [entry for entry in self._entries if not entry.superseded]
-        return entry
+        return entry, old
 
     def known(self, gvr: GroupVersionResource, key: ObjectKey, uid: str) -> tuple[ObjectKey, str]:
         """Return the equal key and uid that the current entry of an object has, or these.

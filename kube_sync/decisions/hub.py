@@ -83,6 +83,8 @@ class DecisionHub:
         self._stricter = stricter
         self._recorder = recorder
         self.waiting: set[asyncio.Event] = set()  # of readers that have read everything
+        # Called with each change, and the verdict that it replaces; None: there was none.
+        self.listeners: list[Callable[[Entry, EncodedVerdict | None], None]] = []
         self.freshness: DecisionFreshness = Freshness(clock, on_change=self._wake)
         self._holds: dict[str, str] = {}
         self._notes: dict[str, str] = {}
@@ -216,7 +218,6 @@ class DecisionHub:
             before, uid = old.encoded.verdict.decision, uid or old.uid
         encoded = self._encode_verdict(outcome, before, cause, policy, data, source)
         self._add(gvr, key, uid, encoded, outcome.evidence)
-        self._uncounted += 1
         self._wake()
 
     def delete(self, target: Target) -> None:
@@ -276,7 +277,10 @@ class DecisionHub:
         encoded: EncodedVerdict | None,
         evidence: RecordedInput | None = None,
     ) -> None:
-        entry = self.log.add(gvr, key, uid, encoded)
+        entry, old = self.log.add(gvr, key, uid, encoded)
+        self._uncounted += encoded is not None
+        for listener in self.listeners:
+            listener(entry, None if old is None else old.encoded)
         if self._recorder is not None:  # kept by nobody else: it would be all objects
             self._recorder.record(entry, evidence)
 

@@ -14,7 +14,6 @@ from kube_sync.guard import Placements
 from kube_sync.opa.client import OpaClient
 from kube_sync.processes.context import Context
 from kube_sync.replicator.replicator import Replicator
-from kube_sync.runtime.services import Service
 from kube_sync.ui.api import BoardApi
 from kube_sync.ui.fleet import FleetReader
 from kube_sync.ui.page import page_routes
@@ -25,18 +24,18 @@ from kube_sync.ui.story import Stories
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The parts of the page: its routes, and the history of changes."""
+    """The routes of the page."""
 
     routes: list[web.RouteDef]
     tokenless: list[web.RouteDef]
-    follow: Service
 
 
 async def serve_board(
     context: Context, replicator: Replicator, hub: DecisionHub, opa: OpaClient
 ) -> Served:
-    """Return the page's parts; they query the remediator until the process ends."""
+    """Return the page's routes; they query the remediator until the process ends."""
     settings, history = context.settings, History()
+    hub.listeners.append(history.add)
     root, path = settings.replicate.root, settings.placement.path
     client = await context.stack.enter_async_context(remediator_client(settings.remediate))
     stories = Stories(
@@ -58,4 +57,4 @@ async def serve_board(
         path=path,
         placements=Placements(settings.remediate.guard.placements).forms,
     )
-    return Served(api.routes(), page_routes(), partial(history.follow, hub))
+    return Served(api.routes(), page_routes())

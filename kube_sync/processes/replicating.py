@@ -68,7 +68,6 @@ async def replicate(context: Context, source: Source) -> list[Service]:
     if settings.decisions.board:
         board = await serve_board(context, replicator, hub, opa)
         routes, tokenless = [*routes, *board.routes], board.tokenless
-        services.append(board.follow)
     served = stream_app(hub, token, routes, settings.placement.path, tokenless, ledger.recorded)
     services += await _serve(context, served)
     services += await _serve_basis(context, protected_app(token, [basis]))

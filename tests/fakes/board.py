@@ -32,7 +32,6 @@ from kube_sync.ui.page import page_routes
 from kube_sync.ui.remediator_client import RemediatorStatus
 from kube_sync.ui.replication import health
 from kube_sync.ui.story import Stories
-from tests.unit.async_tools import running
 
 PREFERENCES = "federation.kubernetes.io/replica-set-preferences"
 DECISION = "io/k8s/federation/admission"
@@ -77,6 +76,7 @@ class Board:
         self.token = TokenFile(token)
         self.hub = DecisionHub("5f0c")
         self.history = History()
+        self.hub.listeners.append(self.history.add)
         self.readiness = Readiness()
         self.policies = FakePolicies()
         self.collections = [FakeCollection("clusters", 0), FakeCollection("replicasets", 0)]
@@ -175,10 +175,7 @@ class Board:
 
 @asynccontextmanager
 async def served_board(board: Board) -> AsyncGenerator[Board]:
-    """Serve it, with its history running, on the port that it had before or a free one."""
+    """Serve it, on the port that it had before or a free one."""
     address = ("127.0.0.1", board.port)
-    async with (
-        serving(board.app(), address, grace=0.05) as board.port,
-        running(board.history.follow(board.hub), patience=100.0),
-    ):
+    async with serving(board.app(), address, grace=0.05) as board.port:
         yield board

@@ -20,7 +20,6 @@ from kube_sync.opa.analysis.result import Document, FieldRead, Reads
 from kube_sync.opa.sides import Side
 from kube_sync.ui.remediator_client import RemediatorStatus
 from tests.fakes.board import DECISION, POLICY, PREFERENCES, Board, served_board
-from tests.unit.async_tools import until
 
 
 class Client:
@@ -49,7 +48,6 @@ async def board() -> AsyncGenerator[Board]:
     board.add_clusters(["c1", "c2"], region="eu")
     async with served_board(board):
         board.decide("web", {"c1": 1})
-        await until(lambda: board.hub.waiting)  # the history has read it
         yield board
 
 
@@ -133,7 +131,6 @@ async def test_fleet_has_names_labels_and_attributes(board: Board, client: Clien
 
 async def test_history_is_read_on(board: Board, client: Client) -> None:
     board.decide("web", {"c2": 1}, cause="data")
-    await until(lambda: board.history.after().changes)
     found = await client.get("/v1/board/history")
     (change,) = found["changes"]
     assert (change["object"]["name"], change["cause"], found["more"]) == ("web", "data", False)
@@ -213,7 +210,6 @@ async def test_part_of_a_story_that_is_not_there_says_why(board: Board, client: 
 
 async def test_story_of_what_is_gone_is_its_history(board: Board, client: Client) -> None:
     board.hub.delete(next(iter(board.hub.records)))
-    await until(lambda: board.history.after().changes)
     story = await client.get(_story())
     assert (story["record"], story["history"][0]["gone"]) == (None, True)
 
