@@ -52,7 +52,7 @@ class Sides:
         """Return the class of an object on its side."""
         if not self.canary.side.has(key):
             return member
-        return Member(member.kind + _ON, member.uid, member.edition)
+        return Member(member.kind + _ON, member.uid)
 
 
 @dataclass(frozen=True, slots=True)

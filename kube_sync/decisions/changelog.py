@@ -58,16 +58,12 @@ class Verdict(msgspec.Struct, frozen=True, weakref=False):
 class EncodedVerdict:
     """A Verdict, and its encoded part of the line."""
 
-    __slots__ = ("_tail", "verdict")
+    __slots__ = ("_tail", "is_undefined", "verdict")
 
     def __init__(self, verdict: Verdict) -> None:
         self.verdict = verdict
+        self.is_undefined = verdict.decision is None and verdict.failure is None
         self._tail: bytes | None = None
-
-    @property
-    def is_undefined(self) -> bool:
-        """Whether there is no decision (any more)."""
-        return self.verdict.decision is None and self.verdict.failure is None
 
     def tail(self) -> bytes:
         """Return the end of the line."""
@@ -131,7 +127,7 @@ class Entry(msgspec.Struct, eq=False, gc=False):
 ENDED = 10_000  # deletions and decisions that became undefined, kept for slow readers
 
 # Superseded entries that are not worth removing: so many, plus a share of the others.
-_SLACK, _SHARE = 1_000, 4
+_SLACK, _SHARE = 1_000, 8
 _seq = attrgetter("seq")
 
 
@@ -155,6 +151,7 @@ class ChangeLog:
         self._current: dict[GroupVersionResource, dict[ObjectKey, Entry]] = {}
         self._ended: dict[tuple[GroupVersionResource, ObjectKey], Entry] = {}  # oldest first
         self._entries: list[Entry] = []
+        self._most = _SLACK  # entries, before superseded ones are removed
 
     def __len__(self) -> int:
         """Return the number of objects with a decision, or a failure."""
@@ -200,9 +197,8 @@ class ChangeLog:
         else:
             current[key] = entry
         self._entries.append(entry)
-        needed = len(self) + len(self._ended)
-        if len(self._entries) > needed + needed // _SHARE + _SLACK:
-            self._entries = [entry for entry in self._entries if not entry.superseded]
+        if len(self._entries) > self._most:
+            self._compact()
         return entry, old
 
     def known(self, gvr: GroupVersionResource, key: ObjectKey, uid: str) -> tuple[ObjectKey, str]:
@@ -227,6 +223,13 @@ class ChangeLog:
                 return Page(found, found[-1].seq, complete=False)
             found.append(entry)
         return Page(found, self.seq, complete=True)
+
+    def _compact(self) -> None:
+        """Remove superseded entries if they are many."""
+        needed = len(self) + len(self._ended)
+        self._most = needed + needed // _SHARE + _SLACK
+        if len(self._entries) > self._most:
+            self._entries = [entry for entry in self._entries if not entry.superseded]
 
     def _end(self, entry: Entry) -> None:
         self._ended[entry.gvr, entry.key] = entry

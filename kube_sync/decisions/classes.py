@@ -53,10 +53,14 @@ def why_not_shared(reads: Reads | None, documents: Iterable[Path] = ()) -> str |
 
 # Not a dataclass: there is one for each object, and the garbage collector need not know it.
 class Member(msgspec.Struct, frozen=True, gc=False):
-    """One state of an object: its class (digest of what is read of it) and its uid.
+    """One state of an object: its class (digest of what is read of it) and its uid."""
 
-    `edition` identifies the classifier that computed it.
-    """
+    kind: bytes
+    uid: str
+
+
+class Classified(msgspec.Struct, frozen=True, gc=False):
+    """A state of an object that OPA may not hold yet: class, uid, and which classifier it was."""
 
     kind: bytes
     uid: str
@@ -110,28 +114,28 @@ class Members:
         found = other if is_current else self.fresh()
         self._members, self._sizes, self._kinds = found._members, found._sizes, found._kinds  # noqa: SLF001
 
-    def read(self, body: bytes, uid: str) -> Member | None:
+    def read(self, body: bytes, uid: str) -> Classified | None:
         """Return the class of an object, None if it is unknown."""
         if self._classify is None:
             return None
         try:
-            return Member(self._classify(body), uid, self._edition)
+            return Classified(self._classify(body), uid, self._edition)
         except NO_JSON:
             return None
 
-    def note(self, key: ObjectKey, member: Member | None) -> None:
+    def note(self, key: ObjectKey, found: Classified | None) -> None:
         """Record the class of an object in OPA; None: it is unknown, or there is no object."""
         if (old := self._members.get(key)) is not None:
             self._sizes[old.kind] -= 1
             if not self._sizes[old.kind]:
                 del self._sizes[old.kind], self._kinds[old.kind]
         # The object may have been read before the classifier changed, and written after.
-        if member is None or member.edition != self._edition:
+        if found is None or found.edition != self._edition:
             self._members.pop(key, None)
             return
-        kind = self._kinds.setdefault(member.kind, member.kind)
+        kind = self._kinds.setdefault(found.kind, found.kind)
         # Not removed first: the table keeps the key that it has, which others share.
-        self._members[key] = Member(kind, member.uid, member.edition)
+        self._members[key] = Member(kind, found.uid)
         self._sizes[kind] += 1
 
     def of(self, key: ObjectKey) -> Member | None:

@@ -7,7 +7,7 @@ of a decision; if it may influence decisions on others, their data is reported a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, KeysView, Mapping
 from itertools import chain
 from typing import Protocol
 
@@ -98,9 +98,12 @@ class TrackedCollections:
         return was_target
 
     def keys(self, name: str) -> Collection[ObjectKey]:
-        """Return all objects of a collection that get a decision or a failure."""
+        """Return all objects of a collection that get a decision or a failure, as they are now."""
         collection = self.by_name[name]
-        return dict.fromkeys(chain(collection.keys(), collection.unreadable)).keys()
+        keys = collection.keys()
+        if not collection.unreadable and isinstance(keys, KeysView):
+            return keys  # a view, not a copy: it may be half a million
+        return dict.fromkeys(chain(keys, collection.unreadable)).keys()
 
     @property
     def learning(self) -> bool:

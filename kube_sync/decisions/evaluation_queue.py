@@ -9,7 +9,7 @@ never objects.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from kube_sync.decisions.records import Source
@@ -61,19 +61,33 @@ class Evaluation:
     """One evaluation: of the first of these objects, for all of them."""
 
     kind: bytes | None  # their class; None: one object, for itself alone
-    keys: dict[ObjectKey, Cause]  # and why each is evaluated
+    groups: list[Group]  # by why each is evaluated
     revision: int
     data: int  # number of writes that OPA had applied
 
     @property
     def representative(self) -> ObjectKey:
         """The object that is evaluated."""
-        return next(iter(self.keys))
+        return self.groups[0].keys[0]
 
     @property
     def without_representative(self) -> Evaluation:
         """The evaluation without the object that represents the others."""
-        return replace(self, keys={k: c for k, c in self.keys.items() if k != self.representative})
+        first, *others = self.groups
+        return replace(self, groups=[Group(first.keys[1:], first.cause), *others])
+
+    def with_causes(self) -> Iterator[tuple[ObjectKey, Cause]]:
+        """Yield all objects, and why each is evaluated."""
+        for group in self.groups:
+            for key in group.keys:
+                yield key, group.cause
+
+    def add(self, key: ObjectKey, cause: Cause) -> None:
+        """Evaluate for one more object."""
+        if self.groups and self.groups[-1].cause is cause:
+            self.groups[-1].keys.append(key)
+        else:
+            self.groups.append(Group([key], cause))
 
 
 class EvaluationQueue:
@@ -103,7 +117,7 @@ class EvaluationQueue:
         """Enqueue the evaluations of a sweep again, before all others."""
         requeued: Sweep = {}
         for evaluation in evaluations:
-            for key, cause in evaluation.keys.items():
+            for key, cause in evaluation.with_causes():
                 ident = name, key if evaluation.kind is None else evaluation.kind
                 requeued.setdefault(ident, Group([], cause)).keys.append(key)
         self.sweep = requeued | self.sweep

@@ -96,7 +96,7 @@ class EvaluationWorker:
             queue.changed, collection, gvr, self.evaluator.batch_size
         )
         for evaluation in evaluations:
-            for key in evaluation.keys:
+            for key, _ in evaluation.with_causes():
                 queue.sweep.pop((name, key), None)
         if not evaluations:
             await asyncio.sleep(0)  # all decisions were known: yield to other tasks
@@ -106,7 +106,11 @@ class EvaluationWorker:
         except SyncError:
             if targets.get(name) == gvr:
                 queue.requeue(
-                    {(name, k): c for evaluation in evaluations for k, c in evaluation.keys.items()}
+                    {
+                        (name, k): c
+                        for evaluation in evaluations
+                        for k, c in evaluation.with_causes()
+                    }
                 )
             raise
         if targets.get(name) == gvr:  # else withdrawn during the query
@@ -164,11 +168,11 @@ class EvaluationWorker:
         self, answer: Answer, gvr: GroupVersionResource, collection: Collection_
     ) -> None:
         """Publish a decision for a whole class, in slices that yield to other tasks."""
-        keys = [*answer.evaluation.keys]
-        for start in range(0, len(keys), OBJECTS_PER_YIELD):
-            if self._collections.targets.get(collection.name) != gvr:  # withdrawn meanwhile
-                return
-            part = keys[start : start + OBJECTS_PER_YIELD]
-            for key, cause in self._sharing.share(answer, part, collection, gvr).items():
-                self._queue.sweep[key] = Group([key[1]], cause)
-            await asyncio.sleep(0)
+        for group in answer.evaluation.groups:
+            for start in range(0, len(group.keys), OBJECTS_PER_YIELD):
+                if self._collections.targets.get(collection.name) != gvr:  # withdrawn meanwhile
+                    return
+                part = Group(group.keys[start : start + OBJECTS_PER_YIELD], group.cause)
+                for key, cause in self._sharing.share(answer, part, collection, gvr).items():
+                    self._queue.sweep[key] = Group([key[1]], cause)
+                await asyncio.sleep(0)

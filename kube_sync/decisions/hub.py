@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -220,6 +220,43 @@ class DecisionHub:
         self._add(gvr, key, uid, encoded, outcome.evidence)
         self._wake()
 
+    def publish_shared(
+        self,
+        gvr: GroupVersionResource,
+        members: Iterable[tuple[ObjectKey, str]],
+        outcome: Outcome,
+        cause: str,
+        policy: str,
+        *,
+        data: int = 0,
+        source: Source | None = None,
+    ) -> None:
+        """Do what `publish` does for objects with one outcome, given the key and uid of each.
+
+        What becomes of a former verdict is worked out once for all objects that had it.
+        """
+        current, seq = self.log.of(gvr), self.log.seq
+        following: dict[EncodedVerdict | None, EncodedVerdict | None] = {}  # None: none, unchanged
+        for key, uid in members:
+            old = current.get(key)
+            if old is not None and old.uid != uid:
+                self.publish(gvr, key, outcome, cause, policy, uid=uid, data=data, source=source)
+                continue
+            former = None if old is None else old.encoded
+            if former not in following:
+                before = None if former is None else former.verdict.decision
+                following[former] = (
+                    None
+                    if _is_unchanged(old, outcome, uid)
+                    else self._encode_verdict(outcome, before, cause, policy, data, source)
+                )
+            if (encoded := following[former]) is not None:
+                self._add(gvr, key, uid, encoded, outcome.evidence)
+            elif old is not None:
+                old.uid = uid  # as in `publish`
+        if self.log.seq != seq:
+            self._wake()
+
     def delete(self, target: Target) -> None:
         """Delete the decision on a resource that is gone."""
         self._delete(target.gvr, target.key)
@@ -236,7 +273,7 @@ class DecisionHub:
         for key in [key for key in self.log.of(gvr) if key not in keys]:
             self._delete(gvr, key)
         if self._recorder is not None:
-            self._recorder.retained(gvr, keys, set(self.log.of(gvr)))
+            self._recorder.retained(gvr, frozenset(keys), set(self.log.of(gvr)))
 
     def measure(self) -> None:
         """Update the metric of decision changes."""

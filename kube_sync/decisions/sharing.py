@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 
 import structlog
@@ -55,12 +56,12 @@ class Awaited:
         for (name, _), group in sweep.items():
             self._keys.setdefault(name, set()).update(group.keys)
 
-    def decided(self, name: str, key: ObjectKey) -> None:
-        """Record that an object has a decision, or is gone."""
-        if (keys := self._keys.get(name)) is None:
+    def decided(self, name: str, *keys: ObjectKey) -> None:
+        """Record that objects have a decision, or are gone."""
+        if (awaited := self._keys.get(name)) is None:
             return
-        keys.discard(key)
-        if not keys:
+        awaited.difference_update(keys)
+        if not awaited:
             del self._keys[name]
 
     def forget(self, name: str) -> None:
@@ -175,7 +176,8 @@ class Sharing:
                 continue
             member = self._member(collection, key)
             if member is not None and (cached := self._cached.get((name, member.kind))) is not None:
-                self._publish(name, gvr, key, cached[0], cause, uid=member.uid, data=cached[1])
+                alike = [(key, member.uid)]
+                self._publish(name, gvr, alike, cached[0], cause, data=cached[1])
             elif not self._add_to_query(evaluations, collection, key, cause, member, batch_size):
                 continue
             queue.pop((name, key))
@@ -205,7 +207,6 @@ class Sharing:
         batch_size: int,
     ) -> bool:
         """Add a group to the query; return whether there was room."""
-        keys = dict.fromkeys(group.keys, group.cause)
         if isinstance(kind, ObjectKey):
             member = self._member(collection, kind)
             cached = None if member is None else self._cached.get((collection.name, member.kind))
@@ -213,28 +214,32 @@ class Sharing:
                 return self._add_to_query(
                     evaluations, collection, kind, group.cause, member, batch_size
                 )
-            answers.append(
-                Answer(Evaluation(member.kind, keys, self._revision, cached[1]), cached[0])
-            )
+            self._answer(answers, member.kind, group, cached)
             return True
         if (cached := self._cached.get((collection.name, kind))) is not None:
-            answers.append(Answer(Evaluation(kind, keys, self._revision, cached[1]), cached[0]))
+            self._answer(answers, kind, group, cached)
             return True
+        if (evaluation := evaluations.get(kind)) is not None:
+            evaluation.groups.append(group)
+            return True
+        if len(evaluations) >= batch_size:
+            return False
         # If all members have changed since, one of them is evaluated for itself alone.
         fitting = (
-            key
-            for key in keys
+            index
+            for index, key in enumerate(group.keys)
             if self._is_of_class(collection, key, kind) and not collection.is_pending(key)
         )
-        representative = next(fitting, group.keys[0])
-        if kind not in evaluations and len(evaluations) >= batch_size:
-            return False
-        if kind in evaluations:
-            keys = evaluations[kind].keys | keys
-        elif representative is not group.keys[0]:
-            keys = {representative: group.cause} | keys
-        evaluations[kind] = Evaluation(kind, keys, self._revision, self._hub.data)
+        if index := next(fitting, 0):
+            group.keys.insert(0, group.keys.pop(index))
+        evaluations[kind] = Evaluation(kind, [group], self._revision, self._hub.data)
         return True
+
+    def _answer(
+        self, answers: list[Answer], kind: bytes, group: Group, cached: tuple[Outcome, int]
+    ) -> None:
+        outcome, data = cached
+        answers.append(Answer(Evaluation(kind, [group], self._revision, data), outcome))
 
     def publish(
         self,
@@ -248,11 +253,14 @@ class Sharing:
 
         `changed` are the objects that OPA holds another state of since the query.
         """
-        keys = [*evaluation.keys][1:]
+        others = evaluation.without_representative
         is_shareable = self.publish_representative(evaluation, outcome, collection, gvr, changed)
         if outcome is None or not is_shareable:
-            return {(collection.name, key): evaluation.keys[key] for key in keys}
-        return self.share(Answer(evaluation, outcome), keys, collection, gvr)
+            return {(collection.name, key): cause for key, cause in others.with_causes()}
+        requeued: Changed = {}
+        for group in others.groups:
+            requeued |= self.share(Answer(others, outcome), group, collection, gvr)
+        return requeued
 
     def publish_representative(
         self,
@@ -269,16 +277,8 @@ class Sharing:
             self._hub.delete(Target.of(gvr, representative))
             return False
         # For the uid in the answer, whatever OPA holds by now.
-        cause = evaluation.keys[representative]
-        self._publish(
-            collection.name,
-            gvr,
-            representative,
-            outcome,
-            cause,
-            uid=outcome.uid,
-            data=evaluation.data,
-        )
+        one, cause = [(representative, outcome.uid)], evaluation.groups[0].cause
+        self._publish(collection.name, gvr, one, outcome, cause, data=evaluation.data)
         # A write may reach OPA before the query and be answered after it. Until then it is pending
         # in the Mirror; afterwards the object is among the changed ones.
         is_shareable = self._is_of_class(
@@ -293,23 +293,17 @@ class Sharing:
         return True
 
     def share(
-        self,
-        answer: Answer,
-        keys: Iterable[ObjectKey],
-        collection: Objects,
-        gvr: GroupVersionResource,
+        self, answer: Answer, group: Group, collection: Objects, gvr: GroupVersionResource
     ) -> Changed:
         """Publish a class's decision for these; return those that are of another class by now."""
-        requeued: Changed = {}
-        evaluation = answer.evaluation
-        for key in keys:
-            member, cause = self._member(collection, key), evaluation.keys[key]
-            if member is not None and member.kind == evaluation.kind:
-                uid, data = member.uid, evaluation.data
-                self._publish(collection.name, gvr, key, answer.outcome, cause, uid=uid, data=data)
-            else:
-                requeued[collection.name, key] = cause
-        return requeued
+        kind, data = answer.evaluation.kind, answer.evaluation.data
+        member: Callable[[ObjectKey], Member | None] = partial(self._member, collection)
+        if self._may_share and self._sets is self._in_force:  # the classes are as they are
+            member = collection.members.of
+        members, others = _split(member, group.keys, kind)
+        if members:
+            self._publish(collection.name, gvr, members, answer.outcome, group.cause, data=data)
+        return {(collection.name, key): group.cause for key in others}
 
     def measure(self, collection: Objects, *, is_deciding: bool) -> None:
         """Update the metrics of a collection's classes, and log if no objects share a decision."""
@@ -340,9 +334,9 @@ class Sharing:
             if len(evaluations) >= batch_size:
                 return False
             evaluation = evaluations[kind or key] = Evaluation(
-                kind, {}, self._revision, self._hub.data
+                kind, [], self._revision, self._hub.data
             )
-        evaluation.keys[key] = cause
+        evaluation.add(key, cause)
         return True
 
     def _member(self, collection: Objects, key: ObjectKey) -> Member | None:
@@ -357,13 +351,32 @@ class Sharing:
         self,
         name: str,
         gvr: GroupVersionResource,
-        key: ObjectKey,
+        members: list[tuple[ObjectKey, str]],
         outcome: Outcome,
         cause: Cause,
         *,
-        uid: str,
         data: int,
     ) -> None:
-        self.awaited.decided(name, key)
-        policy, source = self._sets.policy(key), cause.source
-        self._hub.publish(gvr, key, outcome, cause.kind, policy, uid=uid, data=data, source=source)
+        """Publish one outcome for objects of one class, or for one object, with their uids."""
+        self.awaited.decided(name, *(key for key, _ in members))
+        policy, source = (
+            self._sets.policy(members[0][0]),
+            cause.source,
+        )  # one set decides on a class
+        self._hub.publish_shared(
+            gvr, members, outcome, cause.kind, policy, data=data, source=source
+        )
+
+
+def _split(
+    member: Callable[[ObjectKey], Member | None], keys: Iterable[ObjectKey], kind: bytes | None
+) -> tuple[list[tuple[ObjectKey, str]], list[ObjectKey]]:
+    """Return those of `keys` that are of a class, each with its uid, and the others."""
+    of_class: list[tuple[ObjectKey, str]] = []
+    others: list[ObjectKey] = []
+    for key in keys:
+        if (found := member(key)) is not None and found.kind == kind:
+            of_class.append((key, found.uid))
+        else:
+            others.append(key)
+    return of_class, others

@@ -7,7 +7,7 @@ tables of their own take 60 MB more. It keeps no bodies.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, KeysView
 
 from kube_sync.objects import ObjectKey
 
@@ -31,6 +31,10 @@ class Held:
 
     def __len__(self) -> int:
         return len(self._states)
+
+    def keys(self) -> KeysView[ObjectKey]:
+        """Return a view of all objects."""
+        return self._states.keys()
 
     def version(self, key: ObjectKey) -> str | None:
         """Return the resourceVersion of an object, None if OPA does not hold it."""

@@ -17,10 +17,10 @@ import itertools
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, KeysView, Sequence
 from dataclasses import dataclass
 
-from kube_sync.decisions.classes import Classify, Member, Members
+from kube_sync.decisions.classes import Classified, Classify, Members
 from kube_sync.kube.collection import Event, Item
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
@@ -38,7 +38,7 @@ class Change:
     version: str
     body: bytes | None
     arrived: float = 0.0  # the first event OPA lacks, on the monotonic clock; 0 of a LIST
-    member: Member | None = None  # its class, if known
+    member: Classified | None = None  # its class, if known
 
 
 Batch = dict[ObjectKey, Change]
@@ -232,9 +232,9 @@ class Mirror:
         """The number of objects in OPA."""
         return len(self._held)
 
-    def keys(self) -> Iterator[ObjectKey]:
-        """Yield the keys of all objects in OPA."""
-        return iter(self._held)
+    def keys(self) -> KeysView[ObjectKey]:
+        """Return a view of the keys of all objects in OPA."""
+        return self._held.keys()
 
     def holds(self, key: ObjectKey) -> str | None:
         """Return the resourceVersion of an object in OPA, "" if it is projected away.

@@ -138,7 +138,7 @@ class Writer:
             await self._patch([self._holdings.enter(mirror.name)])
         await self._send(mirror)
         self._mirrors.append(mirror)
-        self._report_written(mirror, tuple(mirror.keys()))
+        self._report_written(mirror, mirror.keys())
         self.wake()  # for changes that arrived meanwhile
 
     async def drop(self, mirror: Mirror) -> None:
@@ -222,7 +222,7 @@ class Writer:
             # The document was streamed and is gone: it takes another LIST.
             self._delayed(error)
             raise EpochLost(str(error)) from error
-        self._report_written(mirror, tuple(mirror.keys()))
+        self._report_written(mirror, mirror.keys())
 
     async def _send(self, mirror: Mirror) -> None:
         """Stream the first LIST while it arrives; after one that broke off stream the next one."""

@@ -99,6 +99,16 @@ def test_change_says_why_it_was_decided() -> None:
     assert (change.cause, change.source, change.policy) == ("data", source, "p1")
 
 
+def test_changes_of_a_class_are_those_of_its_objects() -> None:
+    world = World()
+    gvr, members = _target("a").gvr, [(_target(name).key, f"uid-{name}") for name in "abc"]
+    world.decide("b", US, "load", uid="uid-b")
+    world.hub.publish_shared(gvr, members, Outcome("u", US), "data", "p")
+    assert world.steps == [("a", None, US, False), ("c", None, US, False)]
+    world.hub.publish_shared(gvr, members, Outcome("u", EU), "data", "p")
+    assert world.steps[2:] == [(name, US, EU, False) for name in "abc"]
+
+
 def test_history_is_bounded_by_count_and_says_that_it_was_cut() -> None:
     world = World(capacity=2)
     for name in "abc":

@@ -58,7 +58,8 @@ def test_what_is_asked_again_comes_first_with_the_cause_of_its_last_change() -> 
 def test_question_of_a_sweep_is_asked_again_as_a_class_or_alone_before_all_others() -> None:
     queue = Timed().queue
     queue.replace_sweep({("sets", b"k"): Group([A], DATA)})
-    alone, shared = Evaluation(None, {B: DATA}, 0, 0), Evaluation(b"l", {C: DATA, A: DATA}, 0, 0)
+    alone = Evaluation(None, [Group([B], DATA)], 0, 0)
+    shared = Evaluation(b"l", [Group([C, A], DATA)], 0, 0)
     queue.requeue_sweep("sets", [alone, shared, shared.without_representative])
     assert [*queue.sweep.items()] == [
         (("sets", B), Group([B], DATA)),
