@@ -8,13 +8,14 @@ entry that is dropped has to start over.
 
 A line has two parts. Objects with equal decisions change alike: they share one Verdict, and its
 part of the line, which is encoded once for all readers, when the first one needs it. The other part
-names the object, and is encoded for each reader.
+names the object, and is encoded for each reader. Readers that want it so get one line for entries
+in a row that share a verdict: its first part names all their objects.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal
@@ -23,9 +24,11 @@ import msgspec
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.records import (
+    GROUP,
     VERSION,
     DecisionRecord,
     DeletedRecord,
+    GroupMember,
     Source,
     Target,
     encode,
@@ -39,6 +42,12 @@ class _Head(msgspec.Struct, frozen=True, tag="decision", tag_field="type"):
     object: Target
     uid: str
     seq: int
+    v: Literal[1] = VERSION
+
+
+class _GroupHead(msgspec.Struct, frozen=True, tag=GROUP, tag_field="type"):
+    collection: GroupVersionResource
+    objects: list[GroupMember]
     v: Literal[1] = VERSION
 
 
@@ -116,12 +125,24 @@ class Entry(msgspec.Struct, eq=False, gc=False):
             verdict.last_good,
         )
 
+    def agrees_with(self, other: Entry) -> bool:
+        """Return whether the lines of both differ in the object alone."""
+        return self.encoded is not None and self.encoded is other.encoded and self.gvr == other.gvr
+
     def parts(self) -> tuple[bytes, bytes]:
         """Return the line, in its two encoded parts."""
         if self.encoded is None:
             return encode(DeletedRecord(self.target, self.seq)), b""
         head = _encoder.encode(_Head(self.target, self.uid, self.seq))[:-1]
         return head, self.encoded.tail()
+
+
+def parts_of(entries: Sequence[Entry]) -> tuple[bytes, ...]:
+    """Return one line for entries that agree, in its encoded parts."""
+    if len(entries) > 1 and (encoded := entries[0].encoded) is not None:
+        objects = [(e.key.namespace, e.key.name, e.uid, e.seq) for e in entries]
+        return _encoder.encode(_GroupHead(entries[0].gvr, objects))[:-1], encoded.tail()
+    return entries[0].parts() if entries else ()
 
 
 ENDED = 10_000  # deletions and decisions that became undefined, kept for slow readers

@@ -13,7 +13,7 @@ stale source and for how long; readers decide how long is too long.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -83,6 +83,47 @@ class DecisionRecord(msgspec.Struct, frozen=True, tag="decision", tag_field="typ
     v: Literal[1] = VERSION
 
 
+GroupMember = tuple[str, str, str, int]  # namespace, name, uid and seq of an object
+GROUP = "decisions"  # the type of a GroupRecord
+
+
+class GroupRecord(msgspec.Struct, frozen=True, tag=GROUP, tag_field="type"):
+    """The DecisionRecords of several objects of a collection that differ in nothing else.
+
+    Sent only to readers that ask for it; the fields are those of a DecisionRecord.
+    """
+
+    collection: GroupVersionResource
+    objects: tuple[GroupMember, ...]
+    decision: Decision | None
+    cause: str
+    policy: str
+    old: Decision | None = None
+    failure: str | None = None
+    data: int = 0
+    source: Source | None = None
+    last_good: bool = False
+    v: Literal[1] = VERSION
+
+    def records(self) -> Iterator[DecisionRecord]:
+        """Yield the record of each object."""
+        gvr = self.collection
+        for namespace, name, uid, seq in self.objects:
+            yield DecisionRecord(
+                Target(gvr.group, gvr.version, gvr.resource, name, namespace),
+                uid,
+                self.decision,
+                seq,
+                self.cause,
+                self.policy,
+                self.old,
+                self.failure,
+                self.data,
+                self.source,
+                self.last_good,
+            )
+
+
 class DeletedRecord(msgspec.Struct, frozen=True, tag="deleted", tag_field="type"):
     """The resource was deleted."""
 
@@ -149,6 +190,7 @@ Record = DecisionRecord | DeletedRecord | StatusRecord | BookmarkRecord
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
+_grouped: msgspec.json.Decoder[Record | GroupRecord] = msgspec.json.Decoder(Record | GroupRecord)
 
 
 def encode(record: Record) -> bytes:
@@ -159,6 +201,12 @@ def encode(record: Record) -> bytes:
 def decode(line: bytes) -> Record:
     """Decode one line. Raises msgspec.DecodeError, also for an unknown version."""
     return _decoder.decode(line)
+
+
+def decode_grouped(line: bytes) -> Iterable[Record]:
+    """Decode one line, which may be of several objects. Raises as `decode` does."""
+    record = _grouped.decode(line)
+    return record.records() if isinstance(record, GroupRecord) else (record,)
 
 
 DecisionFreshness: TypeAlias = Freshness[Unreadable]

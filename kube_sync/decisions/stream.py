@@ -2,9 +2,9 @@
 
 Newline-delimited JSON, so that `curl -N` is a usable client. Without `watch` the response ends
 after the current decisions. `since=<instance>:<seq>`, from a bookmark, skips what was sent before
-it; 410 if changes since then are not known any more. With a token file, every request must carry
-that bearer token. `GET /v1/decisions` is an older form that always watches. docs/decisions.md is
-the contract.
+it; 410 if changes since then are not known any more. With `Prefer: grouped` (RFC 7240), objects in
+a row with one decision share a line. With a token file, every request must carry that bearer token.
+`GET /v1/decisions` is an older form that always watches. docs/decisions.md is the contract.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from kube_sync.runtime.foreignpages import foreign
 from kube_sync.runtime.tokenfile import TokenFile
 
 PATH = "/v1/decisions"
+GROUPED = {"Prefer": "grouped"}  # request header: send one record for objects that agree
 RESUMED = "Kube-Sync-Resumed"  # response header: the bookmark after which the stream begins
 KEEPALIVE_SECONDS = 10.0  # a keep-alive is sent after this long
 
@@ -116,7 +117,7 @@ async def _decisions(request: web.Request) -> web.StreamResponse:
         raise _gone(error) from error
     response = await _start_response(request, since)
     try:
-        for lines in reader.snapshot(_CHUNK):
+        for lines in reader.snapshot(_CHUNK, grouped=_prefers_groups(request)):
             await request.app[_WAIT_UNTIL_RECORDED]()
             await response.write(lines)
     except ConnectionResetError:
@@ -129,17 +130,22 @@ async def _watch(request: web.Request) -> web.StreamResponse:
     try:
         with request.app[_HUB].subscribe(since) as subscription:
             response = await _start_response(request, since)
-            return await _follow(subscription, response, request.app[_WAIT_UNTIL_RECORDED])
+            grouped, recorded = _prefers_groups(request), request.app[_WAIT_UNTIL_RECORDED]
+            return await _follow(subscription, response, recorded, grouped=grouped)
     except Expired as error:
         raise _gone(error) from error
 
 
 async def _follow(
-    subscription: Subscription, response: web.StreamResponse, wait_until_recorded: WaitUntilRecorded
+    subscription: Subscription,
+    response: web.StreamResponse,
+    wait_until_recorded: WaitUntilRecorded,
+    *,
+    grouped: bool,
 ) -> web.StreamResponse:
     while True:
         try:
-            lines = await subscription.read_lines(_CHUNK, KEEPALIVE_SECONDS)
+            lines = await subscription.read_lines(_CHUNK, KEEPALIVE_SECONDS, grouped=grouped)
         except Expired:
             return response  # too far behind: with its bookmark the client gets 410
         try:
@@ -158,6 +164,11 @@ async def _start_response(
         response.headers[RESUMED] = f"{since[0]}:{since[1]}"
     await response.prepare(request)
     return response
+
+
+def _prefers_groups(request: web.Request) -> bool:
+    wanted = GROUPED["Prefer"]
+    return any(one.strip() == wanted for one in request.headers.get("Prefer", "").split(","))
 
 
 def _parse_since(request: web.Request) -> tuple[str, int] | None:

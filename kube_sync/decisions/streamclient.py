@@ -15,8 +15,8 @@ import aiohttp
 import structlog
 
 from kube_sync.config import Decisions, masked
-from kube_sync.decisions.records import BookmarkRecord, Record, decode
-from kube_sync.decisions.stream import KEEPALIVE_SECONDS, RESUMED
+from kube_sync.decisions.records import BookmarkRecord, Record, decode_grouped
+from kube_sync.decisions.stream import GROUPED, KEEPALIVE_SECONDS, RESUMED
 from kube_sync.errors import NO_JSON, Expired, Refused, Retriable, SyncError
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.clienttls import Tls, client_tls, in_the_clear
@@ -89,7 +89,7 @@ class StreamClient:
             async with self._session.get(
                 self._url,
                 params=params,
-                headers=self._token.headers(),
+                headers=GROUPED | self._token.headers(),
                 timeout=timeout,
                 ssl=self._tls(),
             ) as response:
@@ -111,10 +111,12 @@ async def _records(content: aiohttp.StreamReader) -> AsyncIterator[Record]:
         if not line.endswith(b"\n"):
             return  # truncated: the stream ended within the line
         try:
-            yield decode(line)
+            records = decode_grouped(line)
         except NO_JSON as error:
             msg = f"a line of the decision stream is not a record that is known here: {error}"
             raise Retriable(msg) from error
+        for record in records:
+            yield record
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
-from kube_sync.decisions.changelog import ChangeLog, Entry
+from kube_sync.decisions.changelog import ChangeLog, Entry, parts_of
 from kube_sync.decisions.records import (
     BookmarkRecord,
     Budget,
@@ -83,18 +83,18 @@ class Subscription:
         lines = await self._next(limit, seconds)
         return [line.record if isinstance(line, Entry) else line for line in lines]
 
-    async def read_lines(self, limit: int, seconds: float) -> bytes:
-        """Do the same as `read`, but return encoded lines."""
-        return joined(await self._next(limit, seconds))
+    async def read_lines(self, limit: int, seconds: float, *, grouped: bool = False) -> bytes:
+        """Do the same as `read`, but return lines; `grouped`: one for objects that agree."""
+        return joined(await self._next(limit, seconds), grouped=grouped)
 
-    def snapshot(self, limit: int) -> Iterator[bytes]:
+    def snapshot(self, limit: int, *, grouped: bool = False) -> Iterator[bytes]:
         """Yield everything from the reader's position to now, `limit` records at a time.
 
         It ends with a bookmark; changes during the reading are not included.
         """
         lines = self._take(sys.maxsize)
         for start in range(0, len(lines), limit):
-            yield joined(lines[start : start + limit])
+            yield joined(lines[start : start + limit], grouped=grouped)
 
     async def _next(self, limit: int, seconds: float) -> list[Line]:
         while True:
@@ -179,12 +179,19 @@ class Subscription:
         return BookmarkRecord(self._bookmarked, self._hub.instance)
 
 
-def joined(lines: Iterable[Line]) -> bytes:
-    """Return the encoded lines."""
+def joined(lines: Iterable[Line], *, grouped: bool = False) -> bytes:
+    """Return the encoded lines; `grouped`: one for entries in a row that share a verdict."""
     parts: list[bytes] = []
+    run: list[Entry] = []
     for line in lines:
-        if isinstance(line, Entry):
-            parts += line.parts()
-        else:
+        entry = line if isinstance(line, Entry) else None
+        if run and (entry is None or not run[0].agrees_with(entry)):
+            parts += parts_of(run)
+            run = []
+        if entry is None:
             parts.append(encode(line))
-    return b"".join(parts)
+        elif grouped:
+            run.append(entry)
+        else:
+            parts += entry.parts()
+    return b"".join((*parts, *parts_of(run)))

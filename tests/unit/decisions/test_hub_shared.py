@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.records import DecisionRecord, Record
+from kube_sync.decisions.records import DecisionRecord, Record, Target, decode, decode_grouped
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from tests.unit.async_tools import PATIENCE
 
@@ -55,6 +56,58 @@ def test_class_gets_what_each_of_its_objects_would_get(
     assert (one.records, one.seq, one.count) == (other.records, other.seq, other.count)
 
 
+@given(_steps)
+def test_grouped_lines_say_what_single_ones_say(
+    steps: list[tuple[list[str], str, Outcome, GroupVersionResource]],
+) -> None:
+    async def read() -> tuple[bytes, bytes]:
+        hub = DecisionHub("me")
+        with hub.subscribe() as reader, hub.subscribe() as other:
+            for names, uid, outcome, gvr in steps:
+                hub.publish_shared(gvr, _members(names, uid), outcome, "data", "p")
+            hub.delete(next(iter(hub.records), Target.of(REPLICASETS, ObjectKey("ns", "a"))))
+            return (
+                await reader.read_lines(100, 0.0, grouped=True),
+                await other.read_lines(100, 0.0),
+            )
+
+    grouped, single = asyncio.run(read())
+    assert _decoded(grouped) == [decode(line) for line in single.splitlines()]
+
+
+async def test_objects_of_a_class_share_one_line_and_others_have_their_own() -> None:
+    hub = DecisionHub("me")
+    hub.publish_shared(REPLICASETS, _members("ab"), _outcome("1"), "load", "p")
+    hub.publish_shared(REPLICASETS, _members("c"), _outcome("2"), "load", "p")
+    hub.publish_shared(DEPLOYMENTS, _members("de"), _outcome("2"), "load", "p")
+    (lines,) = hub.open_reader().snapshot(100, grouped=True)
+    kinds = [line.partition(b",")[0] for line in lines.splitlines()]
+    assert kinds[1:4] == [b'{"type":"decisions"', b'{"type":"decision"', b'{"type":"decisions"']
+    names = [record.object.name for record in _decisions(_decoded(lines))]
+    assert names == ["a", "b", "c", "d", "e"]
+
+
+async def test_failures_with_one_text_are_grouped_by_collection() -> None:
+    """They share what is encoded, whatever they are about."""
+    hub = DecisionHub("me")
+    for gvr in (REPLICASETS, DEPLOYMENTS):
+        hub.publish_shared(gvr, _members("ab"), Outcome("", failure="x"), "load", "p")
+    (lines,) = hub.open_reader().snapshot(100, grouped=True)
+    found = [record.object.resource for record in _decisions(_decoded(lines))]
+    assert found == ["replicasets"] * 2 + ["deployments"] * 2
+
+
+async def test_group_ends_where_a_page_ends() -> None:
+    hub = DecisionHub("me")
+    hub.publish_shared(REPLICASETS, _members("abcde"), _outcome("1"), "load", "p")
+    reader = hub.open_reader()
+    pages = [await reader.read_lines(2, 0.0, grouped=True) for _ in range(3)]
+    found = [_decisions(_decoded(page)) for page in pages]
+    assert [len(records) for records in found] == [2, 2, 1]
+    seqs = [record.seq for records in found for record in records]
+    assert all(later > earlier for earlier, later in pairwise(seqs))
+
+
 async def test_change_of_a_class_wakes_a_waiting_reader_and_no_change_does_not() -> None:
     hub = DecisionHub("me")
     hub.publish_shared(REPLICASETS, _members("ab"), _outcome("1"), "load", "p")
@@ -82,6 +135,10 @@ async def test_object_without_a_change_keeps_the_uid_that_others_share(uid: str)
     hub.publish_shared(REPLICASETS, [(ObjectKey("ns", "a"), uid)], failed, "data", "p")
     (record,) = hub.records.values()
     assert (record.uid, record.last_good, record.failure) == ("uid-a", True, "x")
+
+
+def _decoded(lines: bytes) -> list[Record]:
+    return [record for line in lines.splitlines() for record in decode_grouped(line)]
 
 
 def _decisions(records: Iterable[Record]) -> list[DecisionRecord]:

@@ -15,12 +15,14 @@ from kube_sync.decisions.records import (
     Budget,
     DecisionRecord,
     DeletedRecord,
+    GroupRecord,
     Record,
     Source,
     Stale,
     StatusRecord,
     Target,
     decode,
+    decode_grouped,
     encode,
 )
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -116,9 +118,10 @@ DOCUMENTED = Path(__file__).resolve().parents[3] / "docs/decisions.md"
 
 def test_the_documented_records_are_records_with_all_their_fields() -> None:
     lines = re.findall(r"^\{.*\}$", DOCUMENTED.read_text(encoding="utf-8"), re.MULTILINE)
-    records = [decode(f"{line}\n".encode()) for line in lines]
-    assert [json.loads(encode(record)) for record in records] == list(map(json.loads, lines))
-    assert len({type(record) for record in records}) == 4
+    records = [msgspec.json.decode(line, type=Record | GroupRecord) for line in lines]
+    encoded = [json.loads(msgspec.json.encode(record)) for record in records]
+    assert encoded == list(map(json.loads, lines))
+    assert len({type(record) for record in records}) == 5
 
 
 @pytest.mark.parametrize(
@@ -162,6 +165,29 @@ def test_an_unknown_version_or_record_is_refused(line: bytes) -> None:
 def test_another_version_of_any_record_is_refused(record: Record) -> None:
     with pytest.raises(msgspec.DecodeError):
         decode(encode(record).replace(b'"v":1', b'"v":2'))
+
+
+def test_documented_group_is_one_decision_for_each_of_its_objects() -> None:
+    (line,) = re.findall(r'^\{"type":"decisions".*\}$', DOCUMENTED.read_text("utf-8"), re.MULTILINE)
+    one, other = decode_grouped(f"{line}\n".encode())
+    assert isinstance(one, DecisionRecord)
+    shared = {
+        name: json.loads(line)[name] for name in ("decision", "old", "cause", "data", "source")
+    }
+    assert shared.items() <= json.loads(encode(one)).items()
+    assert (one.object.name, one.uid, one.seq) == ("web", "8d2e", 12)
+    cart = Target("apps", "v1", "replicasets", "cart", "shop")
+    assert other == msgspec.structs.replace(one, object=cart, uid="91aa", seq=13)
+
+
+def test_nobody_gets_a_group_who_did_not_ask_for_it() -> None:
+    line = b'{"type":"decisions","collection":{"group":"","version":"v1","resource":"pods"},'
+    line += b'"objects":[],"decision":null,"cause":"","policy":"","v":1}\n'
+    assert [*decode_grouped(line)] == []
+    with pytest.raises(msgspec.DecodeError):
+        decode(line)
+    with pytest.raises(msgspec.DecodeError):
+        decode_grouped(line.replace(b'"v":1', b'"v":2'))
 
 
 def test_an_unknown_field_is_ignored() -> None:

@@ -22,6 +22,7 @@ from kube_sync.decisions.records import (
     StatusRecord,
     Target,
     decode,
+    decode_grouped,
 )
 from kube_sync.decisions.stream import PATH, stream_app
 from kube_sync.decisions.subscription import Subscription
@@ -89,6 +90,31 @@ async def test_a_stream_is_a_snapshot_then_a_bookmark_then_changes() -> None:
         ]
         _update(hub, "b", "2")
         assert await _records(response, 2) == [hub.records[_target("b")], BookmarkRecord(2, "me")]
+
+
+@pytest.mark.parametrize("query", ["?watch", ""])
+@pytest.mark.parametrize(
+    ("preferences", "grouped"),
+    [("grouped", True), ("wait=5, grouped", True), ("ungrouped", False), (None, False)],
+)
+async def test_only_a_client_that_prefers_it_gets_one_line_for_a_class(
+    preferences: str | None, *, grouped: bool, query: str
+) -> None:
+    hub, gvr = DecisionHub("me"), _target("a").gvr
+    members = [(_target(name).key, "u") for name in "ab"]
+    hub.publish_shared(gvr, members, Outcome("u", Decision({"place": "1"})), "load", "")
+    headers = {} if preferences is None else {"Prefer": preferences}
+    async with (
+        _served(hub) as url,
+        aiohttp.ClientSession() as session,
+        session.get(f"{url}/{KNOWN}{query}", headers=headers) as response,
+    ):
+        async with asyncio.timeout(PATIENCE):
+            await response.content.readline()
+            line = await response.content.readline()
+        found = [*decode_grouped(line)]
+    assert found == [*hub.records.values()][: 2 if grouped else 1]
+    assert (b'"decisions"' in line) is grouped
 
 
 async def test_the_right_token_opens_the_stream(token_file: Path) -> None:

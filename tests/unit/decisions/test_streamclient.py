@@ -8,17 +8,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp import web
 
 from kube_sync.certificates import write_certificates
 from kube_sync.config import Decisions
 from kube_sync.decisions import streamclient
+from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.records import BookmarkRecord, Record, StatusRecord, encode
+from kube_sync.decisions.records import (
+    BookmarkRecord,
+    DecisionRecord,
+    GroupRecord,
+    Record,
+    StatusRecord,
+    Target,
+    encode,
+)
 from kube_sync.decisions.stream import PATH, RESUMED, stream_app
 from kube_sync.decisions.streamclient import StreamClient, stream_client
 from kube_sync.errors import Misconfigured
+from kube_sync.objects import GroupVersionResource
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tls import server_context
@@ -93,6 +104,7 @@ class World:
     reports: list[str | None]
     tokens: list[str | None] = field(default_factory=list)
     since: list[str | None] = field(default_factory=list)  # what was asked for
+    preferences: list[str | None] = field(default_factory=list)
 
     async def read(self, count: int) -> list[Record | None]:
         records: list[Record | None] = []
@@ -116,6 +128,7 @@ async def _world(
     async def handle(request: web.Request) -> web.StreamResponse:
         world.tokens.append(request.headers.get("Authorization"))
         world.since.append(request.query.get("since"))
+        world.preferences.append(request.headers.get("Prefer"))
         script = left.pop(0) if len(left) > 1 else left[0]
         return await script(request)
 
@@ -204,6 +217,20 @@ async def test_a_line_in_pieces_is_one_record() -> None:
     line = encode(ONE)
     async with _world(_says(line[:9], line[9:20], line[20:])) as world:
         assert await world.read(2) == [None, ONE]
+
+
+async def test_records_of_a_group_come_one_by_one_and_are_asked_for() -> None:
+    gvr, decision = GroupVersionResource("apps", "v1", "replicasets"), Decision({"place": "eu"})
+    objects = (("ns", "a", "u1", 4), ("ns", "b", "u2", 5))
+    line = msgspec.json.encode(GroupRecord(gvr, objects, decision, "data", "p")) + b"\n"
+    async with _world(_says(line + encode(ONE))) as world:
+        mark, a, b, bookmark = await world.read(4)
+        assert world.preferences == ["grouped"]
+    assert (mark, bookmark) == (None, ONE)
+    target = Target("apps", "v1", "replicasets", "a", "ns")
+    assert a == DecisionRecord(target, "u1", decision, 4, "data", "p")
+    assert isinstance(b, DecisionRecord)
+    assert (b.object.name, b.uid, b.seq) == ("b", "u2", 5)
 
 
 async def test_a_connection_that_breaks_off_is_reported_and_made_again() -> None:
