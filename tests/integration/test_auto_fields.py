@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kube_sync.replicator.class_backfill import FEW as FEW_OBJECTS
 from tests.eventually import eventually
 from tests.integration.test_selection import data
 from tools.demo.components import start_service
@@ -65,13 +67,14 @@ class World:
         self.apply("ConfigMap", "policy", data={"p.rego": source})
 
     @asynccontextmanager
-    async def replicating(self) -> AsyncGenerator[None]:
+    async def replicating(self, **selection: object) -> AsyncGenerator[None]:
+        """Run the replicator; `selection` is of the ReplicaSets."""
         configuration: dict[str, object] = {
             "kubernetes": {"kubeconfig": str(self.stack.kubeconfigs["admin"])},
             "opa": self.opa.settings(),
             "decisions": self.opa.replicator.server(),
             "policies": {"namespaces": [self.namespace]},
-            "replicate": {"fields": "auto", "resources": [MAPS, SETS]},
+            "replicate": {"fields": "auto", "resources": [MAPS, SETS | selection]},
         }
         server = await asyncio.to_thread(start_service, "replicate", self.folder, configuration)
         self.url = server.url
@@ -94,12 +97,27 @@ class World:
 
     def budget(self) -> Any:
         """Return what readers of the decision stream are told of the limits."""
+        *_, last = self.stream("status")
+        return "held" if last["held"] else (last["budget"] or {}).get("document")
+
+    def stream(self, kind: str) -> list[Any]:
+        """Return the records of one type that the decision stream has now."""
         endpoint = self.opa.replicator
         url = f"{endpoint.url}/v1/decisions/io/k8s/federation/admission"
         token = endpoint.token_file.read_text(encoding="utf-8")
         lines = get(url, ca_file=endpoint.ca_file, token=token).body.splitlines()
-        *_, last = [found for found in map(json.loads, lines) if found["type"] == "status"]
-        return "held" if last["held"] else (last["budget"] or {}).get("document")
+        return [found for found in map(json.loads, lines) if found["type"] == kind]
+
+    def lists(self) -> int:
+        """Return how often ReplicaSets were listed, by the API server's audit log."""
+        assert self.stack.audit_log is not None
+        whole = self.stack.audit_log.read_bytes().rpartition(b"\n")[0].splitlines()
+        return sum(
+            one["verb"] == "list" and one.get("userAgent", "").startswith("kube-sync/")
+            for one in map(json.loads, whole)
+            if one.get("objectRef", {}).get("resource") == "replicasets"
+            and one["objectRef"].get("namespace") == self.namespace
+        )
 
     def _ask(self, method: str, path: str, body: str | None = None) -> bytes:
         token = self.opa.token_files["replicator"].read_text(encoding="utf-8")
@@ -107,10 +125,17 @@ class World:
         return request(method, url, ca_file=self.opa.ca_file, token=token, body=body).body
 
     def fields(self, resource: str) -> float:
-        page = get(f"{self.url}/metrics").body.decode()
-        start = f'kube_sync_replicated_fields{{resource="{resource}"}} '
-        (line,) = [line for line in page.splitlines() if line.startswith(start)]
-        return float(line.removeprefix(start))
+        return self.metric(f'kube_sync_replicated_fields{{resource="{resource}"}} ')
+
+    def metric(self, start: str) -> float:
+        """Return the sum of the samples that begin so."""
+        lines = [line for line in self.metrics() if line.startswith(start)]
+        assert lines
+        return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+    def metrics(self) -> list[str]:
+        """Return the lines of all metrics."""
+        return get(f"{self.url}/metrics").body.decode().splitlines()
 
     @asynccontextmanager
     async def watched(self) -> AsyncGenerator[set[str]]:
@@ -129,6 +154,11 @@ class World:
             task.cancel()
 
 
+TEAM = """
+package io.k8s.federation.admission
+
+annotations["team"] := input.metadata.labels.team
+"""
 LIMITED = """package kube_sync_budget
 
 moves_burst := 1 if {
@@ -189,3 +219,37 @@ async def test_data_grows_before_the_policies_and_shrinks_after_them(
             await eventually(lambda: world.held("configmaps", "zones")["data"], {"zone": "z1"})
             await eventually(lambda: world.fields("configmaps"), 1)
         assert said == {json.dumps(found, sort_keys=True) for found in (FEW, ALL)}
+
+
+@pytest.mark.timeout(120)
+async def test_first_list_brings_the_decision_classes(
+    stack: RunningStack, opa: RunningOpa, namespace: str, tmp_path: Path
+) -> None:
+    """Otherwise all objects are listed once more before the first decision, for that alone."""
+    world = World(stack, opa, namespace, tmp_path / "replicate")
+    for index in range(FEW_OBJECTS + 1):
+        labels = {"team": ("shop", "bank")[index % 2]}
+        template = {
+            "metadata": {"labels": labels},
+            "spec": {"containers": [{"name": "c", "image": "nginx"}]},
+        }
+        manifest = {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "metadata": {"name": f"web-{index}", "namespace": namespace, "labels": labels},
+            "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
+        }
+        stack.api.create(manifest)
+    world.policy(TEAM)
+    async with world.replicating(namespaces=[namespace]):
+        await eventually(lambda: world.stream("status")[-1]["held"], [])
+        decided = [one["decision"]["annotations"]["team"] for one in world.stream("decision")]
+        assert Counter(decided) == {"shop": FEW_OBJECTS // 2 + 1, "bank": FEW_OBJECTS // 2}
+        assert world.metric('kube_sync_decision_classes{resource="replicasets"}') == 2
+        assert world.metric("kube_sync_decision_evaluations_total{") == 2
+        lists = [
+            one for one in world.metrics() if one.startswith("kube_sync_reflector_lists_total")
+        ]
+        assert lists
+        assert not any('reason="classify"' in line for line in lists)
+        await eventually(world.lists, 1)
