@@ -32,6 +32,8 @@ from benchmarks.policysync import measure_policy_sync
 from benchmarks.remediation import measure_remediation
 from benchmarks.scale import OBJECTS, measure_scale, sizes_up_to
 from benchmarks.scheduling import measure_scheduling
+from benchmarks.structures import OBJECTS as STRUCTURES
+from benchmarks.structures import measure_structures
 from benchmarks.topology import measure_topology
 from benchmarks.world import medians
 from tests.faults.relist import operations_of_a_relist
@@ -266,7 +268,8 @@ def _quantile(values: list[float], share: float) -> float:
 def main() -> None:
     """Run the benchmarks, print a table and write it as JSON."""
     chosen = _parser().parse_args()
-    chosen.objects = chosen.objects or (OBJECTS if chosen.scale else _OBJECTS)
+    usual = OBJECTS if chosen.scale else STRUCTURES if chosen.structures else _OBJECTS
+    chosen.objects = chosen.objects or usual
     found = _measured(chosen)
     for name, value in found.items():
         print(f"{name:55} {value:10.3f}")
@@ -288,6 +291,7 @@ def _measured(chosen: argparse.Namespace) -> dict[str, float]:
             lambda: asyncio.run(measure_only_admission(runs, chosen.requests)),
         ),
         (chosen.scale, lambda: measure_scale(chosen.sizes or sizes_up_to(objects), runs)),
+        (chosen.structures, lambda: measure_structures(objects)),
         (
             headline or chosen.first_placement,
             lambda: measure_first_placement(runs, chosen.seconds, chosen.rate),
@@ -336,6 +340,11 @@ def _parser() -> argparse.ArgumentParser:
         type=lambda text: [*map(int, text.split(","))],
         metavar="N,N",
         help="with --scale: measure at these sizes (default: five up to --objects)",
+    )
+    parser.add_argument(
+        "--structures",
+        action="store_true",
+        help=f"measure what the replicator holds for each object alone (--objects: {STRUCTURES})",
     )
     parser.add_argument(
         "--first-placement", action="store_true", help="measure first placements alone"

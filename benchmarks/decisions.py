@@ -100,14 +100,19 @@ async def decision_stream(stack: RunningStack) -> AsyncGenerator[Stream]:
 
 
 @asynccontextmanager
-async def reading_lines(stack: RunningStack, take: Callable[[bytes], None]) -> AsyncGenerator[None]:
-    """Pass each line of the replicator's stream on, as long as the block lasts."""
+async def reading_lines(
+    stack: RunningStack, take: Callable[[bytes], None], *, grouped: bool = False
+) -> AsyncGenerator[None]:
+    """Pass each line of the replicator's stream on, as long as the block lasts.
+
+    `grouped`: objects in a row with one decision share a line, as the remediator reads it.
+    """
     client = {name: str(value) for name, value in stack.endpoint.client().items()}
     tls = ssl.create_default_context(cafile=client["ca_file"])
     token = _token(client["token_file"])
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(ssl=tls),
-        headers={"Authorization": f"Bearer {token}"},
+        headers={"Authorization": f"Bearer {token}"} | ({"Prefer": "grouped"} if grouped else {}),
         timeout=aiohttp.ClientTimeout(total=None),
         read_bufsize=1 << 20,
     ) as session:
