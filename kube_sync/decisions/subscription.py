@@ -184,14 +184,13 @@ def joined(lines: Iterable[Line], *, grouped: bool = False) -> bytes:
     parts: list[bytes] = []
     run: list[Entry] = []
     for line in lines:
-        entry = line if isinstance(line, Entry) else None
-        if run and (entry is None or not run[0].agrees_with(entry)):
+        if run and not (isinstance(line, Entry) and run[0].agrees_with(line)):
             parts += parts_of(run)
             run = []
-        if entry is None:
+        if not isinstance(line, Entry):
             parts.append(encode(line))
         elif grouped:
-            run.append(entry)
+            run.append(line)
         else:
-            parts += entry.parts()
+            parts += line.parts()
     return b"".join((*parts, *parts_of(run)))

@@ -25,7 +25,7 @@ from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, key, kube_of, opa_of
 from tests.fakes.opa import FakeOpa, fake_opa
 from tests.fakes.replicating import replicator_between
-from tests.unit.async_tools import running, until
+from tests.unit.async_tools import until
 
 POLICIES = "policies"
 STORY = f"/v1/board/story?resource=replicasets.v1.apps&namespace={key('a').namespace}&name=a"
@@ -58,8 +58,7 @@ async def _world(folder: Path) -> AsyncGenerator[tuple[FakeApiServer, FakeOpa, s
             context = _context(SETTINGS, stack, None)
             board = await serve_board(context, replicator, hub, client)
             app = stream_app(hub, TokenFile(None), board.routes, tokenless=board.tokenless)
-            follow: Any = board.follow
-            async with serving(app, ("127.0.0.1", 0), grace=0.05) as port, running(follow()):
+            async with serving(app, ("127.0.0.1", 0), grace=0.05) as port:
                 await until(lambda: not hub.held and hub.count == 1)
                 yield api, opa, f"http://127.0.0.1:{port}"
 

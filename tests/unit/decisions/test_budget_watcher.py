@@ -165,23 +165,13 @@ async def test_other_policies_have_other_limits_before_they_decide() -> None:
     async with world.loaded():
         world.text, world.document = "two", {"moves_burst": 1}
         budgets: list[Budget | None] = []
-        world.hub.publish = _noting(world, budgets)  # type: ignore[method-assign]
+        world.hub.listeners.append(lambda *_: budgets.append(world.hub.budget))
         world.policies_changed()
         await until(lambda: budgets)
         assert budgets == [Budget({"moves_burst": 1})]
         world.document = None
         world.policies_changed()
         await until(lambda: world.hub.budget is None)
-
-
-def _noting(world: World, budgets: list[Budget | None]) -> Any:
-    update = world.hub.publish
-
-    def noted(*arguments: Any, **also: Any) -> None:
-        budgets.append(world.hub.budget)
-        update(*arguments, **also)
-
-    return noted
 
 
 async def test_policies_that_come_while_opa_decides_limit_what_they_decided() -> None:
@@ -191,7 +181,7 @@ async def test_policies_that_come_while_opa_decides_limit_what_they_decided() ->
         world.tracker.policies_changing()
         world.text, world.document = "two", {"moves_burst": 1}
         budgets: list[Budget | None] = []
-        world.hub.publish = _noting(world, budgets)  # type: ignore[method-assign]
+        world.hub.listeners.append(lambda *_: budgets.append(world.hub.budget))
         world.tracker.written("replicasets", [_key("a")])
         await until(lambda: budgets)
         assert budgets == [Budget({"moves_burst": 1})]
@@ -204,7 +194,7 @@ async def test_data_that_comes_while_opa_decides_limits_what_it_decided() -> Non
         world.text, world.document = "two", {"moves_burst": 1}
         world.clusters.pending = 1
         budgets: list[Budget | None] = []
-        world.hub.publish = _noting(world, budgets)  # type: ignore[method-assign]
+        world.hub.listeners.append(lambda *_: budgets.append(world.hub.budget))
         world.tracker.written("replicasets", [_key("a")])
         await until(lambda: budgets)
     assert budgets == [Budget({"moves_burst": 1})]
@@ -216,7 +206,7 @@ async def test_what_is_written_beside_while_opa_decides_limits_what_it_decided()
         world.text, world.document = "two", {"moves_burst": 1}
         world.beside.pending = 1
         budgets: list[Budget | None] = []
-        world.hub.publish = _noting(world, budgets)  # type: ignore[method-assign]
+        world.hub.listeners.append(lambda *_: budgets.append(world.hub.budget))
         world.tracker.written("replicasets", [_key("a")])
         await until(lambda: budgets)
         assert budgets == [Budget({"moves_burst": 1})]
@@ -231,7 +221,7 @@ async def test_a_collection_that_is_being_withdrawn_limits_what_is_decided_meanw
         world.questions.clear()
         world.text, world.document = "two", {"moves_burst": 1}
         budgets: list[Budget | None] = []
-        world.hub.publish = _noting(world, budgets)  # type: ignore[method-assign]
+        world.hub.listeners.append(lambda *_: budgets.append(world.hub.budget))
         world.tracker.written("replicasets", [_key("a")])
         await until(lambda: budgets)
         assert budgets == [Budget({"moves_burst": 1})]
@@ -250,7 +240,7 @@ async def test_the_end_of_a_limit_is_told_after_the_decisions_of_the_same_data()
     async with world.loaded():
         world.text, world.document = "two", None
         budgets: list[Budget | None] = []
-        world.hub.publish = _noting(world, budgets)  # type: ignore[method-assign]
+        world.hub.listeners.append(lambda *_: budgets.append(world.hub.budget))
         with world.hub.subscribe() as reader:
             await reader.read(100, 0.0)
             world.tracker.written("clusters", [ObjectKey("", "c1")])
@@ -291,7 +281,7 @@ async def test_the_end_of_a_limit_waits_for_what_opa_may_hold_already() -> None:
         assert world.hub.budget == Budget({"moves_burst": 1})
         world.text, world.clusters.pending = "two", 0
         budgets: list[Budget | None] = []
-        world.hub.publish = _noting(world, budgets)  # type: ignore[method-assign]
+        world.hub.listeners.append(lambda *_: budgets.append(world.hub.budget))
         world.tracker.written("clusters", [ObjectKey("", "c1")])
         await until(lambda: world.hub.budget is None)
     assert budgets == [Budget({"moves_burst": 1})]
@@ -330,7 +320,7 @@ async def test_what_is_queued_while_opa_is_asked_for_limits_is_decided_before_th
             world.tracker.written("replicasets", [_key("a")])
 
         budgets: list[Budget | None] = []
-        world.hub.publish = _noting(world, budgets)  # type: ignore[method-assign]
+        world.hub.listeners.append(lambda *_: budgets.append(world.hub.budget))
         world.budget_watcher.refresh = kept  # type: ignore[method-assign]
         world.budget_watcher.written("clusters")
         world.tracker.wake()
@@ -358,7 +348,7 @@ async def test_targets_that_limits_look_at_ask_for_them_before_they_are_told() -
         world.questions.clear()
         world.text, world.document = "two", {"moves_burst": 1}
         budgets: list[Budget | None] = []
-        world.hub.publish = _noting(world, budgets)  # type: ignore[method-assign]
+        world.hub.listeners.append(lambda *_: budgets.append(world.hub.budget))
         world.tracker.written("replicasets", [_key("a")])
         await until(lambda: budgets)
     assert budgets == [Budget({"moves_burst": 1})]
@@ -472,7 +462,7 @@ async def test_opa_that_does_not_answer_delays_what_is_decided_meanwhile() -> No
         world.took = 0.1
         world.answer = None  # what it loaded is not whole
         budgets: list[Budget | None] = []
-        world.hub.publish = _noting(world, budgets)  # type: ignore[method-assign]
+        world.hub.listeners.append(lambda *_: budgets.append(world.hub.budget))
         world.policies_changed()
         await until(lambda: world.waits.seconds)
         assert not budgets
@@ -525,16 +515,16 @@ class Racing(World):
         self.versions: list[
             tuple[int, int]
         ] = []  # versions of each decision, and of the limits then
-        publish = self.hub.publish
+        publish = self.hub.publish_shared
 
-        def noted(gvr: Any, key: ObjectKey, outcome: Outcome, *arguments: Any, **also: Any) -> None:
+        def noted(gvr: Any, members: Any, outcome: Outcome, *arguments: Any, **also: Any) -> None:
             assert outcome.decision is not None
             document = self.hub.budget.document if self.hub.budget else {"version": -1}
             decided = int(outcome.decision.annotations["place"])
             self.versions.append((decided, document["version"]))
-            publish(gvr, key, outcome, *arguments, **also)
+            publish(gvr, members, outcome, *arguments, **also)
 
-        self.hub.publish = noted  # type: ignore[method-assign]
+        self.hub.publish_shared = noted  # type: ignore[method-assign]
         self.settled: list[tuple[int, int]] = []  # the version in force, the oldest decision
         settle = self.hub.settle
 
