@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -39,18 +40,18 @@ with _without("rich"), _without("colorama"):
 
 def configure_logs(level: str = "info") -> None:
     """Send every log record of this process to standard error; `level` as in logging."""
-    tty = sys.stderr.isatty()
+    people: list[structlog.typing.Processor] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        _for_people,
+    ]
     structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            _for_people if tty else structlog.processors.JSONRenderer(_json),
-        ],
+        processors=people if sys.stderr.isatty() else [_json],
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]
         ),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
     # Libraries log through the standard library; only their warnings are shown.
@@ -72,16 +73,30 @@ def add_to_records(**fields: object) -> None:
     structlog.get_config()["processors"].insert(0, added)
 
 
-def _json(record: MutableMapping[str, Any], default: Callable[[object], object]) -> str:
-    """Return what `json.dumps` returns, in a third of its time: the webhook logs each review."""
+_encode = msgspec.json.Encoder(enc_hook=repr).encode
+
+
+def _json(log: object, level: str, record: MutableMapping[str, Any]) -> str:
+    """Return the line of a record, as `json.dumps` writes it, in a fifth of its time.
+
+    One processor for all that structlog has four for: the webhook logs each review.
+    """
+    record["level"] = level
+    record["timestamp"] = datetime.now(tz=UTC)
+    if "exc_info" in record:
+        record = structlog.processors.format_exc_info(log, level, dict(record))
     try:
-        body = msgspec.json.format(msgspec.json.encode(record, enc_hook=default), indent=0)
+        line = msgspec.json.format(_encode(record), indent=0)
     except (TypeError, ValueError, OverflowError):
-        return json.dumps(record, default=default)
+        return _escaped(record)
     # Other characters are escaped: some of them control terminals.
-    line = body.decode()
-    plain = line.isascii() and "\x7f" not in line
-    return line if plain else json.dumps(record, default=default)
+    plain = line.isascii() and b"\x7f" not in line
+    return line.decode() if plain else _escaped(record)
+
+
+def _escaped(record: MutableMapping[str, Any]) -> str:
+    timestamp = msgspec.to_builtins(record["timestamp"])
+    return json.dumps({**record, "timestamp": timestamp}, default=repr)
 
 
 def _for_people(log: Any, level: str, record: MutableMapping[str, Any]) -> str:  # noqa: ANN401 - structlog's
