@@ -45,6 +45,8 @@ class RequestedValues:
 def asked(review: Review, remediator: str) -> RequestedValues:
     """Return what the object's owner requests; `remediator` is the user that requests nothing."""
     new, old = review.annotations or {}, review.old_annotations or {}
+    if REQUESTED not in new and REQUESTED not in old:  # as of most: nothing is recorded
+        return RequestedValues(new, {}, {})
     before = {k: v for k, v in requests(old).items() if new.get(k) == old.get(k)}
     if review.operation == "UPDATE" and not by_remediator(review, remediator):
         again = named(review) if before else ()

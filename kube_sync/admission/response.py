@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
@@ -28,6 +29,8 @@ _WARNINGS_LENGTH: Final = 4096
 _REASONS: Final = {403: "Forbidden", 503: "ServiceUnavailable"}
 _UNSEALED: Final = Seals()
 _LEFT_OUT: Final = 40  # characters for the notice that warnings were left out
+_REMEMBERED: Final = 256  # encoded patches
+_SMALL: Final = 1 << 14  # characters of the values in one, which a client can make large
 
 
 def allow(
@@ -38,11 +41,16 @@ def allow(
     An existing workload keeps its placement if the policy gives it no cluster: no update may empty
     it, in particular not the remediator's own PATCH, unless the policy says `evict: true`.
     """
+    settled = _settled(review, decision)
     response: dict[str, Any] = {"uid": review.uid, "allowed": True}
-    if found := _operations(review, decision, remediator, seals):
-        response |= _patched(found)
-    if warnings := [*_cut([*_notices(review, decision, remediator), *decision.warnings])]:
-        response["warnings"] = warnings
+    if bytes(review.object) != b"null":  # a DELETE has no object to patch
+        current = review.annotations
+        if review.unproven:  # it was sent, and has to be removed
+            current = {**(current or {}), REQUESTED: ""}
+        annotations = _change(current, _annotations(review, settled, remediator, seals))
+        response |= _patched(annotations, _change(review.labels, settled.labels))
+    if warnings := [*_notices(review, decision, settled, remediator), *decision.warnings]:
+        response["warnings"] = [*_cut(warnings)]
     return _answer(response)
 
 
@@ -54,7 +62,7 @@ def admit(
     """Admit the object with this JSON Patch."""
     response: dict[str, Any] = {"uid": review.uid, "allowed": True}
     if patch := [*changes]:
-        response |= _patched(patch)
+        response |= {"patchType": "JSONPatch", "patch": _encoded(patch)}
     if cut := [*_cut(warnings)]:
         response["warnings"] = cut
     return _answer(response)
@@ -82,12 +90,13 @@ def trespass(review: Review, decision: Decision, remediator: str = "") -> str | 
 
 def differing(review: Review, decision: Decision, remediator: str, seals: Seals) -> list[str]:
     """Return the annotations and labels that differ from what `allow` would set."""
-    annotations, labels = _wanted(review, decision, remediator, seals)
+    decision = _settled(review, decision)
+    annotations = _annotations(review, decision, remediator, seals)
     return [
         f"{what} {key}"
         for what, current, wanted in (
             ("annotation", review.annotations, annotations),
-            ("label", review.labels, labels),
+            ("label", review.labels, decision.labels),
         )
         for key, value in sorted(wanted.items())
         if (current or {}).get(key) != value
@@ -98,34 +107,28 @@ def patch(
     current: Mapping[str, str] | None, wanted: Mapping[str, str | None], name: str = "annotations"
 ) -> list[dict[str, Any]]:
     """Return the JSON Patch (RFC 6902) that sets the wanted values and removes those of None."""
+    return _operations(name, *_change(current, wanted))
+
+
+# Whether a map has to be created, and the wanted values that differ.
+_Change = tuple[bool, tuple[tuple[str, str | None], ...]]
+
+
+def _change(current: Mapping[str, str] | None, wanted: Mapping[str, str | None]) -> _Change:
     found = current or {}
-    differing = {key: value for key, value in wanted.items() if found.get(key) != value}
-    if not differing:
-        return []
-    path = f"/metadata/{name}"
-    if current is None:  # so there is nothing to remove either
-        return [{"op": "add", "path": path, "value": differing}]
-    return [_operation(f"{path}/{_escaped(key)}", differing[key]) for key in sorted(differing)]
+    differing = [item for item in wanted.items() if found.get(item[0]) != item[1]]
+    return current is None, tuple(differing)
 
 
 def _operations(
-    review: Review, decision: Decision, remediator: str, seals: Seals
+    name: str,
+    absent: bool,  # noqa: FBT001 - the two parts of a _Change
+    differing: Iterable[tuple[str, str | None]],
 ) -> list[dict[str, Any]]:
-    if bytes(review.object) == b"null":  # a DELETE has no object to patch
-        return []
-    current = review.annotations
-    if review.unproven:  # it was sent, and has to be removed
-        current = {**(current or {}), REQUESTED: ""}
-    annotations, labels = _wanted(review, decision, remediator, seals)
-    return [*patch(current, annotations), *patch(review.labels, labels, "labels")]
-
-
-def _wanted(
-    review: Review, decision: Decision, remediator: str, seals: Seals
-) -> tuple[Mapping[str, str | None], Mapping[str, str | None]]:
-    """Return the annotations and labels that the object should have by the decision."""
-    decision = _settled(review, decision)
-    return _annotations(review, decision, remediator, seals), decision.labels
+    path = f"/metadata/{name}"
+    if absent:  # so there is nothing to remove either
+        return [{"op": "add", "path": path, "value": dict(differing)}] if differing else []
+    return [_operation(f"{path}/{_escaped(key)}", value) for key, value in sorted(differing)]
 
 
 def _operation(path: str, value: str | None) -> dict[str, Any]:
@@ -167,7 +170,8 @@ def _annotations(
     text = None
     # A placement requested as decided gets a seal too: the validating webhook checks it.
     if to_note or (seals.is_required and PLACEMENT in decided):
-        stored = {k: v for k, v in {**sent, **wanted}.items() if v is not None}
+        whole = {**sent, **wanted} if seals.is_required else {}
+        stored = {k: v for k, v in whole.items() if v is not None}
         text = seals.sealed_note(to_note, stored, review.place, sent.get(REQUESTED))
     return {**wanted, REQUESTED: text}
 
@@ -196,10 +200,12 @@ def _differing(
             yield key
 
 
-def _notices(review: Review, decision: Decision, remediator: str) -> Iterable[str]:
-    if _keeps_placement(review, decision):
+def _notices(
+    review: Review, decision: Decision, settled: Decision, remediator: str
+) -> Iterable[str]:
+    if settled is not decision:
         yield "the policy places this on no cluster: its placement is kept"
-    for name in _changed(review, _settled(review, decision), remediator):
+    for name in _changed(review, settled, remediator):
         yield f"{name}: decided by the placement policy, whose value stands"
 
 
@@ -218,9 +224,24 @@ def _cut(warnings: Iterable[str]) -> Iterator[str]:
         yield f"… and {len(short) - fitting} more"
 
 
-def _patched(operations: Sequence[object]) -> dict[str, Any]:
-    encoded = base64.b64encode(msgspec.json.encode(operations)).decode()
-    return {"patchType": "JSONPatch", "patch": encoded}
+def _patched(annotations: _Change, labels: _Change) -> Mapping[str, object]:
+    """Return the members of a response that patch: of small patches, those remembered.
+
+    Reviews of one class that have the same of what is decided get the same patch.
+    """
+    length = sum(len(value or "") for _, found in (annotations, labels) for _, value in found)
+    return (_remembered if length <= _SMALL else _remembered.__wrapped__)(annotations, labels)
+
+
+@lru_cache(_REMEMBERED)
+def _remembered(annotations: _Change, labels: _Change) -> Mapping[str, object]:
+    operations = [*_operations("annotations", *annotations), *_operations("labels", *labels)]
+    return {"patchType": "JSONPatch", "patch": _encoded(operations)} if operations else {}
+
+
+def _encoded(operations: Sequence[object]) -> msgspec.Raw:
+    """Return a JSON Patch as the JSON of a response has it."""
+    return msgspec.Raw(b'"%b"' % base64.b64encode(msgspec.json.encode(operations)))
 
 
 def _answer(response: dict[str, Any]) -> bytes:
