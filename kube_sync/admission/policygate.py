@@ -29,8 +29,6 @@ class Policies(Protocol):
 
     def __iter__(self) -> Iterator[Policy]: ...
 
-    def __len__(self) -> int: ...
-
     @property
     def listed(self) -> bool:
         """Whether it has completed a LIST."""
@@ -87,7 +85,8 @@ class PolicyGate:
     @property
     def policy_may_exist(self) -> bool:
         """True unless it is known that there is none."""
-        return self._static or any(len(found) for found in self._maps) or self.is_blind
+        # Up to the first policy only, since this is asked for each review.
+        return self._static or any(True for found in self._maps for _ in found) or self.is_blind
 
     @property
     def is_blind(self) -> bool:

@@ -17,9 +17,6 @@ from kube_sync.kube.nesting import is_cut, is_deep, shallow, unmanaged
 API_VERSION: Final = "admission.k8s.io/v1"
 
 
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
 class Malformed(ValueError):
     """The body is not an AdmissionReview that can be answered."""
 
@@ -88,6 +85,13 @@ class _Review(msgspec.Struct):
     request: msgspec.Raw
 
 
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_objects = msgspec.json.Decoder(_Object)
+_requests = msgspec.json.Decoder(_Request)
+_reviews = msgspec.json.Decoder(_Review)
+_NOTHING: Final = _Metadata()
+
+
 class Review(msgspec.Struct, frozen=True):
     """One admission request."""
 
@@ -124,11 +128,11 @@ def parse_review(body: bytes) -> Review:
         # The whole body, since Raw is not validated, and would fail later elsewhere.
         body.decode()
         body = _unmanaged(body) if is_deep(body) else body
-        review = msgspec.json.decode(body, type=_Review)
+        review = _reviews.decode(body)
         if (review.apiVersion, review.kind) != (API_VERSION, "AdmissionReview"):
             msg = f"expected {API_VERSION} AdmissionReview, found {review.apiVersion} {review.kind}"
             raise Malformed(msg)
-        request = msgspec.json.decode(review.request, type=_Request)
+        request = _requests.decode(review.request)
         metadata, old = _metadata(request.object), _metadata(request.old_object)
     except (*NO_JSON, KeyError) as error:
         msg = f"not an AdmissionReview: {error}"
@@ -172,5 +176,5 @@ def _unmanaged(body: bytes) -> bytes:
 
 def _metadata(raw: msgspec.Raw) -> _Metadata:
     # As bytes: a Raw never equals bytes.
-    found = None if bytes(raw) == b"null" else msgspec.json.decode(raw, type=_Object).metadata
-    return found or _Metadata()
+    found = None if bytes(raw) == b"null" else _objects.decode(raw).metadata
+    return found or _NOTHING
