@@ -19,25 +19,30 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from aiohttp import web
+from aiohttp.web_request import BaseRequest
 
+_JSON = "application/json"
 _KIND = 80  # characters of another content type in the message
 
 
-async def read_body(request: web.Request, limit: int, seconds: float) -> bytes:
+async def read_body(request: BaseRequest, limit: int, seconds: float) -> bytes:
     """Return the JSON of a request, of at most `limit` bytes, arriving within `seconds`.
 
     `limit` is the application's `client_max_size`. Raises HTTPException, 400, 408, 413 or 415.
     """
     kind = request.headers.get("Content-Type", "")
-    if kind.partition(";")[0].strip().lower() != "application/json":
+    if kind != _JSON and kind.partition(";")[0].strip().lower() != _JSON:
         said = ascii(kind)[1:-1][:_KIND] or "missing"  # it may be no text
         msg = f"the content type is {said}, not application/json\n"
         raise web.HTTPUnsupportedMediaType(text=msg)
-    if (request.content_length or 0) > limit:
-        raise _too_large(limit)
+    content = request.content
     try:
-        if request.content.is_eof():  # complete: no timer is needed
-            return await request.read()
+        if content.is_eof():  # complete: there is nothing to wait for
+            if content.total_bytes > limit:
+                raise _too_large(limit)
+            return content.read_nowait()
+        if (request.content_length or 0) > limit:
+            raise _too_large(limit)
         async with asyncio.timeout(seconds):
             return await request.read()
     except web.HTTPRequestEntityTooLarge as error:

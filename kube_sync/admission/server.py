@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import structlog
 from aiohttp import web
+from aiohttp.web_request import BaseRequest
 
 from kube_sync.admission.decision_client import Admitted, Verdict
 from kube_sync.admission.outcome import Outcome
@@ -21,14 +22,15 @@ from kube_sync.admission.review import Malformed, Review, parse_review
 from kube_sync.admission.route import PLACEMENT, Decider, OnRefusal, Route, nobody, placement_route
 from kube_sync.config import Admission
 from kube_sync.decisions.sealing import Seals
+from kube_sync.runtime.connection import DIRECT
 from kube_sync.runtime.draining import Drain, undrained
+from kube_sync.runtime.jsonreply import JsonReply
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 PATH = PLACEMENT
 
 _MAX_ERROR = 300  # characters of the error of a review
-_JSON = {"Content-Type": "application/json"}
 
 
 def webhook_app(
@@ -46,8 +48,12 @@ def webhook_app(
     """
     settings = settings or Admission()
     app = web.Application(client_max_size=settings.max_body_bytes)
-    for route in (placement_route(decider, settings, denied, seals), *routes):
-        app.router.add_post(route.path, _Webhook(route, settings, drain or undrained()).answer)
+    app[DIRECT] = {
+        route.path: _Webhook(route, settings, drain or undrained()).answer
+        for route in (placement_route(decider, settings, denied, seals), *routes)
+    }
+    for path, answer in app[DIRECT].items():
+        app.router.add_post(path, answer)
     return app
 
 
@@ -58,7 +64,7 @@ class _Webhook:
         self._names = frozenset(settings.client_names)
         self._drain = drain
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def answer(self, request: BaseRequest) -> web.StreamResponse:
         """Answer one request; while draining, close the client's connection."""
         self._drain.began()
         try:
@@ -76,7 +82,7 @@ class _Webhook:
         if self._drain.draining:
             response.force_close()
 
-    async def _answer(self, request: web.Request) -> web.Response:
+    async def _answer(self, request: BaseRequest) -> JsonReply:
         started = time.perf_counter()
         self._check_caller(request)
         seconds = seconds_to_answer(request.rel_url.raw_query_string)
@@ -88,7 +94,7 @@ class _Webhook:
             # It may quote what was sent.
             raise web.HTTPBadRequest(text=f"{str(error)[:_MAX_ERROR]}\n") from error
         if route.passes(review):
-            return _json(admit(review))
+            return JsonReply(admit(review))
         waited = time.perf_counter() - started
         verdict = await route.decider.verdict(review, max(seconds - waited, 0.0))
         outcome = route.read(review, verdict)
@@ -97,9 +103,9 @@ class _Webhook:
         seconds_taken = time.perf_counter() - started
         route.seconds[outcome.name].observe(seconds_taken)
         _record(review, verdict, outcome, seconds_taken, route)
-        return _json(outcome.body)
+        return JsonReply(outcome.body)
 
-    def _check_caller(self, request: web.Request) -> None:
+    def _check_caller(self, request: BaseRequest) -> None:
         if not self._names:
             return
         transport = request.transport
@@ -129,7 +135,3 @@ def _record(
     )
     if isinstance(verdict, Admitted) and verdict.reasons:  # for operators; not for authors
         log.debug("admission_reasons", uid=review.uid, reasons=verdict.reasons)
-
-
-def _json(body: bytes) -> web.Response:
-    return web.Response(body=body, headers=_JSON)

@@ -10,17 +10,21 @@ the request, which may contain a token.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import structlog
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.http import HttpProcessingError
 from aiohttp.web_request import BaseRequest
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _Handler = Callable[[BaseRequest], Awaitable[web.StreamResponse]]
+
+# Handlers of POST by path, which are also routes: called without aiohttp's router, which takes as
+# long as the rest of its work on a request. They cannot ask a request for its application.
+DIRECT: Final = web.AppKey("direct", Mapping[str, _Handler])
 
 HEAD_SECONDS = 10.0
 _HEAD_BYTES: Final = 1 << 16
@@ -50,6 +54,11 @@ class Connection(web.RequestHandler):
             self._cut()
         elif self._timer is None:
             self._timer = self._loop.call_later(HEAD_SECONDS / 2, self._check_again)
+
+    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 - aiohttp's own
+        """Resume reading if it is paused: aiohttp resumes after each body, which costs as much."""
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Handle the end of the connection."""
@@ -102,15 +111,24 @@ class Connection(web.RequestHandler):
             self.transport.abort()
 
 
-def expecting(handler: _Handler) -> _Handler:
-    """Return `handler` with a check of the Expect header (RFC 9110, section 10.1.1).
+def dispatching(app: web.Application, routed: _Handler) -> _Handler:
+    """Return the handler of all requests to an application; `routed` uses its router.
 
+    It calls `DIRECT` handlers itself, and checks the Expect header (RFC 9110, section 10.1.1):
     aiohttp's own answer would repeat an unsupported value.
     """
+    direct = app.get(DIRECT, {})
 
-    async def handle(request: BaseRequest) -> web.StreamResponse:
-        if request.headers.get("Expect", "100-continue").lower() != "100-continue":
-            return web.Response(status=417, text="nothing is met but 100-continue\n")
-        return await handler(request)
+    def handle(request: BaseRequest) -> Awaitable[web.StreamResponse]:
+        if hdrs.EXPECT in request.headers:
+            met = request.headers[hdrs.EXPECT].lower() == "100-continue"
+            return routed(request) if met else _unmet()
+        if request.method == hdrs.METH_POST:
+            return direct.get(request.rel_url.raw_path, routed)(request)
+        return routed(request)
 
     return handle
+
+
+async def _unmet() -> web.Response:
+    return web.Response(status=417, text="nothing is met but 100-continue\n")

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from aiohttp import web
 
 from kube_sync.errors import Misconfigured
-from kube_sync.runtime.connection import Connection, expecting
+from kube_sync.runtime.connection import Connection, dispatching
 from kube_sync.runtime.draining import Drain
 from kube_sync.runtime.listening import Bound, Connections, listening
 
@@ -51,7 +51,7 @@ async def serving(
     try:
         with _available(address):
             bound = bound or await _bound(address)
-            await _listen(runner, bound.sockets, tls, servers)
+            await _listen(app, runner, bound.sockets, tls, servers)
         if drain is not None:
             drain.shuts(stop)
         yield bound.connections.port
@@ -82,6 +82,7 @@ def _available(address: tuple[str, int]) -> Iterator[None]:
 
 
 async def _listen(
+    app: web.Application,
     runner: web.AppRunner,
     sockets: Sequence[socket.socket],
     tls: ssl.SSLContext | None,
@@ -90,7 +91,7 @@ async def _listen(
     """Add listening servers to `servers`. Raises OSError."""
     loop, handler = asyncio.get_running_loop(), runner.server
     assert handler is not None  # noqa: S101 - it is set up
-    handler.request_handler = expecting(handler.request_handler)
+    handler.request_handler = dispatching(app, handler.request_handler)
 
     def connection() -> Connection:
         return Connection(handler, loop=loop, access_log=None, keepalive_timeout=_KEEPALIVE_SECONDS)
