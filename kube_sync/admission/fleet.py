@@ -72,7 +72,7 @@ def _changed(
     placements: Placements, old: Mapping[str, str], decided: Mapping[str, str]
 ) -> dict[str, Clusters]:
     """Return the decided placements that differ from the present ones."""
-    before = placements.read(old)
+    before = placements.read(old) if old else {}
     return {
         key: clusters
         for key, clusters in placements.read(decided).items()

@@ -30,7 +30,7 @@ _REASONS: Final = {403: "Forbidden", 503: "ServiceUnavailable"}
 _UNSEALED: Final = Seals()
 _LEFT_OUT: Final = 40  # characters for the notice that warnings were left out
 _REMEMBERED: Final = 256  # encoded patches
-_SMALL: Final = 1 << 14  # characters of the values in one, which a client can make large
+_SMALL: Final = 1 << 14  # characters of the annotations in one, some of them the client's
 
 
 def allow(
@@ -225,18 +225,20 @@ def _cut(warnings: Iterable[str]) -> Iterator[str]:
 
 
 def _patched(annotations: _Change, labels: _Change) -> Mapping[str, object]:
-    """Return the members of a response that patch: of small patches, those remembered.
+    """Return the members of a response that patch.
 
-    Reviews of one class that have the same of what is decided get the same patch.
+    Reviews of one class mostly get the same patch: it is encoded once, unless it is large.
     """
-    length = sum(len(value or "") for _, found in (annotations, labels) for _, value in found)
-    return (_remembered if length <= _SMALL else _remembered.__wrapped__)(annotations, labels)
+    length = sum([len(value) for _, value in annotations[1] if value])
+    return _remembered(annotations, labels) if length <= _SMALL else _members(annotations, labels)
 
 
-@lru_cache(_REMEMBERED)
-def _remembered(annotations: _Change, labels: _Change) -> Mapping[str, object]:
+def _members(annotations: _Change, labels: _Change) -> Mapping[str, object]:
     operations = [*_operations("annotations", *annotations), *_operations("labels", *labels)]
     return {"patchType": "JSONPatch", "patch": _encoded(operations)} if operations else {}
+
+
+_remembered = lru_cache(_REMEMBERED)(_members)
 
 
 def _encoded(operations: Sequence[object]) -> msgspec.Raw:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
@@ -8,7 +9,7 @@ from kube_sync.admission.policygate import PolicyGate, canary_may_exist
 from kube_sync.config import Labelled, Policies
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.placementpolicies import PlacementPolicies
-from kube_sync.kube.policymaps import PolicyMaps, policy_maps
+from kube_sync.kube.policymaps import PolicyMap, PolicyMaps, policy_maps
 from kube_sync.objects import ObjectKey
 from tests.fakes.listing import Listing, listed
 
@@ -43,6 +44,21 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+class Endless:
+    """A Store of policies without an end."""
+
+    listed = True
+
+    def __iter__(self) -> Iterator[PolicyMap]:
+        while True:
+            yield PolicyMap(ObjectKey("policies", "p"), "1", {"p": ""}, None)
+
+
+def test_one_policy_is_enough_to_know_that_there_may_be_one() -> None:
+    """It is asked for each review, however many policies there are."""
+    assert PolicyGate([Endless()]).policy_may_exist
 
 
 def test_before_the_first_list_a_policy_may_exist() -> None:

@@ -47,6 +47,27 @@ def test_a_missing_map_is_created_whole() -> None:
     ]
 
 
+@pytest.mark.parametrize("length", [1, 1 << 17])  # as remembered, and as too large for that
+def test_reviews_that_get_the_same_patch_get_their_own_uid(length: int) -> None:
+    new, decision = resource({"a": "x" * length}), Decision({"a": "1"})
+    for uid in ("r1", "r2"):
+        found = json.loads(allow(parse_review(body(new, uid=uid)), decision))["response"]
+        assert found["uid"] == uid
+        whole = patched(new, operations(found))["metadata"]["annotations"]
+        assert whole == {"a": "1"} | _noted(a="x" * length)
+
+
+def test_same_values_create_the_map_only_where_there_is_none() -> None:
+    decision = Decision({"a": "1"}, labels={"b": "2"})
+    paths = [
+        [operation["path"] for operation in operations(response(allow(review, decision)))]
+        for review in (_review(None), _review({}), _review(None))
+    ]
+    note = f"/metadata/annotations/{REQUESTED.replace('/', '~1')}"
+    created = ["/metadata/annotations", "/metadata/labels"]
+    assert paths == [created, ["/metadata/annotations/a", note, "/metadata/labels"], created]
+
+
 def test_only_keys_that_differ_are_touched() -> None:
     review = _review({"same": "1", "old": "x", "own": "y"})
     found = response(allow(review, Decision({"same": "1", "old": "2"})))

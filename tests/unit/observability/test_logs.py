@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 import structlog
@@ -81,6 +82,8 @@ def test_a_line_is_what_json_makes_of_the_record(
     (line,) = output.getvalue().splitlines()
     found = json.loads(line)
     assert json.dumps(found) == line
+    assert datetime.fromisoformat(found["timestamp"]).tzinfo == UTC
+    assert found["timestamp"].endswith("Z")
     assert line.isascii()
     if isinstance(value, str | int | float | list):
         assert found["value"] == value
