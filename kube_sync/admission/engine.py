@@ -30,6 +30,8 @@ _BUSY = (429, 502, 503, 504)
 _NEVER = (501, 505)  # (RFC 9110, section 15.6: what the server cannot do at all)
 _MAX_TEXT = 200  # characters of an answer that is no JSON
 
+_answered = metrics.admission_engine_attempts.labels("answered")  # once: labels cost
+
 
 class EngineClient:
     """A connection pool to one engine."""
@@ -80,7 +82,7 @@ class EngineClient:
         except (Failed, Passing) as error:
             metrics.admission_engine_attempts.labels(error.why).inc()
             raise
-        metrics.admission_engine_attempts.labels("answered").inc()
+        _answered.inc()
         return answer
 
     async def _attempt(self, url: str, body: bytes) -> Answer:

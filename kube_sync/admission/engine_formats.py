@@ -24,8 +24,7 @@ from kube_sync.admission.review import Review
 from kube_sync.errors import NO_JSON
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """A decision as JSON, with the engine's decision id and policies ("" if not reported)."""
 
     decision: bytes
@@ -105,7 +104,9 @@ def _read_bare(body: bytes) -> Answer | None:
 
 def _read_annotations(body: bytes) -> Answer | None:
     found = _read_result(body)
-    return found and replace(found, decision=b'{"annotations":' + found.decision + b"}")
+    return found and msgspec.structs.replace(
+        found, decision=b'{"annotations":' + found.decision + b"}"
+    )
 
 
 def _decode(body: bytes) -> _Envelope:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
@@ -60,7 +60,7 @@ class EntryClient:
             raise Failed(msg, "malformed")
         if not bytes(said.decision):
             raise self.engine.undefined()
-        return replace(answer, decision=bytes(said.decision))
+        return msgspec.structs.replace(answer, decision=bytes(said.decision))
 
 
 @asynccontextmanager

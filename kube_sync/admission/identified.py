@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
@@ -76,7 +76,7 @@ class IdentifyingClient:
         if not bytes(found.decision):
             raise self.engine.undefined()
         epoch = found.epochs[0] if len(found.epochs) == 1 else ""
-        return replace(answer, decision=bytes(found.decision), epoch=epoch)
+        return msgspec.structs.replace(answer, decision=bytes(found.decision), epoch=epoch)
 
 
 @asynccontextmanager

@@ -8,7 +8,8 @@ the system had set.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from kube_sync.admission.decision_client import Admitted, Denied, Undecidable, Verdict
 from kube_sync.admission.requested_values import as_remediated
@@ -19,14 +20,13 @@ from kube_sync.config import Admission
 from kube_sync.decisions.sealing import Seals
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """The result of a review: its name, the AdmissionReview response, and what to log."""
 
     name: str
     body: bytes
     refusal: str | None = None  # the message of a denial
-    log_fields: Mapping[str, str] = field(default_factory=dict)  # in the log, beside the name
+    log_fields: Mapping[str, str] = {}  # in the log, beside the name
 
 
 Read = Callable[[Review, Verdict], Outcome]

@@ -14,7 +14,6 @@ other updates leave no trace of it. Where these cannot be decoded, they name not
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -32,8 +31,7 @@ from kube_sync.decisions.sealing import Seals, without_note
 from kube_sync.errors import NO_JSON
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedValues:
+class RequestedValues(msgspec.Struct, frozen=True):
     """Annotations as requested, and the recorded requests among them."""
 
     annotations: Mapping[str, str]
