@@ -22,11 +22,13 @@ from kube_sync.admission.review import Malformed, Review, parse_review
 from kube_sync.admission.route import PLACEMENT, Decider, OnRefusal, Route, nobody, placement_route
 from kube_sync.config import Admission
 from kube_sync.decisions.sealing import Seals
+from kube_sync.observability.logoutput import BATCHED
 from kube_sync.runtime.connection import DIRECT
 from kube_sync.runtime.draining import Drain, undrained
 from kube_sync.runtime.jsonreply import JsonReply
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
+reviews: structlog.stdlib.BoundLogger = structlog.get_logger(BATCHED)
 
 PATH = PLACEMENT
 
@@ -118,7 +120,7 @@ class _Webhook:
 def _record(
     review: Review, verdict: Verdict, outcome: Outcome, seconds: float, route: Route
 ) -> None:
-    write_log = log.warning if outcome.name == "undecidable" else log.info
+    write_log = reviews.warning if outcome.name == "undecidable" else reviews.info
     write_log(
         "admission",
         uid=review.uid,
@@ -134,4 +136,4 @@ def _record(
         **outcome.log_fields,
     )
     if isinstance(verdict, Admitted) and verdict.reasons:  # for operators; not for authors
-        log.debug("admission_reasons", uid=review.uid, reasons=verdict.reasons)
+        reviews.debug("admission_reasons", uid=review.uid, reasons=verdict.reasons)

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from kube_sync.observability.logoutput import LogOutput
 from kube_sync.observability.terminal import harmless
 
 
@@ -51,7 +52,7 @@ def configure_logs(level: str = "info") -> None:
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]
         ),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=LogOutput(sys.stderr),
         cache_logger_on_first_use=True,
     )
     # Libraries log through the standard library; only their warnings are shown.

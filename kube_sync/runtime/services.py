@@ -35,6 +35,7 @@ async def run_services(services: Sequence[Service], finish: Service = _nothing) 
 
     def stop(name: str) -> None:
         if signalled.is_set():
+            log.warning("stopping_at_once", signal=name)
             os._exit(_SECOND_SIGNAL_STATUS)
         log.info("stopping", signal=name)
         signalled.set()
