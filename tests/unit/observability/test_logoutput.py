@@ -107,5 +107,5 @@ loop.run_forever()
 @pytest.mark.parametrize("end", ["loop.stop", "exit"])
 def test_line_is_written_when_the_process_ends_within_the_turn(end: str) -> None:
     command = (sys.executable, "-c", _SCRIPT.replace("{end}", end))
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603 - ours
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert '"event": "reviewed"' in ended.stderr
