@@ -696,7 +696,9 @@ def test_time_of_day_is_asked_for_nowhere() -> None:
         "heads.py",  # when a ledger was found without the head that was noted
         "history.py",  # of the command line: which time is meant
         "journal.py",  # when what happened was recorded
+        "jsonreply.py",  # the date of a response
         "lease.py",
+        "logs.py",
         "marker.py",  # when a replicator that may be gone wrote its key
         "meta.py",  # spells times; asks for none
         "placementpolicy_status.py",
