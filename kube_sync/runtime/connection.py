@@ -10,7 +10,7 @@ the request, which may contain a token.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import structlog
@@ -24,7 +24,7 @@ _Handler = Callable[[BaseRequest], Awaitable[web.StreamResponse]]
 
 # Handlers of POST by path, which are also routes: called without aiohttp's router, which takes as
 # long as the rest of its work on a request. They cannot ask a request for its application.
-DIRECT: Final = web.AppKey("direct", Mapping[str, _Handler])
+DIRECT: Final = web.AppKey("direct", dict[str, _Handler])
 
 HEAD_SECONDS = 10.0
 _HEAD_BYTES: Final = 1 << 16
