@@ -55,11 +55,6 @@ class Connection(web.RequestHandler):
         elif self._timer is None:
             self._timer = self._loop.call_later(HEAD_SECONDS / 2, self._check_again)
 
-    def resume_reading(self, *args: Any, **kw: Any) -> None:  # noqa: ANN401 - aiohttp's own
-        """Resume reading if it is paused: aiohttp calls this for each body, and parses again."""
-        if self._reading_paused:
-            super().resume_reading(*args, **kw)
-
     def connection_lost(self, exc: BaseException | None) -> None:
         """Handle the end of the connection."""
         self._reset_head()
