@@ -183,8 +183,7 @@ def test_the_default_targets_are_the_replicasets() -> None:
 def test_answers_are_reused_where_a_replicator_with_a_token_is_named(
     file: Path, text: str, mode: str
 ) -> None:
-    file.write_text(text, encoding="utf-8")
-    assert load_settings(file, {}).classes() == mode
+    assert _load(file, text).classes() == mode
 
 
 def test_targets_are_found_by_their_name_in_opa(file: Path) -> None:
