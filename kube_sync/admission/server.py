@@ -23,7 +23,7 @@ from kube_sync.admission.route import PLACEMENT, Decider, OnRefusal, Route, nobo
 from kube_sync.config import Admission
 from kube_sync.decisions.sealing import Seals
 from kube_sync.observability.logoutput import BATCHED
-from kube_sync.runtime.connection import DIRECT
+from kube_sync.runtime.connection import DIRECT, Handler
 from kube_sync.runtime.draining import Drain, undrained
 from kube_sync.runtime.jsonreply import JsonReply
 
@@ -50,11 +50,12 @@ def webhook_app(
     """
     settings = settings or Admission()
     app = web.Application(client_max_size=settings.max_body_bytes)
-    app[DIRECT] = {
+    direct: dict[str, Handler] = {
         route.path: _Webhook(route, settings, drain or undrained()).answer
         for route in (placement_route(decider, settings, denied, seals), *routes)
     }
-    for path, answer in app[DIRECT].items():
+    app[DIRECT] = direct
+    for path, answer in direct.items():
         app.router.add_post(path, answer)
     return app
 

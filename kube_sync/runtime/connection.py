@@ -20,11 +20,11 @@ from aiohttp.web_request import BaseRequest
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-_Handler = Callable[[BaseRequest], Awaitable[web.StreamResponse]]
+Handler = Callable[[BaseRequest], Awaitable[web.StreamResponse]]
 
 # Handlers of POST by path, which are also routes: called without aiohttp's router, which takes as
 # long as the rest of its work on a request. They cannot ask a request for its application.
-DIRECT: Final = web.AppKey("direct", dict[str, _Handler])
+DIRECT: Final = web.AppKey("direct", dict[str, Handler])
 
 HEAD_SECONDS = 10.0
 _HEAD_BYTES: Final = 1 << 16
@@ -106,7 +106,7 @@ class Connection(web.RequestHandler):
             self.transport.abort()
 
 
-def dispatching(app: web.Application, routed: _Handler) -> _Handler:
+def dispatching(app: web.Application, routed: Handler) -> Handler:
     """Return the handler of all requests to an application; `routed` uses its router.
 
     It calls `DIRECT` handlers itself, and checks the Expect header (RFC 9110, section 10.1.1):

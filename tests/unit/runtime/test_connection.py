@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
-from kube_sync.runtime.connection import DIRECT
+from kube_sync.runtime.connection import DIRECT, Handler
 from kube_sync.runtime.httpserver import serving
 from tests.unit.async_tools import PATIENCE
 
@@ -23,7 +23,8 @@ def _app() -> web.Application:
         return web.Response(text=f"routed {len(await request.read())}")
 
     app = web.Application(client_max_size=10 << 20)
-    app[DIRECT] = {"/a": direct}
+    handlers: dict[str, Handler] = {"/a": direct}
+    app[DIRECT] = handlers
     for path in ("/a", "/b"):
         app.router.add_post(path, routed)
     return app
