@@ -17,10 +17,12 @@ from kube_sync.config.model import (
     EnforceSchedulingPolicy,
     Engine,
     Labelled,
+    Placement,
     PolicySync,
     Replicate,
     Resource,
     Settings,
+    Target,
 )
 from kube_sync.config.systems import check_builtin
 from kube_sync.config.topology import check_links
@@ -37,7 +39,8 @@ def check(settings: Settings) -> None:
     check_links(settings.topology)
     check_builtin(settings)
     _check_policy_sync(settings.policy_sync)
-    _check_targets(settings.placement.resources, names)
+    _check_targets(settings.placement.names, names)
+    _check_sinks(settings.placement)
     for path, url in (("opa.url", settings.opa.url), ("decisions.url", settings.decisions.url)):
         check_url(path, url)
     _check_engine(settings.admission.engine, settings.enforce_scheduling_policy)
@@ -78,6 +81,17 @@ def _check_targets(placed: Sequence[str], names: Mapping[str, GroupVersionResour
         # Decisions are about objects, and do not contain the name of a collection in OPA.
         if (same := targets.setdefault(names[name], name)) != name:
             msg = f'placement.resources[{index}]: "{name}" and "{same}" are both {names[name]}'
+            raise Misconfigured(msg)
+
+
+def _check_sinks(placement: Placement) -> None:
+    for index, (name, one) in enumerate(zip(placement.names, placement.resources, strict=True)):
+        path = f"placement.resources[{index}]"
+        if isinstance(one, Target) and one.sinks == ():
+            msg = f"{path}.sinks: empty; name a sink, or take the resource out of the list"
+            raise Misconfigured(msg)
+        if name in placement.names[:index] and placement.sinks_of(name) is not None:
+            msg = f'{path}: "{name}" is there twice'
             raise Misconfigured(msg)
 
 
@@ -161,8 +175,8 @@ def _check_topology(settings: Settings) -> None:
                 " replicate.topology uses; give the resource another name with `as`"
             )
             raise Misconfigured(msg)
-    if TOPOLOGY in settings.placement.resources:
-        index = settings.placement.resources.index(TOPOLOGY)
+    if TOPOLOGY in settings.placement.names:
+        index = settings.placement.names.index(TOPOLOGY)
         msg = (
             f'placement.resources[{index}]: "{TOPOLOGY}" is not a resource of the API server, so'
             " no decisions can be made about it"

@@ -62,9 +62,15 @@ def keys(
         variable = Field(path, kind).variable if variables else None
         text = texts.get(found.name, "")
         yield Key(path, section, found.name, worded(kind), text, _default(found), variable)
-        for part in filter(_is_section, get_args(kind)):
+        for part in filter(_is_section, _parts(kind)):
             # A list has one variable, for all of it.
             yield from keys(part, f"{path}{ITEM}.", variables=False)
+
+
+def _parts(kind: object) -> Iterator[object]:
+    """Yield the types of the items of a list, each by itself."""
+    for item in get_args(kind):
+        yield from get_args(item) or (item,)
 
 
 def about(section: type[Section]) -> str:

@@ -31,6 +31,7 @@ from kube_sync.config.remediation import (
     PlacementDecisions,
     PlacementForm,
     Remediate,
+    SinkName,
     Sinks,
 )
 from kube_sync.config.replication import (
@@ -45,6 +46,7 @@ from kube_sync.config.replication import (
     Policies,
     Replicate,
     Resource,
+    Target,
     WarningCode,
 )
 from kube_sync.config.rules import Metadata, Scheduling, SystemName
@@ -96,10 +98,12 @@ __all__ = [
     "Scheduling",
     "Section",
     "Settings",
+    "SinkName",
     "Sinks",
     "Spokes",
     "SyncBrakes",
     "SystemName",
+    "Target",
     "TopologyLink",
     "WarningCode",
 ]
@@ -198,7 +202,13 @@ class Settings(
 
     def targets(self) -> tuple[Resource, ...]:
         """Return the resources that decisions are about."""
-        return tuple(r for r in self.replicate.resources if r.name in self.placement.resources)
+        return tuple(r for r in self.replicate.resources if r.name in self.placement.names)
+
+    def sinks_of(self, resource: Resource) -> tuple[SinkName, ...]:
+        """Return the sinks of decisions on a resource; the first one leads."""
+        found = self.placement.sinks_of(resource.name)
+        found = self.remediate.sinks.default if found is None else found
+        return tuple(sorted(dict.fromkeys(found), key=lambda name: name != "annotations"))
 
     def classes(self) -> Classes:
         """Return whether the webhook decides by class: `admission.classes`, or what null means.

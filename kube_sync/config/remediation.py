@@ -74,11 +74,16 @@ class Guard(Section, frozen=True):
 Mode = Literal["off", "dry-run", "manual", "enforce"]
 
 
+# How decisions are carried out; the annotations, and the sections of `Sinks`.
+SinkName = Literal["annotations", "placement_decisions", "ocm_placement_decisions"]
+
+
 class PlacementDecisions(Section, frozen=True):
     """Publication of placements as PlacementDecisions (SIG Multicluster, KEP-5313)."""
 
     enabled: bool = False
-    """Publishes placements as PlacementDecisions in addition to the annotations."""
+    """Publishes placements as PlacementDecisions in addition to the annotations, for resources that
+    name no `sinks` in `placement.resources`."""
     namespace: Namespace | None = None
     """Namespace of the ClusterProfiles that PlacementDecisions refer to; null: it is found by
     watching ClusterProfiles."""
@@ -92,7 +97,7 @@ class OcmPlacementDecisions(Section, frozen=True):
 
     enabled: bool = False
     """Publishes placements as PlacementDecisions of Open Cluster Management in addition to the
-    annotations."""
+    annotations, for resources that name no `sinks` in `placement.resources`."""
     namespace: Namespace | None = None
     """Namespace of all these PlacementDecisions, as in `argocd`, whose ApplicationSet controller
     reads no other; null: each is in the namespace of its resource."""
@@ -103,6 +108,16 @@ class Sinks(Section, frozen=True):
 
     placement_decisions: PlacementDecisions = PlacementDecisions()
     ocm_placement_decisions: OcmPlacementDecisions = OcmPlacementDecisions()
+
+    @property
+    def default(self) -> tuple[SinkName, ...]:
+        """The sinks of resources that name none."""
+        found: list[SinkName] = ["annotations"]
+        if self.placement_decisions.enabled:
+            found.append("placement_decisions")
+        if self.ocm_placement_decisions.enabled:
+            found.append("ocm_placement_decisions")
+        return tuple(found)
 
 
 class Remediate(Section, frozen=True):

@@ -23,6 +23,7 @@ from kube_sync.config.kinds import (
     Share,
     Url,
 )
+from kube_sync.config.remediation import SinkName
 from kube_sync.objects import GroupVersionResource
 
 
@@ -203,18 +204,39 @@ class Policies(Section, frozen=True):
     allow: Allow = Allow()
 
 
+class Target(Section, frozen=True):
+    """A replicated collection whose objects are decided on, and how decisions are carried out."""
+
+    name: str
+    """Name of the collection in OPA."""
+    sinks: tuple[SinkName, ...] | None = None
+    """How the decisions on its objects are carried out. Without `annotations` the objects are not
+    changed, and the first sink is what moves are counted on. null: `annotations`, and the sinks in
+    `remediate.sinks` that are `enabled`."""
+
+
 class Placement(Section, frozen=True):
     """The placement decision, and the replicated resources that it is about."""
 
     path: DataPath = "io/k8s/federation/admission"
     """Path of the placement decision below OPA's `data`."""
-    resources: tuple[str, ...] = ("replicasets",)
+    resources: tuple[str | Target, ...] = ("replicasets",)
     """Replicated collections, by their names in OPA, whose objects are decided on and patched."""
     key_file: File | None = None
     """File with the keys, one per line, that seal the annotation `kube-sync.io/requested`: the
     first key seals, any of them verifies. Replicator, remediator and webhook need the same keys;
     null: the annotation is not sealed, anyone's is accepted, and each of the three logs a warning
     at its start."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of these collections in OPA."""
+        return tuple(one if isinstance(one, str) else one.name for one in self.resources)
+
+    def sinks_of(self, name: str) -> tuple[SinkName, ...] | None:
+        """Return the sinks that a collection names, None if it names none."""
+        named = (one for one in self.resources if isinstance(one, Target) and one.name == name)
+        return next((one.sinks for one in named), None)
 
 
 class BasisPort(Section, frozen=True):

@@ -299,7 +299,7 @@ class Resources:
         if old.form.holds(new.form):
             log.info("fields_shrink", resource=name, fields=fields)
             return
-        target = name in self._settings.placement.resources
+        target = name in self._settings.placement.names
         asked = self._extent.asked(name, old.form, target=target, within=new.form)
         log.info("fields_grow", resource=name, fields=fields, asked=asked)
 
@@ -341,7 +341,7 @@ class Resources:
             replica.mirror.narrow(replica.form)
 
     def _form(self, resource: Resource) -> Form:
-        target = resource.name in self._settings.placement.resources
+        target = resource.name in self._settings.placement.names
         form = self._extent.form(resource.name, target=target)
         return form.without(SECRET_VALUES) if resource.withholds else form
 

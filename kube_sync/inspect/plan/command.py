@@ -137,7 +137,7 @@ async def _both_decided(
     found: Worlds, snapshot: Snapshot, settings: Settings, scratch: ScratchOpa, progress: Progress
 ) -> AsyncGenerator[tuple[Decided, Decided]]:
     """Yield the decisions of both sides, whose OPAs run until the block ends."""
-    sharing = Grouping(settings.placement.resources)
+    sharing = Grouping(settings.placement.names)
     async with AsyncExitStack() as stack:
 
         async def enter(world: World) -> Decided:

@@ -84,7 +84,7 @@ async def of_file(file: str, settings: Settings, cluster_scoped: Collection[str]
     if settings.replicate.topology and (records := topology.of_export(exported)):
         objects[TOPOLOGY], places[TOPOLOGY] = records, topology.place(settings.replicate)
     if not any(objects[resource.name] for resource in settings.targets()):
-        names = ", ".join(settings.placement.resources)
+        names = ", ".join(settings.placement.names)
         raise Broken([f"--from: {exported.file}: there are no {names} in it"])
     policies = (*_read(exported, _MAPS), *_read(exported, OBJECTS))
     return Snapshot(places, objects, policies)

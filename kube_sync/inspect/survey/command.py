@@ -133,7 +133,7 @@ async def _measure(
 ) -> dict[str, Savings]:
     if not objects.source:
         return {}
-    targets = settings.placement.resources
+    targets = settings.placement.names
     saved = {
         finding.name: Savings(objects.source, tallies(finding.reads, targets), objects.unknown)
         for finding in findings

@@ -163,7 +163,7 @@ def withheld(reads: Reads, settings: Settings) -> dict[str, list[str]]:
     for resource in settings.replicate.resources:
         if not resource.withholds:
             continue
-        target = resource.name in settings.placement.resources
+        target = resource.name in settings.placement.names
         documents = [reads.resources.get(resource.name), reads.input if target else None]
         for field in (field for one in documents if one is not None for field in one.fields):
             if field.path[:1] in _VALUES:

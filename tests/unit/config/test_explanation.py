@@ -39,7 +39,9 @@ def test_keys_are_the_fields_of_the_settings_with_those_of_items() -> None:
         )
     } | {
         f"scheduling.plugin_tolerations[].{name}" for name in ("key", "operator", "value", "effect")
-    } | {f"topology.links[].{name}" for name in ("from", "to", "kind", "field")}
+    } | {f"topology.links[].{name}" for name in ("from", "to", "kind", "field")} | {
+        f"placement.resources[].{name}" for name in ("name", "sinks")
+    }
 
 
 def test_sections_are_told_by_what_their_class_says() -> None:
@@ -80,8 +82,8 @@ def test_keys_that_are_followed_are_those_of_the_settings_that_are() -> None:
 
 
 def test_a_key_is_explained_with_its_default_and_variable() -> None:
-    assert explained("placement.resources").splitlines() == [
-        "placement.resources: list (each: text)",
+    assert explained("placement.resources").splitlines()[:5] == [
+        "placement.resources: list (each: text, or mapping)",
         "  " + _KEYS["placement.resources"].text,
         '  default: ["replicasets"]',
         "  variable: KUBE_SYNC_PLACEMENT_RESOURCES",

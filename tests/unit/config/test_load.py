@@ -347,6 +347,21 @@ def test_a_mistake_in_the_file_begins_with_the_path_of_the_field(
             'placement.resources[1]: "b" and "things" are both things.v1.g.io',
         ),
         (
+            "placement: {resources: [{name: replicasets, sinks: []}]}",
+            (
+                "placement.resources[0].sinks: empty; name a sink, or take the resource out of the"
+                " list"
+            ),
+        ),
+        (
+            "placement: {resources: [replicasets, {name: replicasets, sinks: [annotations]}]}",
+            'placement.resources[1]: "replicasets" is there twice',
+        ),
+        (
+            "placement: {resources: [{name: pods, sinks: [annotations]}]}",
+            'placement.resources[0]: "pods" is not replicated; known: clusters, replicasets',
+        ),
+        (
             f"replicate: {{topology: true, resources: [{_THING[:-1]}, as: topology}}]}}",
             (
                 'replicate.resources[0]: things.v1.g.io is "topology" in OPA, a name that'
@@ -721,6 +736,47 @@ def test_an_empty_variable_takes_an_optional_namespace_back(file: Path, text: st
     document = "remediate: {sinks: {placement_decisions: {namespace: fleet}}}"
     settings = _load(file, document, **{variable: text})
     assert settings.remediate.sinks.placement_decisions.namespace is None
+
+
+@pytest.mark.parametrize(
+    ("document", "sinks"),
+    [
+        ("{}", ["annotations"]),
+        (
+            "remediate: {sinks: {ocm_placement_decisions: {enabled: true}}}",
+            ["annotations", "ocm_placement_decisions"],
+        ),
+        (
+            (
+                "remediate: {sinks: {placement_decisions: {enabled: true}}}\n"
+                "placement: {resources: [{name: replicasets}]}"
+            ),
+            ["annotations", "placement_decisions"],
+        ),
+        (
+            "placement: {resources: [{name: replicasets, sinks: [placement_decisions]}]}",
+            ["placement_decisions"],
+        ),
+        (  # the annotations lead wherever they are
+            (
+                "placement: {resources: [{name: replicasets,"
+                " sinks: [placement_decisions, annotations, placement_decisions]}]}"
+            ),
+            ["annotations", "placement_decisions"],
+        ),
+    ],
+)
+def test_the_sinks_of_a_resource_are_its_own_or_else_those_switched_on(
+    file: Path, document: str, sinks: list[str]
+) -> None:
+    settings = _load(file, document)
+    (target,) = settings.targets()
+    assert list(settings.sinks_of(target)) == sinks
+
+
+def test_a_sink_that_is_not_known_is_named(file: Path) -> None:
+    document = "placement: {resources: [{name: replicasets, sinks: [annotation]}]}"
+    assert "placement.resources[0].sinks[0]" in _complaint(file, document)
 
 
 def test_the_prefix_of_namespaces_may_be_empty(file: Path) -> None:
