@@ -18,6 +18,7 @@ from kube_sync.errors import NO_JSON
 from kube_sync.kube.meta import ObjectMeta
 from kube_sync.kube.slices import (
     MANAGED_BY,
+    MOVES,
     OURS,
     PLACED,
     Choice,
@@ -68,7 +69,8 @@ def published(body: bytes) -> Published | None:
     except NO_JSON:
         return None
     metadata = found.metadata
-    labels, placed = metadata.labels or {}, (metadata.annotations or {}).get(PLACED)
+    labels, annotations = metadata.labels or {}, metadata.annotations or {}
+    placed = annotations.get(PLACED)
     if placed is None or (found.schedulerName, labels.get(MANAGED_BY)) != (_SCHEDULER, OURS):
         return None
     return Published(
@@ -82,6 +84,7 @@ def published(body: bytes) -> Published | None:
             Choice(one.clusterProfileRef.name, one.clusterProfileRef.namespace, one.reason)
             for one in found.decisions or ()
         ),
+        history=annotations.get(MOVES),
     )
 
 

@@ -26,6 +26,7 @@ MANAGED_BY: Final = "app.kubernetes.io/managed-by"  # label
 OURS: Final = "kube-sync-remediator"  # its value on slices
 SELECTOR: Final = f"{MANAGED_BY}={OURS}"
 PLACED: Final = "kube-sync.io/placed"  # annotation: the resource that is placed
+MOVES: Final = "kube-sync.io/moves"  # annotation: the history, which only a leading sink has
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +43,13 @@ class Owner:
     """The placed resource: the owner of the slice."""
 
     api_version: str
-    kind: str
+    kind: str  # empty where it is not known
     name: str
     uid: str
+
+    def is_same(self, other: Owner) -> bool:
+        """Return whether both are the same resource, which has one kind, in the same version."""
+        return (self.api_version, self.name, self.uid) == (other.api_version, other.name, other.uid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,7 @@ class Slice:
     owner: Owner
     choices: tuple[Choice, ...]
     source: str | None = None  # namespace of the resource; None: that of the slice
+    history: str | None = None  # of the moves of the resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,7 @@ class Published:
     choices: tuple[Choice, ...]
     source: str | None = None
     complete: bool = True  # false: it has no list of clusters yet
+    history: str | None = None
 
     @property
     def subject(self) -> tuple[str, str]:
@@ -84,12 +91,13 @@ class Published:
 
     def has_metadata_of(self, wanted: Slice) -> bool:
         """Return whether all but its clusters equals the wanted slice."""
-        same = (self.placed, self.source, self.labels) == (
+        same = (self.placed, self.source, self.labels, self.history) == (
             wanted.placed,
             wanted.source,
             wanted.labels,
+            wanted.history,
         )
-        return same and wanted.owner in self.owners
+        return same and any(owner.is_same(wanted.owner) for owner in self.owners)
 
     def has_choices_of(self, wanted: Slice) -> bool:
         """Return whether its clusters are those of the wanted slice."""
@@ -163,6 +171,9 @@ class SliceApi:
             bare = self._shape.document(replace(wanted, labels={}))
             del bare["status"]
             found = await self._patch(wanted, bare, None)
+        elif found.history != wanted.history and found.labels == wanted.labels:
+            # First, so that no move is without its history.
+            found = await self._patch(wanted, document, found)
         if not found.has_choices_of(wanted):
             found = await self._patch(wanted, _only(document, status), found, subresource="/status")
         if not found.has_metadata_of(wanted):
@@ -208,6 +219,7 @@ class SliceApi:
 
 def heading(gvr: GroupVersionResource, wanted: Slice) -> dict[str, Any]:
     """Return the type and metadata of a slice whose kind is PlacementDecision."""
+    history = {} if wanted.history is None else {MOVES: wanted.history}
     return {
         "apiVersion": gvr.api_version,
         "kind": "PlacementDecision",
@@ -215,7 +227,7 @@ def heading(gvr: GroupVersionResource, wanted: Slice) -> dict[str, Any]:
             "name": wanted.key.name,
             "namespace": wanted.key.namespace,
             "labels": {MANAGED_BY: OURS, **wanted.labels},
-            "annotations": {PLACED: wanted.placed},
+            "annotations": {PLACED: wanted.placed, **history},
         },
     }
 

@@ -25,18 +25,18 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.processes.context import Context, report_lease
 from kube_sync.processes.fleet import clusters_of, counted, fleet_collection
-from kube_sync.processes.placement_sink import placement_sinks
+from kube_sync.processes.sinks import Sinks
 from kube_sync.remediation.audit_log import AuditLog
 from kube_sync.remediation.brakes import Brakes
 from kube_sync.remediation.clusters import Clusters, FleetFacts
 from kube_sync.remediation.decision_cache import Key, follow
 from kube_sync.remediation.events import CONTROLLER, EventReporter
 from kube_sync.remediation.modes import Modes
-from kube_sync.remediation.plan import Amend, Current, Write
+from kube_sync.remediation.plan import Amend, Apply, Current, Write
 from kube_sync.remediation.reconciler import Reconciler
-from kube_sync.remediation.sinks.sink import PlacementSink
+from kube_sync.remediation.sinks.annotations import AnnotationSink
 from kube_sync.remediation.statuspage import status_app
-from kube_sync.remediation.stores import Both, Proven
+from kube_sync.remediation.stores import Proven
 from kube_sync.remediation.writer import Writer
 from kube_sync.runtime.clock import unix_clock
 from kube_sync.runtime.concurrency import Concurrency
@@ -73,10 +73,7 @@ async def remediate(context: Context) -> list[Service]:
         parts.recorder.run,
         partial(parts.events.run, reconciler.waiting),
     ]
-    parts.sinks, beside = placement_sinks(
-        context, reconciler.decisions, parts.modes.of, parts.fenced
-    )
-    services += beside
+    services += parts.sinks.followed(reconciler, parts.modes.of)
     services.append(partial(follow, stream, parts.events.apply_record, reconciler.apply_record))
     services += parts.followed()
     readiness.met("start")
@@ -90,7 +87,6 @@ class _Parts:
         settings, self._context = context.settings, context
         self._clock = unix_clock()
         self._freshness = Freshness[None](self._clock, settle_seconds=SETTLE_SECONDS)
-        self.sinks: list[PlacementSink] = []
         self._fleet = clusters_of(settings)
         self._clusters: Clusters | None = None
         if self._fleet is not None:
@@ -109,18 +105,20 @@ class _Parts:
         self.concurrency = Concurrency(
             None if fixed == "auto" else fixed, metrics.remediation_concurrency
         )
+        annotations = AnnotationSink(patches.send, self._seals, self._placements.unreadable)
+        self.sinks = Sinks(context, annotations, self.fenced)
         brakes, rehearsal = self._brakes()
         self.reconciler = Reconciler(
-            Writer(patches.send, self.fenced, self._standby, memory, self.concurrency),
+            Writer(self._write, self.fenced, self._standby, memory, self.concurrency),
             self.modes,
             brakes,
             rehearsal,
             self._clock,
+            self.sinks.lead,
             notify=self.events.enqueue,
             held=memory.held,
             warned=self.events.warn,
-            seals=self._seals,
-            unreadable=self._placements.unreadable,
+            target_changed=self.sinks.changed,
         )
 
     def _brakes(self) -> tuple[Brakes, Brakes]:
@@ -158,9 +156,7 @@ class _Parts:
         return services
 
     def _store(self, gvr: GroupVersionResource) -> Store:
-        store: Store = self.reconciler.targets(gvr)
-        for sink in self.sinks:
-            store = Both(store, sink.subjects(gvr))
+        store = self.reconciler.targets(gvr)
         return Proven(store, partial(self._seals.without_unsealed_note, gvr))
 
     def _standby(self) -> str:
@@ -173,11 +169,13 @@ class _Parts:
     def _lead(self) -> None:
         self.reconciler.lead()
         self.events.lead()
-        for sink in self.sinks:
-            sink.wake()
+        self.sinks.wake()
 
     def _weigh(self) -> None:
         self.reconciler.weigh()
+
+    async def _write(self, gvr: GroupVersionResource, key: ObjectKey, step: Write) -> None:
+        await self.sinks.lead(gvr).write((gvr, key), step)
 
     def _named(self) -> int:
         objects = self.reconciler.objects()
@@ -229,11 +227,12 @@ class _Patches:
 
     async def send(self, gvr: GroupVersionResource, key: ObjectKey, step: Write) -> None:
         """Send the write of a step. Raises SyncError."""
-        if isinstance(step, Amend):
-            await amend_metadata(self._kube, gvr, key, step, FIELD_MANAGER)
-        else:
-            kind = await self.kind_of(gvr)
-            await apply_metadata(self._kube, gvr, kind, key, step, FIELD_MANAGER)
+        match step:
+            case Amend():
+                await amend_metadata(self._kube, gvr, key, step, FIELD_MANAGER)
+            case Apply():
+                kind = await self.kind_of(gvr)
+                await apply_metadata(self._kube, gvr, kind, key, step, FIELD_MANAGER)
 
     async def kind_of(self, gvr: GroupVersionResource) -> str:
         """Return the kind of a resource, from discovery once. Raises SyncError."""

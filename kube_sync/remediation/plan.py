@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from kube_sync.decisions.decision import REQUESTED, Decision
 from kube_sync.decisions.requested import requests, requests_to_note, restore
@@ -87,10 +86,25 @@ class Amend:
 
 
 @dataclass(frozen=True, slots=True)
-class Unusable:
-    """The decision cannot be used; the object is left as it is."""
+class Publish:
+    """Writes of a sink to objects of its own, for the target `uid`.
 
-    kind: Literal["failed", "undefined", "errors"]
+    `annotations` say what they change, as if the target had these annotations: brakes, holds and
+    ledger read them. `content` is what the sink writes, and `version` the state that it read.
+    """
+
+    uid: str
+    annotations: Mapping[str, str | None]
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    version: str = ""
+    content: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """The decision cannot be used; what is there is left as it is. `kind`: the reason, a word."""
+
+    kind: str
     reason: str
 
 
@@ -99,7 +113,7 @@ class Nothing:
     """No step: the object is as decided, or gone, or there is no decision."""
 
 
-Write = Apply | Amend
+Write = Apply | Amend | Publish
 Step = Write | Unusable | Nothing
 
 
@@ -118,7 +132,19 @@ def plan(
 
     `unreadable` validates the decided annotations, since the engine that decided may not do so.
     """
-    if wanted is None or current is None or wanted.uid not in ("", current.uid):
+    if current is None:
+        return Nothing()
+    decision = usable(wanted, current, unreadable)
+    if isinstance(decision, Unusable | Nothing):
+        return decision
+    return _step(decision, current, place, seals)
+
+
+def usable(
+    wanted: Wanted | None, current: Current, unreadable: Check = _readable
+) -> Decision | Unusable | Nothing:
+    """Return the decision to carry out on an object, or why there is none."""
+    if wanted is None or wanted.uid not in ("", current.uid):
         return Nothing()
     if wanted.failure is not None:
         return Unusable("failed", f"no usable decision: {wanted.failure}")
@@ -126,8 +152,7 @@ def plan(
         # Undefined never means that what an earlier decision wrote is removed.
         placed = REQUESTED in current.annotations or current.ours or current.our_labels
         return Unusable("undefined", "the decision is undefined") if placed else Nothing()
-    refused = _refused(wanted.decision, unreadable)
-    return refused or _step(wanted.decision, current, place, seals)
+    return _refused(wanted.decision, unreadable) or wanted.decision
 
 
 def _refused(decision: Decision, unreadable: Check) -> Unusable | None:
@@ -150,7 +175,7 @@ def after(step: Write, current: Current) -> dict[str, str]:
 
 def with_history(step: Write, history: str) -> Write:
     """Return the step with the history of placements added."""
-    if isinstance(step, Amend):  # two branches for the type checker
+    if isinstance(step, Apply):  # two branches for the type checker
         return replace(step, annotations={**step.annotations, HISTORY: history})
     return replace(step, annotations={**step.annotations, HISTORY: history})
 

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from kube_sync.decisions.sealing import Place, Seals
 from kube_sync.remediation.decision_cache import Key
-from kube_sync.remediation.plan import Check, Current, Step, Wanted, plan
+from kube_sync.remediation.plan import Current, Step, Wanted
 
 _KEPT: Final = 10_000  # steps, of about a kilobyte each
 
@@ -35,17 +34,12 @@ class Planner:
         self,
         wanted: Callable[[Key], Wanted | None],
         current: Callable[[Key], Current | None],
-        seals: Seals,
-        unreadable: Check,
+        plan: Callable[[Key, Wanted | None, Current | None], Step],
     ) -> None:
-        """Plan from what `wanted` and `current` return for a key.
-
-        `seals` sign the records of requested values; `unreadable` validates decided annotations.
-        """
+        """Plan by `plan` from what `wanted` and `current` return for a key."""
         self._wanted = wanted
         self._current = current
-        self._seals = seals
-        self._unreadable = unreadable
+        self._step = plan
         self._kept: dict[Key, Planned] = {}
 
     def plan(self, key: Key) -> Planned:
@@ -70,6 +64,4 @@ class Planner:
         self._kept.pop(key, None)
 
     def _plan(self, key: Key, wanted: Wanted | None, current: Current | None) -> Planned:
-        gvr, name = key
-        place = Place(gvr.group, gvr.resource, name.namespace, name.name)
-        return Planned(wanted, current, plan(wanted, current, place, self._seals, self._unreadable))
+        return Planned(wanted, current, self._step(key, wanted, current))

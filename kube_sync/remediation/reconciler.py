@@ -1,11 +1,12 @@
-"""The reconciler of target objects: compares decisions with the API server and writes PATCHes.
+"""The reconciler of target objects: compares decisions with the API server and writes what differs.
 
-Level-based: queues carry keys; a reconcile compares the latest decision with the cached object and
-takes at most one step. `resync` runs first: it collects the keys that may have changed, records
-what is wanted of them while it waits until the decisions are complete, and has all changes weighed
-together (`brakes`) before the workers (`run`) get a key. An object that needs no step is done
-there: most watch events are such, our own writes among them. Objects that are held are in
-`waiting`, with the reason, and tried steps in `attempts`; failures are requeued.
+Level-based: queues carry keys; a reconcile compares the latest decision with what the leading sink
+of the object has (`sinks/sink.py`; most often its annotations) and takes at most one step. `resync`
+runs first: it collects the keys that may have changed, records what is wanted of them while it
+waits until the decisions are complete, and has all changes weighed together (`brakes`) before the
+workers (`run`) get a key. An object that needs no step is done there: most watch events are such,
+our own writes among them. Objects that are held are in `waiting`, with the reason, and tried steps
+in `attempts`; failures are requeued.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from typing import NoReturn
 import structlog
 
 from kube_sync.decisions.records import Budget, Record
-from kube_sync.decisions.sealing import Seals
 from kube_sync.errors import Retriable
 from kube_sync.guard import Withheld as Braked
 from kube_sync.objects import GroupVersionResource
@@ -39,9 +39,10 @@ from kube_sync.remediation.holds import (
     unusable,
 )
 from kube_sync.remediation.modes import BrakesByMode, Modes
-from kube_sync.remediation.plan import Check, Current, Nothing, Unusable, Wanted, Write
+from kube_sync.remediation.plan import Current, Nothing, Step, Unusable, Wanted, Write
 from kube_sync.remediation.planner import Planned, Planner
 from kube_sync.remediation.policy_limits import LimitSource
+from kube_sync.remediation.sinks.sink import Lead
 from kube_sync.remediation.targets import Targets
 from kube_sync.remediation.writer import Outcome, Writer
 from kube_sync.runtime.backoff import Backoff
@@ -65,19 +66,19 @@ class Reconciler:
         brakes: Brakes,
         rehearsal: Brakes,
         clock: Callable[[], float],
+        lead: Lead,
         *,
         notify: Callable[[Key], None] = lambda _key: None,
         held: Callable[[Key, Wait], None] = lambda _key, _wait: None,
         warned: Callable[[Key, str, str], None] = lambda _key, _uid, _warning: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        seals: Seals | None = None,
-        unreadable: Check = lambda _annotations: None,
+        target_changed: Callable[[Key], None] = lambda _key: None,
     ) -> None:
         """Use `brakes` for writes and `rehearsal` in mode `dry-run`, both with the time of `clock`.
 
         `notify` is called with each object that is held anew, `held` with its hold as well,
-        `warned` with the uid of an object and a warning about its placement, which was written.
-        `seals` sign the records of requested values; `unreadable` validates decided annotations.
+        `warned` with the uid of an object and a warning about its placement, which was written;
+        `target_changed` with each object that differs at the API server.
         """
         self.decisions = DecisionCache(clock, self._tighten)
         self.decisions.subscribe(self._touch)
@@ -87,7 +88,9 @@ class Reconciler:
         self._modes = modes
         self._brakes = BrakesByMode(modes, brakes, rehearsal)
         self._clock = clock
-        self._planner = Planner(self.decisions.get, self._current, seals or Seals(), unreadable)
+        self._lead = lead
+        self._target_changed = target_changed
+        self._planner = Planner(self.decisions.get, self._current, self._plan)
         self._sleep = sleep
         self._targets: dict[GroupVersionResource, Targets] = {}
         self._begun = self._restart = False  # anew: begin again, even during `_begin`
@@ -105,12 +108,14 @@ class Reconciler:
         """Why nothing at all is written now; empty if writes are possible."""
         reasons = list(self.decisions.holds)
         reasons += [f"{gvr}: not listed yet" for gvr, t in self._targets.items() if not t.listed]
+        unknown = dict.fromkeys(self._lead(gvr).unknown for gvr in self._targets)
+        reasons += [f"{what}: not listed yet" for what in unknown if what]
         return (*reasons, *(() if self._writer.may else (self._writer.standby(),)))
 
     def targets(self, gvr: GroupVersionResource) -> Targets:
         """Return the Store for one target collection."""
         if gvr not in self._targets:
-            self._targets[gvr] = Targets(lambda key: self._touch([(gvr, key)]), self._changed.set)
+            self._targets[gvr] = Targets(lambda key: self._differs((gvr, key)), self._changed.set)
         return self._targets[gvr]
 
     @property
@@ -119,10 +124,17 @@ class Reconciler:
         return self._begun and not self.holds
 
     def objects(self) -> list[tuple[Key, Current]]:
-        """Return every target object."""
+        """Return every target object, as its leading sink has it."""
         return [
-            ((gvr, k), found) for gvr, t in self._targets.items() for k, found in t.objects.items()
+            (key := (gvr, name), self._lead(gvr).read(key, found))
+            for gvr, targets in self._targets.items()
+            for name, found in targets.objects.items()
         ]
+
+    def replan(self, keys: Iterable[Key] | None) -> None:
+        """Compare these objects again, None: all: what their leading sink has may have changed."""
+        everything = ((gvr, name) for gvr, t in self._targets.items() for name in t.objects)
+        self._touch(everything if keys is None else keys)
 
     def lead(self) -> None:
         """Begin anew: this process may write now, and another one may have written before."""
@@ -177,6 +189,10 @@ class Reconciler:
         if self._brakes.tighten(budget):
             self.weigh()
 
+    def _differs(self, key: Key) -> None:
+        self._touch([key])
+        self._target_changed(key)
+
     def _touch(self, keys: Iterable[Key]) -> None:
         self._touched.update(dict.fromkeys(keys))
         self._changed.set()
@@ -227,7 +243,12 @@ class Reconciler:
 
     def _current(self, key: Key) -> Current | None:
         gvr, name = key
-        return self._targets[gvr].get(name) if gvr in self._targets else None
+        target = self._targets[gvr].get(name) if gvr in self._targets else None
+        return None if target is None else self._lead(gvr).read(key, target)
+
+    def _plan(self, key: Key, wanted: Wanted | None, current: Current | None) -> Step:
+        # What is there of an object that is gone is the follower's to remove.
+        return Nothing() if current is None else self._lead(key[0]).plan(key, wanted, current)
 
     async def _record(self, *, complete: bool) -> None:
         """Record the wanted changes of touched objects; `complete`: no decision is missing."""

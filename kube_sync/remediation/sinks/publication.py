@@ -1,29 +1,31 @@
 """Compute the PlacementDecisions of one resource. Pure.
 
-The placement of the resource is published once it is the decided one: a PlacementDecision is never
-ahead of the annotation. So what holds the annotation back (the guard, a missing approval, a mode
-that does not write) holds back the consumers of PlacementDecisions too.
-
-Nor is it removed before the placement is: consumers take its end for the end of the placement
-(KEP-5313, "Lifecycle"). If there is no decision any more but the resource has a placement of its
-own, the PlacementDecision follows that until the resource has none.
+They are read back as the placement that they publish (`carried_out`), with the history of moves
+that the first slice keeps if this sink leads. A slice of an earlier object of the same name is not
+part of it, and goes whatever the decision.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kube_sync.decisions.decision import PLACEMENT, Decision
+from kube_sync.guard import HISTORY
 from kube_sync.kube.events import cut
+from kube_sync.kube.placementdecisions import PLACEMENT_KEY
 from kube_sync.kube.slices import Choice, Owner, Published, Slice
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.remediation.plan import Wanted
+from kube_sync.remediation.plan import Current, Nothing, Publish, Step, Unusable, Wanted
 from kube_sync.remediation.sinks.forms import Form
-from kube_sync.remediation.sinks.slices import clusters_of, decision_key, divided, mark
+from kube_sync.remediation.sinks.placement import OWNER, decided_clusters, kept, named
+from kube_sync.remediation.sinks.slices import decision_key, divided, mark
 
 _SELECTED = "selected by "
-_REQUESTED = "asked for by the resource itself"
+_REQUESTED = f"asked for by {OWNER}"
+_NO_NAMESPACE = Unusable(
+    "no_namespace", "the resource is in no namespace; a PlacementDecision has to be"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,121 +34,105 @@ class Subject:
 
     gvr: GroupVersionResource
     key: ObjectKey
-    kind: str
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """The placement of the resource at the API server."""
+class Slices:
+    """All slices of a placement as they are to be, and those that are there."""
 
-    uid: str
-    placement: str | None
-    decided: bool = False  # only a decision put the placement there
-    placement_key: str | None = None  # the workload's own, if it has one
+    wanted: tuple[Slice, ...] = ()
+    found: tuple[Published, ...] = ()
+
+    @property
+    def write(self) -> list[Slice]:
+        """The slices to write, in this order, before any is removed."""
+        by_key = {one.key: one for one in self.found}
+        return [w for w in self.wanted if w.key not in by_key or not by_key[w.key].is_as(w)]
+
+    @property
+    def remove(self) -> list[Published]:
+        """The slices to delete."""
+        keys = {one.key for one in self.wanted}
+        return [one for one in self.found if one.key not in keys]
+
+    def with_history(self, history: str | None) -> Slices:
+        """Return the same with the history of moves on the first slice."""
+        first = [replace(one, history=history) for one in self.wanted[:1]]
+        return replace(self, wanted=(*first, *self.wanted[1:]))
 
 
-@dataclass(frozen=True, slots=True)
-class Unusable:
-    """The PlacementDecisions are left as they are, and why."""
-
-    code: str  # one word
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """What to write, in this order, and then what to delete; and why not more."""
-
-    write: tuple[Slice, ...] = ()
-    remove: tuple[Published, ...] = ()
-    held: Unusable | None = None
+def carried_out(target: Current, found: Sequence[Published]) -> Current:
+    """Return the target with the placement and the history that these slices publish."""
+    ours = [one for one in found if _is_of(one, target.uid)]
+    clusters = [choice.cluster for one in ours for choice in one.choices] if ours else None
+    history = next((one.history for one in ours if one.history is not None), None)
+    return kept(target, clusters, history, " ".join(one.version for one in found))
 
 
 def publish(
     subject: Subject,
-    decided: Wanted | None,
-    placed: Placed | None,
+    wanted: Wanted | None,
+    current: Current | None,
     found: Sequence[Published],
     form: Form,
-) -> Publication:
-    """Return the writes that make the existing slices those of the placement."""
-    if placed is None:
-        return Publication(remove=tuple(found))
-    wanted = _wanted(subject, decided, placed, found, form)
-    if isinstance(wanted, list):
-        return _difference(wanted, found)
+) -> Step:
+    """Return the step that makes the existing slices those of the decided placement.
+
+    `current` is what `carried_out` returned; None: the resource is gone.
+    """
+    if current is None:
+        return _step("", None, Slices((), tuple(found)))
+    slices = _wanted(subject, wanted, current, found, form)
+    if isinstance(slices, list):
+        placement = named(c.cluster for s in slices for c in s.choices) if slices else None
+        return _step(current.uid, placement, Slices(tuple(slices), tuple(found)), current)
     # Of an earlier object of that name, which is gone whatever the decision on this one.
-    stale = (one for one in found if not _is_of(one, placed))
-    return Publication(remove=tuple(stale), held=wanted)
+    stale = tuple(one for one in found if not _is_of(one, current.uid))
+    placement = current.annotations.get(PLACEMENT)
+    return _step(current.uid, placement, Slices((), stale), current) if stale else slices
+
+
+def _step(uid: str, placement: str | None, slices: Slices, current: Current | None = None) -> Step:
+    if current is not None:
+        slices = slices.with_history(current.annotations.get(HISTORY))
+    if not slices.write and not slices.remove:
+        return Nothing()
+    version = "" if current is None else current.version
+    return Publish(uid, {PLACEMENT: placement}, version=version, content=slices)
 
 
 def _wanted(
     subject: Subject,
-    decided: Wanted | None,
-    placed: Placed,
+    wanted: Wanted | None,
+    current: Current,
     found: Sequence[Published],
     form: Form,
-) -> list[Slice] | Unusable | None:
-    """Return the wanted slices; None without a decision."""
-    if decided is None or decided.uid not in ("", placed.uid):
-        return None
-    if (unusable := _unusable(decided)) is not None:
-        return unusable
-    if decided.decision is None:
-        return None  # undefined never means that what an earlier decision wrote is removed
-    text = decided.decision.annotations.get(PLACEMENT)
-    if text is None and not placed.decided:
-        text = _own(placed, found)
-        if text is None:
-            return []
-    if text is None or text != placed.placement:
-        return Unusable("not_applied", "the resource does not have what was decided")
-    choices = _choices(subject, decided, text, found, form)
-    return (
-        choices if isinstance(choices, Unusable) else _slices(subject, placed, choices, found, form)
-    )
-
-
-def _own(placed: Placed, found: Sequence[Published]) -> str | None:
-    """Return the undecided placement that published slices have to follow, if any."""
-    # Not for resources that never had a decision, nor for an earlier object of the name.
-    return placed.placement if any(_is_of(one, placed) for one in found) else None
-
-
-def _is_of(one: Published, placed: Placed) -> bool:
-    return placed.uid in {owner.uid for owner in one.owners}
-
-
-def _unusable(decided: Wanted) -> Unusable | None:
-    if decided.failure is not None:
-        return Unusable("undecided", f"no usable decision: {decided.failure}")
-    if decided.decision is not None and decided.decision.errors:
-        return Unusable("undecided", "the policy objects: " + "; ".join(decided.decision.errors))
-    return None
-
-
-def _choices(
-    subject: Subject, decided: Wanted, text: str, found: Sequence[Published], form: Form
-) -> dict[str, Choice] | Unusable:
+) -> list[Slice] | Unusable | Nothing:
+    """Return the wanted slices, or why they are not known."""
+    names = decided_clusters(wanted, current)
+    if names is None:
+        return []
+    if isinstance(names, Unusable | Nothing) or wanted is None:
+        return names if isinstance(names, Unusable) else Nothing()
     if not (subject.key.namespace or form.namespace):
-        return Unusable(
-            "no_namespace", "the resource is in no namespace; a PlacementDecision has to be"
-        )
-    if (names := clusters_of(text)) is None:
-        return Unusable("not_named", "the placement does not name its clusters one by one")
+        return _NO_NAMESPACE
     before = {choice.cluster: choice for one in found for choice in one.choices}
     choices: dict[str, Choice] = {}
     for name in sorted(names):
         place = form.locate(name, before[name].namespace if name in before else None)
         if place is None:
             return Unusable("no_profile", f"there is no ClusterProfile {name}")
-        choices[name] = Choice(name, place, _reason(name, decided, before))
-    return choices
+        choices[name] = Choice(name, place, _reason(name, wanted, before))
+    return _slices(subject, current, choices, found, form)
+
+
+def _is_of(one: Published, uid: str) -> bool:
+    return uid in {owner.uid for owner in one.owners}
 
 
 def _slices(
     subject: Subject,
-    placed: Placed,
+    current: Current,
     choices: Mapping[str, Choice],
     found: Sequence[Published],
     form: Form,
@@ -160,12 +146,14 @@ def _slices(
         for one in found
         if (index := _index(one.key.name, key)) is not None
     }
+    # On the workload too (KEP-5313, "Placement key"), by whoever requested the placement.
+    own = current.labels.get(PLACEMENT_KEY)
     return [
         Slice(
             ObjectKey(form.namespace or subject.key.namespace, f"{key}-{index}"),
             mark(gvr, name),
-            form.labels(key, index, placed.placement_key),
-            Owner(gvr.api_version, subject.kind, name, placed.uid),
+            form.labels(key, index, own),
+            Owner(gvr.api_version, "", name, current.uid),
             tuple(choices[cluster] for cluster in clusters),
             source,
         )
@@ -178,24 +166,17 @@ def _index(name: str, key: str) -> int | None:
     return int(end) if begin == key and end.isdecimal() else None
 
 
-def _difference(wanted: Sequence[Slice], found: Sequence[Published]) -> Publication:
-    by_key = {one.key: one for one in found}
-    write = (one for one in wanted if one.key not in by_key or not by_key[one.key].is_as(one))
-    keys = {one.key for one in wanted}
-    return Publication(tuple(write), tuple(one for one in found if one.key not in keys))
-
-
-def _reason(cluster: str, decided: Wanted, before: Mapping[str, Choice]) -> str:
+def _reason(cluster: str, wanted: Wanted, before: Mapping[str, Choice]) -> str:
     """Return the policy's reason for a cluster, or else the policies that it was first selected by.
 
     First, since a changed policy with the same decision must not cause a write.
     """
-    decision = decided.decision or Decision()
-    if PLACEMENT not in decision.annotations:
+    if wanted.policy == OWNER:
         return before[cluster].reason if cluster in before else _REQUESTED
+    decision = wanted.decision or Decision()
     reason = decision.reasons.get(cluster)
     if reason is not None:
         return cut(reason)
     if cluster in before and before[cluster].reason.startswith(_SELECTED):
         return before[cluster].reason
-    return f"{_SELECTED}{decided.policy or 'policy'}"
+    return f"{_SELECTED}{wanted.policy or 'policy'}"

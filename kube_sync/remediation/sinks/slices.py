@@ -12,7 +12,6 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from kube_sync.guard.placements import read_preferences
 from kube_sync.objects import GroupVersionResource
 
 LIMIT = 100  # clusters in a slice (cluster-inventory-api, placementdecision_types.go)
@@ -21,16 +20,6 @@ _KEY_LENGTH = 63  # of a label's value, which is shorter than a name may be
 _DIGEST_LENGTH = 10
 # Where owners of several namespaces share one: nobody finds a name of the same digest.
 _SHARED_DIGEST_LENGTH = 20
-
-
-def clusters_of(preferences: str) -> frozenset[str] | None:
-    """Return the clusters that replica-set-preferences select; None if they cannot be listed.
-
-    A cluster that can get no replica is not selected, as in the guard. `*` stands for clusters that
-    come and go without a decision, so it lists none.
-    """
-    read = read_preferences(preferences)
-    return None if read is None or read.open else read.names
 
 
 def mark(gvr: GroupVersionResource, name: str) -> str:

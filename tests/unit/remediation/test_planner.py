@@ -1,16 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
 from kube_sync.decisions.decision import Decision
-from kube_sync.decisions.sealing import Seals
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation import planner as module
 from kube_sync.remediation.decision_cache import Key
-from kube_sync.remediation.plan import Apply, Current, Nothing, Wanted
+from kube_sync.remediation.plan import Apply, Current, Nothing, Step, Wanted, plan
 from kube_sync.remediation.planner import Planner
 
 GVR = GroupVersionResource("apps", "v1", "replicasets")
@@ -26,12 +24,11 @@ class World:
         self.wanted: Wanted | None = WANTED
         self.current: Current | None = CURRENT
         self.planned = 0
-        self.planner = Planner(
-            lambda _key: self.wanted, lambda _key: self.current, Seals(), self._count
-        )
+        self.planner = Planner(lambda _key: self.wanted, lambda _key: self.current, self._plan)
 
-    def _count(self, _annotations: Mapping[str, str]) -> None:
+    def _plan(self, _key: Key, wanted: Wanted | None, current: Current | None) -> Step:
         self.planned += 1
+        return plan(wanted, current)
 
     def keep(self, key: Key = A) -> None:
         self.planner.keep(key, self.planner.plan(key))

@@ -28,12 +28,14 @@ from kube_sync.guard.limits import Rate
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.remediation import brakes, planner, reconciler
+from kube_sync.remediation import brakes, reconciler
 from kube_sync.remediation.brakes import Brakes
 from kube_sync.remediation.decision_cache import follow
 from kube_sync.remediation.modes import Mode, Modes
 from kube_sync.remediation.plan import Apply, Write, plan
 from kube_sync.remediation.reconciler import Reconciler
+from kube_sync.remediation.sinks import annotations as annotation_sink
+from kube_sync.remediation.sinks.annotations import AnnotationSink
 from kube_sync.remediation.writer import Writer
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.concurrency import Concurrency
@@ -159,6 +161,7 @@ class World:
             self.brakes,
             self._brakes(limits, rehearsed=True),
             lambda: self.now,
+            lambda _gvr: AnnotationSink(self.patch),
             notify=lambda key: self.told.append(key[1].name),
             warned=lambda key, uid, text: self.warned.update({f"{key[1].name}/{uid}": text}),
             sleep=self.sleep,
@@ -781,7 +784,7 @@ async def test_others_get_their_turns_while_thousands_of_objects_are_taken_in(
             most, worked = max(most, worked), 0
             await asyncio.sleep(0)
 
-    monkeypatch.setattr(planner, "plan", counting(plan))
+    monkeypatch.setattr(annotation_sink, "plan", counting(plan))
     monkeypatch.setattr(brakes, "read_history", counting(read_history))
     async with running(renewing()), world.running():
         world.stream(*(_decision(name, "eu") for name in names))

@@ -2,24 +2,76 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.decisions.decision import PLACEMENT, Decision
+from kube_sync.guard import HISTORY
 from kube_sync.kube.ocmdecisions import OCM_PLACEMENT
 from kube_sync.kube.placementdecisions import DECISION_INDEX, DECISION_KEY, PLACEMENT_KEY
 from kube_sync.kube.slices import Owner, Published, Slice
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.remediation.plan import Wanted
+from kube_sync.remediation.plan import Current, Nothing, Publish, Step, Unusable, Wanted
+from kube_sync.remediation.sinks import publication as slices
 from kube_sync.remediation.sinks.forms import Form, OcmForm, SigForm
-from kube_sync.remediation.sinks.publication import Placed, Publication, Subject, Unusable, publish
+from kube_sync.remediation.sinks.placement import let_through, named
+from kube_sync.remediation.sinks.publication import Slices, Subject, carried_out
 
-WEB = Subject(
-    GroupVersionResource("apps", "v1", "replicasets"), ObjectKey("shop", "web"), "ReplicaSet"
-)
+WEB = Subject(GroupVersionResource("apps", "v1", "replicasets"), ObjectKey("shop", "web"))
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The placement of the resource, as its annotations have it."""
+
+    uid: str
+    placement: str | None
+    decided: bool = False  # only a decision put it there
+    placement_key: str | None = None
+
+    @property
+    def current(self) -> Current:
+        annotations = {} if self.placement is None else {PLACEMENT: self.placement}
+        labels = {} if self.placement_key is None else {PLACEMENT_KEY: self.placement_key}
+        ours = frozenset(annotations) if self.decided else frozenset[str]()
+        return Current(self.uid, annotations, labels, ours=ours)
+
+
+@dataclass(frozen=True)
+class Publication:
+    write: tuple[Slice, ...] = ()
+    remove: tuple[Published, ...] = ()
+    held: Unusable | None = None
+
+
+def publish(
+    subject: Subject,
+    wanted: Wanted | None,
+    placed: Placed | None,
+    found: Sequence[Published],
+    form: Form,
+) -> Publication:
+    """Publish what the annotations of a resource let through."""
+    if placed is None:
+        return seen(slices.publish(subject, wanted, None, found, form))
+    current = carried_out(placed.current, found)
+    passed = let_through(wanted, placed.current, current)
+    if isinstance(passed, Unusable):
+        return replace(seen(slices.publish(subject, None, current, found, form)), held=passed)
+    return seen(slices.publish(subject, passed, current, found, form))
+
+
+def seen(step: Step) -> Publication:
+    if isinstance(step, Unusable):
+        return Publication(held=step)
+    if isinstance(step, Nothing):
+        return Publication()
+    assert isinstance(step, Publish)
+    assert isinstance(step.content, Slices)
+    return Publication(tuple(step.content.write), tuple(step.content.remove))
 
 
 def preferences(clusters: Iterable[str]) -> str:
@@ -47,7 +99,17 @@ class Partly(SigForm):
 def held_as(slices: Iterable[Slice]) -> list[Published]:
     """Return slices as the API server holds them once they are written."""
     return [
-        Published(s.key, "p", "1", s.placed, s.labels, (s.owner,), s.choices, s.source)
+        Published(
+            s.key,
+            "p",
+            "1",
+            s.placed,
+            s.labels,
+            (s.owner,),
+            s.choices,
+            s.source,
+            history=s.history,
+        )
         for s in slices
     ]
 
@@ -65,7 +127,7 @@ def test_a_placement_is_published_for_its_resource() -> None:
     text = preferences(["eu", "us"])
     (only,) = publish(WEB, decided(text, {"eu": "near"}), Placed("u", text), [], FLEET).write
     assert only.placed == "replicasets.apps/web"
-    assert only.owner == Owner("apps/v1", "ReplicaSet", "web", "u")
+    assert only.owner == Owner("apps/v1", "", "web", "u")
     assert (only.key.namespace, only.labels[DECISION_INDEX]) == ("shop", "0")
     assert only.key.name == f"{only.labels[DECISION_KEY]}-0"
     assert only.labels[PLACEMENT_KEY] == only.labels[DECISION_KEY]
@@ -77,7 +139,7 @@ def test_a_placement_is_published_for_its_resource() -> None:
 
 def test_an_owner_of_the_core_group_has_the_bare_version() -> None:
     text = preferences(["eu"])
-    pods = replace(WEB, gvr=GroupVersionResource("", "v1", "pods"), kind="Pod")
+    pods = replace(WEB, gvr=GroupVersionResource("", "v1", "pods"))
     (only,) = publish(pods, decided(text), Placed("u", text), [], FLEET).write
     assert only.owner.api_version == "v1"
 
@@ -146,7 +208,7 @@ def test_a_failed_decision_leaves_what_is_published(unusable: Wanted) -> None:
     publication = publish(WEB, unusable, Placed("u", preferences(["us"])), published(["eu"]), FLEET)
     assert (publication.write, publication.remove) == ((), ())
     assert publication.held is not None
-    assert publication.held.code == "undecided"
+    assert publication.held.kind == "undecided"
 
 
 @pytest.mark.parametrize(
@@ -208,7 +270,7 @@ def test_a_placement_that_nobody_decides_and_that_names_no_clusters_leaves_what_
     publication = publish(WEB, decided(None), placed, published(["eu"]), FLEET)
     assert (publication.write, publication.remove) == ((), ())
     assert publication.held is not None
-    assert publication.held.code == "not_named"
+    assert publication.held.kind == "not_named"
 
 
 def test_a_placement_that_nobody_ever_decided_is_not_published() -> None:
@@ -247,7 +309,7 @@ def test_clusters_that_are_not_named_one_by_one_are_not_published() -> None:
     publication = publish(WEB, decided(text), Placed("u", text), published(["eu"]), FLEET)
     assert (publication.write, publication.remove) == ((), ())
     assert publication.held is not None
-    assert publication.held.code == "not_named"
+    assert publication.held.kind == "not_named"
 
 
 def test_a_cluster_without_a_profile_holds_the_whole_placement() -> None:
@@ -265,7 +327,7 @@ def test_a_resource_in_no_namespace_is_not_published() -> None:
     publication = publish(node, decided(text), Placed("u", text), [], FLEET)
     assert publication.write == ()
     assert publication.held is not None
-    assert publication.held.code == "no_namespace"
+    assert publication.held.kind == "no_namespace"
 
 
 def test_slices_that_are_not_needed_any_more_go() -> None:
@@ -363,3 +425,69 @@ def test_publishing_twice_is_publishing_once(
         del found[one.key]
     assert {c.cluster for one in found.values() for c in one.choices} == after
     assert publish(WEB, decision, placed, list(found.values()), form) == Publication()
+
+
+def leading(wanted: Wanted, found: Sequence[Published], target: Current | None = None) -> Step:
+    """Plan the slices of a resource whose annotations say nothing."""
+    current = carried_out(target or Current("u", {"other": "x"}), found)
+    return slices.publish(WEB, wanted, current, found, FLEET)
+
+
+def test_what_is_published_is_read_back_as_the_placement_with_its_history() -> None:
+    found = published(["us", "eu"])
+    target = Current("u", {PLACEMENT: "the owner's"}, {"app": "web"}, "7", idle=True)
+    with_history = [replace(found[0], history="[]")]
+    assert carried_out(target, with_history) == Current(
+        "u",
+        {PLACEMENT: named(["eu", "us"]), HISTORY: "[]"},
+        {"app": "web"},
+        "1",
+        ours=frozenset([PLACEMENT]),
+        idle=True,
+    )
+    assert carried_out(replace(target, uid="new"), found).annotations == {}
+    assert carried_out(target, []).annotations == {}
+
+
+def test_a_sink_that_leads_changes_the_placement_that_is_published() -> None:
+    step = leading(decided(preferences(["us"])), published(["eu"]))
+    assert isinstance(step, Publish)
+    assert step.annotations == {PLACEMENT: named(["us"])}
+    assert clusters_in(seen(step)) == ["us"]
+
+
+def test_other_weights_of_the_same_clusters_are_no_change() -> None:
+    found, weights = published(["eu"]), json.dumps({"clusters": {"eu": {"weight": 7}}})
+    assert leading(decided(weights), found) == Nothing()
+
+
+def test_the_history_that_a_leading_sink_keeps_stays_with_the_first_slice() -> None:
+    found = [replace(one, history="[]") for one in published(["eu"])]
+    step = leading(decided(preferences(["eu"]), {"eu": "near"}), found)
+    assert isinstance(step, Publish)
+    assert step.annotations == {PLACEMENT: named(["eu"])}
+    assert [one.history for one in seen(step).write] == ["[]"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "kind"),
+    [
+        (Wanted("u", None, "evaluation error", "p1"), "failed"),
+        (Wanted("u", None, None, "p1"), "undefined"),
+        (Wanted("u", Decision({}, ("no",)), None, "p1"), "errors"),
+        (Wanted("u", Decision({PLACEMENT: preferences(["*"])}), None, "p1"), "not_named"),
+    ],
+)
+def test_a_leading_sink_leaves_what_is_published_without_a_usable_decision(
+    wanted: Wanted, kind: str
+) -> None:
+    step = leading(wanted, published(["eu"]))
+    assert isinstance(step, Unusable)
+    assert step.kind == kind
+
+
+def test_a_decision_without_a_placement_ends_what_a_leading_sink_published() -> None:
+    found = published(["eu"])
+    step = leading(decided(None), found)
+    assert isinstance(step, Publish)
+    assert (step.annotations, seen(step).remove) == ({PLACEMENT: None}, tuple(found))

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
@@ -8,40 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.objects import GroupVersionResource
-from kube_sync.remediation.sinks.slices import LIMIT, clusters_of, decision_key, divided, mark
+from kube_sync.remediation.sinks.slices import LIMIT, decision_key, divided, mark
 
 REPLICASETS = GroupVersionResource("apps", "v1", "replicasets")
 
 _names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=253)
 _plurals = st.from_regex(r"[a-z]([-a-z]{0,61}[a-z])?", fullmatch=True)
 _fleets = st.sets(st.integers(0, 350).map(lambda n: f"c{n:03}"), max_size=350)
-
-
-@pytest.mark.parametrize(
-    ("clusters", "names"),
-    [
-        ({"a": {"weight": 1}, "b": {}}, {"a", "b"}),
-        ({"a": {"weight": 0}, "b": {"weight": 0, "minReplicas": 1}}, {"b"}),
-        ({"a": {"maxReplicas": 0}, "b": {"weight": 2, "maxReplicas": 0}, "c": {}}, {"c"}),
-        ({"a": {"weight": 0, "minReplicas": 1, "maxReplicas": 0}}, set()),
-        ({"a": {"maxReplicas": 1}, "b": {"weight": 1, "maxReplicas": None}}, {"a", "b"}),
-        ({"*": {"maxReplicas": 0}, "a": {}}, {"a"}),
-        ({"a": None}, {"a"}),
-        ({}, set()),
-        ({"*": {"weight": 0}, "a": {}}, {"a"}),
-    ],
-)
-def test_clusters_that_may_get_a_replica_are_named(
-    clusters: dict[str, object], names: set[str]
-) -> None:
-    assert clusters_of(json.dumps({"clusters": clusters})) == frozenset(names)
-
-
-@pytest.mark.parametrize(
-    "text", ['{"clusters":{"*":{}}}', '{"clusters":[]}', "{}", "[]", "eu", "[" * 2000]
-)
-def test_what_names_no_clusters_one_by_one_is_not_read(text: str) -> None:
-    assert clusters_of(text) is None
 
 
 @given(_plurals, _names, st.none() | _names)

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision
+from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.decisions.records import (
     BookmarkRecord,
     DecisionRecord,
@@ -24,14 +24,15 @@ from kube_sync.kube.cache import Cache
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.ocmdecisions import ocm_shape
-from kube_sync.kube.placementdecisions import PLACEMENT_KEY, published
+from kube_sync.kube.placementdecisions import published
 from kube_sync.kube.slices import Published, Slice
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.decision_cache import DecisionCache
+from kube_sync.remediation.sinks.annotations import AnnotationSink
+from kube_sync.remediation.sinks.follower import Follower
 from kube_sync.remediation.sinks.forms import Form, OcmForm, SigForm
-from kube_sync.remediation.sinks.publication import Placed
-from kube_sync.remediation.sinks.sink import PlacementSink
-from kube_sync.remediation.sinks.subjects import placed
+from kube_sync.remediation.sinks.placement_decisions import PlacementDecisionSink
+from kube_sync.remediation.targets import Targets
 from kube_sync.runtime.backoff import Backoff
 from tests.fakes.listing import Listing, listed
 from tests.memory import remembered
@@ -91,6 +92,7 @@ class Api:
             (wanted.owner,),
             wanted.choices,
             wanted.source,
+            history=wanted.history,
         )
         self.slices[wanted.key] = written
         self.answer(written)
@@ -125,10 +127,21 @@ class World:
         fenced = FencedWriter(self._fence)
         self.form = SigForm(namespace)
         form: Form = self.form if together is None else OcmForm(together)
-        self.sink = PlacementSink(form, self.api, self.decisions, self._mode, fenced)
-        self.subjects = self.sink.subjects(REPLICASETS)
-        listed(self.subjects, Listing(list(items), VERSION))
+        self.targets = Targets(lambda key: self.sink.add([(REPLICASETS, key)]))
+        self.published = PlacementDecisionSink(form, self.api, [REPLICASETS], fenced)
+        self.sink = Follower(
+            self.published,
+            {REPLICASETS: AnnotationSink(self._no_patch)},
+            lambda _gvr: self.targets,
+            self.decisions,
+            self._mode,
+            fenced,
+        )
+        listed(self.targets, Listing(list(items), VERSION))
         self.relist()
+
+    async def _no_patch(self, *_: object) -> None:
+        pytest.fail("a follower writes no annotation")
 
     def _mode(self, _namespace: str) -> str:
         self.turns += 1
@@ -143,14 +156,14 @@ class World:
         items = [
             Item(ObjectKey(key.namespace, str(n)), "p", VERSION, b) for n, b in enumerate(bodies)
         ]
-        listed(self.sink.published, Listing(items, VERSION))
+        listed(self.published.published, Listing(items, VERSION))
 
     def stream(self, *decisions: DecisionRecord) -> None:
         for record in (None, HELD, *decisions, RELEASED, BOOKMARK):
             self.decisions.apply_record(record)
 
     def event(self, kind: str, one: Item) -> None:
-        self.subjects.apply(Event(kind, VERSION, one))
+        self.targets.apply(Event(kind, VERSION, one))
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -247,7 +260,7 @@ async def test_a_relist_without_a_resource_takes_what_is_published_along() -> No
         world.decisions.apply_record(None)
         for record in (RELEASED, BOOKMARK):
             world.decisions.apply_record(record)
-        listed(world.subjects, Listing([], VERSION))
+        listed(world.targets, Listing([], VERSION))
     assert world.clusters() == []
 
 
@@ -259,7 +272,7 @@ async def test_one_that_is_deleted_before_its_write_is_answered_is_written_again
         world.api.answer = answer
         del world.api.slices[written.key]
         gone = Item(written.key, "p", VERSION, b"{}")
-        world.sink.published.apply(Event("DELETED", VERSION, gone))
+        world.published.published.apply(Event("DELETED", VERSION, gone))
 
     world.api.answer = overtake
     async with world.running():
@@ -276,7 +289,7 @@ async def test_one_that_is_changed_before_its_write_is_answered_is_written_again
         world.api.version += 1
         theirs = replace(written, version=str(world.api.version), choices=())
         world.api.slices[written.key] = theirs
-        cache = world.sink.published
+        cache = world.published.published
         assert isinstance(cache, Cache)
         cache.put(written.key, theirs)
 
@@ -291,7 +304,7 @@ async def test_a_kind_that_is_missing_deletes_nothing() -> None:
     async with world.running():
         world.stream(decision("a", "eu"))
         await world.idle()
-        listed(world.subjects, Listing([], VERSION), known=False)
+        listed(world.targets, Listing([], VERSION), known=False)
         world.sink.wake()
     assert world.clusters() == [["eu"]]
 
@@ -311,7 +324,7 @@ async def test_nothing_is_written_before_everything_is_listed() -> None:
 
 async def test_what_is_published_is_listed_before_anything_is_written() -> None:
     world = World(item("a", "eu"))
-    listed(world.sink.published, Listing([], VERSION), known=False)
+    listed(world.published.published, Listing([], VERSION), known=False)
     async with world.running():
         world.stream(decision("a", "eu"))
         await world.idle()
@@ -397,7 +410,7 @@ async def test_who_may_not_write_any_more_deletes_nothing() -> None:
     async with world.running():
         world.stream(decision("a", *names))
         await world.idle()
-        world.fences = [math.inf, math.inf]  # before the turn and the apply
+        world.fences = [math.inf] * 3  # before the turn, the step and the apply
         world.leads = 0.0  # before the first deletion
         world.decisions.apply_record(decision("a", "c000"))
         world.event("MODIFIED", item("a", "c000"))
@@ -495,7 +508,7 @@ async def test_what_an_earlier_process_published_goes_once_nothing_is_held() -> 
     assert found is not None
     world.api.slices[key] = found
     async with world.running():
-        listed(world.sink.published, Listing([item_], VERSION))
+        listed(world.published.published, Listing([item_], VERSION))
         await world.idle()
         assert world.api.writes == [], "nothing is known of decisions yet"
         world.stream()
@@ -529,7 +542,7 @@ async def test_in_one_namespace_what_a_resource_left_goes_and_its_namesake_stays
         found = ocm_shape("argocd").parse(one.body)
         assert found is not None
         world.api.slices[one.key] = found
-    listed(world.sink.published, Listing(items, VERSION))
+    listed(world.published.published, Listing(items, VERSION))
     async with world.running():
         await world.idle()
         assert world.api.writes == [], "nothing is known of decisions yet"
@@ -558,7 +571,7 @@ async def test_what_is_held_is_told_once_and_counted_until_it_goes() -> None:
             world.sink.wake()
             await world.idle()
             assert held_now("not_applied") == before + 1
-            assert [held.code for held in world.sink.held.values()] == ["not_applied"]
+            assert [held.kind for held in world.sink.held.values()] == ["not_applied"]
             world.decisions.apply_record(DeletedRecord(target("a"), 2))
     assert held_now("not_applied") == before
     assert world.sink.held == {}
@@ -600,52 +613,3 @@ async def test_what_retrying_cannot_help_is_not_tried_again(
         await world.idle()
         assert timers.seconds == []
     assert world.clusters() == []
-
-
-def _placed(**metadata: object) -> Placed:
-    body = json.dumps({"metadata": metadata}).encode()
-    return placed(Item(ObjectKey("ns", "a"), "u", VERSION, body))
-
-
-def _manager(name: str, operation: str = "Apply", *keys: str) -> dict[str, object]:
-    owned: dict[str, object] = {f"f:{key}": {} for key in keys or (PLACEMENT,)}
-    fields = {"f:metadata": {"f:annotations": owned}}
-    return {"manager": name, "operation": operation, "fieldsV1": fields}
-
-
-OURS = _manager("kube-sync-remediator")
-
-
-def test_of_a_resource_its_placement_and_its_placement_key_are_read() -> None:
-    assert _placed() == Placed("u", None)
-    read = _placed(annotations={PLACEMENT: "x"}, labels={PLACEMENT_KEY: "job-42"})
-    assert read == Placed("u", "x", placement_key="job-42")
-
-
-def test_a_placement_beside_which_a_request_is_noted_is_a_decisions() -> None:
-    annotations = {PLACEMENT: "x", REQUESTED: json.dumps({PLACEMENT: None})}
-    assert _placed(annotations=annotations).decided
-
-
-@pytest.mark.parametrize(
-    ("managers", "decided"),
-    [
-        ([OURS], True),
-        ([OURS, _manager("kubectl", "Update", "other")], True),
-        ([OURS, {"manager": "status", "operation": "Update"}], True),
-        ([OURS, _manager("kubectl")], False),  # its owner wants the same
-        ([_manager("kube-sync-remediator", "Update")], False),  # put back, not decided
-        ([_manager("kubectl")], False),
-        (None, False),
-        ({"kube-sync-remediator": "of a shape not known here"}, True),
-    ],
-)
-def test_a_placement_that_nobody_but_the_remediator_owns_is_a_decisions(
-    managers: object, *, decided: bool
-) -> None:
-    read = _placed(annotations={PLACEMENT: "x"}, managedFields=managers)
-    assert read.decided == decided
-
-
-def test_what_was_taken_away_is_nobodys() -> None:
-    assert not _placed(managedFields=[OURS]).decided

@@ -1,0 +1,125 @@
+"""Placements as sets of clusters, for sinks that carry out nothing else of a decision. Pure.
+
+Such a sink reads its own writes back as the names of clusters (`named`), and plans with
+`plan_placement`. A follower gets the decision that `let_through` returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from kube_sync.decisions.decision import PLACEMENT, Decision
+from kube_sync.decisions.requested import requests
+from kube_sync.guard import HISTORY
+from kube_sync.guard.placements import read_preferences
+from kube_sync.remediation.plan import (
+    Current,
+    Nothing,
+    Publish,
+    Unusable,
+    Wanted,
+    usable,
+)
+
+OWNER: Final = "the resource itself"  # in place of the policies: nobody decided the placement
+_NOT_NAMED: Final = Unusable("not_named", "the placement does not name its clusters one by one")
+_NOT_APPLIED: Final = Unusable("not_applied", "the resource does not have what was decided")
+
+
+def clusters_of(preferences: str) -> frozenset[str] | None:
+    """Return the clusters that replica-set-preferences select; None if they cannot be listed.
+
+    A cluster that can get no replica is not selected, as in the guard. `*` stands for clusters that
+    come and go without a decision, so it lists none.
+    """
+    read = read_preferences(preferences)
+    return None if read is None or read.open else read.names
+
+
+def named(clusters: Iterable[str]) -> str:
+    """Return replica-set-preferences that name these clusters with equal weights."""
+    entries = {name: {"weight": 1} for name in sorted(clusters)}
+    return msgspec.json.encode({"clusters": entries}).decode()
+
+
+def kept(
+    target: Current, clusters: Iterable[str] | None, history: str | None = None, version: str = ""
+) -> Current:
+    """Return the target as a sink has it that keeps clusters (None: no placement) and a history.
+
+    `version` is the state of what the sink keeps, empty if there is nothing.
+    """
+    annotations = {} if clusters is None else {PLACEMENT: named(clusters)}
+    ours = frozenset(annotations)
+    if history is not None:
+        annotations[HISTORY] = history
+    return replace(
+        target, annotations=annotations, version=version, ours=ours, our_labels=frozenset()
+    )
+
+
+def decided_clusters(
+    wanted: Wanted | None, current: Current
+) -> frozenset[str] | Unusable | Nothing | None:
+    """Return the decided clusters, or None if no placement is decided, or why neither is known."""
+    decision = usable(wanted, current)
+    if isinstance(decision, Unusable | Nothing):
+        return decision
+    if (text := decision.annotations.get(PLACEMENT)) is None:
+        return None
+    clusters = clusters_of(text)
+    return _NOT_NAMED if clusters is None else clusters
+
+
+def plan_placement(wanted: Wanted | None, current: Current) -> Publish | Unusable | Nothing:
+    """Return the step of a sink that keeps clusters: its annotation has them, None for none."""
+    clusters = decided_clusters(wanted, current)
+    if isinstance(clusters, Unusable | Nothing):
+        return clusters
+    text = None if clusters is None else named(clusters)
+    if text == current.annotations.get(PLACEMENT):
+        return Nothing()
+    return Publish(current.uid, {PLACEMENT: text}, version=current.version)
+
+
+def let_through(decided: Wanted | None, lead: Current, found: Current) -> Wanted | Unusable | None:
+    """Return the decision as the leading sink has carried it out; None if there is none.
+
+    `lead` and `found` are the target as the leading sink and as the follower read it. A placement
+    is not removed before the leading sink has none: readers take its end for the end of the
+    workload there. If nobody decides it any more and the target has one of its own, the follower
+    that has one takes that.
+    """
+    if decided is None or decided.uid not in ("", lead.uid):
+        return None
+    if (unusable := _unusable(decided)) is not None or decided.decision is None:
+        return unusable  # undefined never means that what an earlier decision wrote is removed
+    text, has = decided.decision.annotations.get(PLACEMENT), lead.annotations.get(PLACEMENT)
+    if text is None and not _is_decided(lead):
+        own = {PLACEMENT: has} if has is not None and PLACEMENT in found.annotations else {}
+        return replace(decided, decision=Decision(own), policy=OWNER)
+    if text is None or has is None or not _is_same(text, has):
+        return _NOT_APPLIED
+    return decided
+
+
+def _is_decided(lead: Current) -> bool:
+    """Return whether a decision put the placement there."""
+    return PLACEMENT in lead.ours or PLACEMENT in requests(lead.annotations)
+
+
+def _is_same(text: str, other: str) -> bool:
+    # A leading sink may keep the clusters without their weights.
+    return text == other or ((c := clusters_of(text)) is not None and c == clusters_of(other))
+
+
+def _unusable(decided: Wanted) -> Unusable | None:
+    if decided.failure is not None:
+        return Unusable("undecided", f"no usable decision: {decided.failure}")
+    if decided.decision is not None and decided.decision.errors:
+        return Unusable("undecided", "the policy objects: " + "; ".join(decided.decision.errors))
+    return None
