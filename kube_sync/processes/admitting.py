@@ -26,6 +26,7 @@ from kube_sync.admission.review import Review
 from kube_sync.admission.route import PLACEMENT, Decider, nobody, placement_check
 from kube_sync.admission.server import webhook_app
 from kube_sync.admission.target import target_of
+from kube_sync.admission.unannotated import Unannotated
 from kube_sync.config import Admission, Settings, parse_listen
 from kube_sync.decisions.decision_reader import DecisionReader
 from kube_sync.decisions.sealing import Seals
@@ -74,7 +75,10 @@ async def admit(context: Context, crew: Crew | None = None) -> list[Service]:
     denied = Denials(recorder).denied if settings.admission.events else nobody
     systems = await serve_systems(context, recorder, notifier.notify)
     fleet, watching = watch_fleet(context)
-    decides, compares = (FleetDecider(decider, placements, fleet) for decider in deciders)
+    unannotated = [r.gvr for r in settings.targets() if "annotations" not in settings.sinks_of(r)]
+    decides, compares = (
+        Unannotated(FleetDecider(decider, placements, fleet), unannotated) for decider in deciders
+    )
     routes = [
         *(route for system in systems for route in system.routes),
         placement_check(compares, policies.may_exist, settings.admission, denied, seals),

@@ -10,17 +10,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kube_sync.config import (
     Guard,
     Kubernetes,
     Opa,
+    Placement,
     Policies,
     Remediate,
     Replicate,
     Resource,
     Settings,
+    Target,
 )
 from kube_sync.errors import Broken, Misconfigured, SyncError
 from kube_sync.inspect.plan import command
@@ -90,6 +93,18 @@ async def test_cluster_that_changes_moves_what_no_longer_fits_and_adds_what_does
     (rule,) = {r["rule"]: r for w in document["workloads"] for r in w["rules"]}.values()
     assert rule["file"] == f"{NAMESPACE}/placement/policy.rego"
     assert (rule["row"], rule["when"]) == (3, "both")
+
+
+async def test_what_other_sinks_place_counts_as_placed_where_it_is_decided(tmp_path: Path) -> None:
+    """Its annotations, which are not ours, say nothing."""
+    target = Target("replicasets", ("placement_decisions",))
+    settings = msgspec.structs.replace(SETTINGS, placement=Placement(resources=(target,)))
+    elsewhere = replicaset("web", "eu", "c3")
+    fleet = write(tmp_path / "fleet.jsonl", policy(), *FLEET, elsewhere)
+    _, document = await planned(asking(fleet, f"c1.labels.{ZONE}=eu"), settings)
+    assert document["workloads"] == []
+    answer, document = await planned(asking(fleet, f"c2.labels.{ZONE}=us"), settings)
+    assert (answer.status, ways(document)) == (2, {"web": ("moves", ["c1"])})
 
 
 async def test_named_workload_is_all_that_is_printed_and_the_brakes_count_all(fleet: str) -> None:

@@ -8,9 +8,10 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from kube_sync.config import Opa, Replicate, Resource, Settings
+from kube_sync.config import Opa, Placement, Replicate, Resource, Settings, Target
 from kube_sync.errors import Broken
 from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.why import command
@@ -181,6 +182,14 @@ async def test_object_that_is_not_as_decided_says_what_would_be_written(tmp_path
     found = await asked(write(tmp_path / "fleet", policy(), *FLEET, moved), "web")
     assert (found["decided"], found["has"]) == (["c1", "c2"], ["c3"])
     assert found["pending"].startswith(f"would be written: {PLACEMENT}")
+
+
+async def test_what_other_sinks_carry_out_is_not_looked_for_in_annotations(fleet: str) -> None:
+    target = Target("replicasets", ("ocm_placement_decisions",))
+    settings = msgspec.structs.replace(SETTINGS, placement=Placement(resources=(target,)))
+    found = await asked(fleet, "web", settings=settings)
+    assert (found["decided"], found["has"]) == (["c1", "c2"], [])
+    assert found["pending"].startswith("not in its annotations but in ocm_placement_decisions;")
 
 
 async def test_smallest_change_is_one_of_the_cluster_that_moves_nothing_else(fleet: str) -> None:

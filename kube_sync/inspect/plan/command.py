@@ -106,6 +106,7 @@ async def _planned(
     clusters = snapshot.objects.get(CLUSTERS, {})
     async with _both_decided(found, snapshot, settings, scratch, progress) as (is_now, then):
         has = {name: await currents(snapshot.objects[name]) for name in _targets(settings)}
+        has = {**has, **_unannotated(settings, has, is_now)}
         fleet = _fleet(settings, len(clusters), found.clusters)
         every = _effects(settings, has, is_now, then, fleet.inventory)
         effects, left = shown(chosen, every)
@@ -181,6 +182,26 @@ def _limitation_notes(settings: Settings, now: Decided, then: Decided) -> Iterat
 
 def _targets(settings: Settings) -> list[str]:
     return [resource.name for resource in settings.targets()]
+
+
+def _unannotated(settings: Settings, has: _Currents, now: Decided) -> _Currents:
+    """Return the objects that other sinks than annotations place, as they are decided on now.
+
+    What these sinks have is not known here, so what is decided counts as carried out.
+    """
+    return {
+        r.name: {
+            key: _as_decided(current, now.outcomes[r.name, key])
+            for key, current in has[r.name].items()
+        }
+        for r in settings.targets()
+        if "annotations" not in settings.sinks_of(r)
+    }
+
+
+def _as_decided(current: Current, outcome: Outcome) -> Current:
+    annotations = {} if outcome.decision is None else outcome.decision.annotations
+    return replace(current, annotations=annotations, ours=frozenset(annotations))
 
 
 def _effects(

@@ -6,11 +6,12 @@ object only fields that policies read are reported, and of a Secret no value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from kube_sync.config import SinkName
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.explaining import Rule
 from kube_sync.decisions.input_values import Input, inputs
@@ -67,14 +68,15 @@ async def build_report(case: Case) -> WhyReport:
     body = case.world.input_of(subject.resource.name, subject.key)
     explanation = await case.opa.explain(body)
     current = (await currents({subject.key: subject.item}))[subject.key]
+    sinks = case.settings.sinks_of(subject.resource)
     read, failure = inputs_read(body, case.reads)
     return WhyReport(
         subject.resource.name,
         subject.key,
         case.outcome,
         reader.decided_clusters(case.outcome),
-        reader.names(current.annotations),
-        pending(case.outcome, current),
+        reader.names(current.annotations) if "annotations" in sinks else (),
+        pending(case.outcome, current, sinks),
         _with_file_names(case, explanation.rules),
         explanation.failure,
         read,
@@ -85,9 +87,13 @@ async def build_report(case: Case) -> WhyReport:
     )
 
 
-def pending(outcome: Outcome, current: Current) -> str:
+def pending(
+    outcome: Outcome, current: Current, sinks: Sequence[SinkName] = ("annotations",)
+) -> str:
     """Return how an object differs from its decision, "" if it does not."""
     step = plan(Wanted(current.uid, outcome.decision, outcome.failure), current)
+    if "annotations" not in sinks and not isinstance(step, Unusable):
+        return f"not in its annotations but in {', '.join(sinks)}; `remediate status` has the holds"
     match step:
         case Nothing():
             return ""
