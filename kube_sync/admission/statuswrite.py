@@ -17,7 +17,7 @@ from kube_sync.admission.review import Malformed, Review
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED
 from kube_sync.decisions.requested import requests, with_annotations
 from kube_sync.errors import NO_JSON
-from kube_sync.guard import HISTORY
+from kube_sync.guard import ADDITION, HISTORY
 
 STATUS: Final = "status"
 _MAPS: Final = ("labels", "annotations")
@@ -29,10 +29,11 @@ _encode = msgspec.json.Encoder().encode
 def changed(review: Review) -> dict[str, str | None]:
     """Return the annotations of placement that the write changes, with their stored values.
 
-    Placement, record of requested values, history, and what the record names; None: absent.
+    Placement, record of requested values and what it names, history, record of an addition; None:
+    absent.
     """
     new, old = review.annotations or {}, review.old_annotations or {}
-    ours = {PLACEMENT, REQUESTED, HISTORY, *requests(old)}
+    ours = {PLACEMENT, REQUESTED, HISTORY, ADDITION, *requests(old)}
     return {key: old.get(key) for key in sorted(ours) if new.get(key) != old.get(key)}
 
 

@@ -46,6 +46,22 @@ DataPath = Annotated[
     str,
     msgspec.Meta(pattern=r"^[^/\s]+(/[^/\s]+)*$", description="path in OPA, separated by `/`"),
 ]
+# Kubernetes, "Annotations: Syntax and character set": a DNS subdomain.
+AnnotationPrefix = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        max_length=253,
+        description="prefix of annotations, without `/`",
+    ),
+]
+LabelName = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$",
+        description="name of a label",
+    ),
+]
 KindName = Annotated[
     str,
     msgspec.Meta(

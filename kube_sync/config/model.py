@@ -25,7 +25,9 @@ from kube_sync.config.kinds import (
     Url,
 )
 from kube_sync.config.remediation import (
+    AddFirst,
     Guard,
+    Health,
     Mode,
     OcmPlacementDecisions,
     PlacementDecisions,
@@ -64,6 +66,7 @@ __all__ = [
     "CLUSTERS",
     "LIVE",
     "TOPOLOGY",
+    "AddFirst",
     "Admission",
     "Allow",
     "BasisPort",
@@ -74,6 +77,7 @@ __all__ = [
     "EnforceSchedulingPolicy",
     "Engine",
     "Guard",
+    "Health",
     "Kubernetes",
     "Label",
     "Labelled",

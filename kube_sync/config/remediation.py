@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from typing import Literal
 
 from kube_sync.config.kinds import (
+    AnnotationPrefix,
     AtLeastOne,
     Concurrency,
     Count,
+    FieldPath,
     File,
+    LabelName,
     Listen,
     Namespace,
     NotNegative,
@@ -69,6 +72,38 @@ class Guard(Section, frozen=True):
     known_clusters: bool = True
     """Holds placements of which no cluster is replicated under that name (`metadata.name`); false
     if placements identify clusters in another way."""
+
+
+class Health(Section, frozen=True):
+    """Where the remediator reads whether a workload is healthy in a cluster."""
+
+    source: Literal["annotations", "status", "argocd"] = "annotations"
+    """What says so: annotations of the object, a field of it, or the health of its Applications of
+    Argo CD, by the cluster that `spec.destination.name` names."""
+    annotation: AnnotationPrefix = "health.kube-sync.io"
+    """With `annotations`: the prefix of one annotation per cluster, as in
+    `health.kube-sync.io/eu-west: healthy`."""
+    path: FieldPath = "status.clusters"
+    """With `status`: the field that maps the names of clusters to their health, as in
+    `{"eu-west": "Healthy"}`, or names the one cluster, as `status.clusterName` of a Workload of
+    Kueue."""
+    namespace: Namespace = "argocd"
+    """With `argocd`: the namespace of the Applications."""
+    label: LabelName | None = None
+    """With `argocd`: the label of Applications whose value is the name of the workload, which is in
+    the namespace of their destination or in their own; null: the workload is the ApplicationSet
+    that owns them."""
+
+
+class AddFirst(Section, frozen=True):
+    """How a move is made with `moves: add-first`."""
+
+    healthy_within_seconds: NotNegative = 300.0
+    """Seconds within which a workload has to be healthy in the clusters that were added."""
+    on_unhealthy: Literal["revert", "keep"] = "revert"
+    """What happens after that: the clusters where it is not healthy are taken back (`revert`), or
+    left in the placement (`keep`). The old clusters stay in either case."""
+    health: Health = Health()
 
 
 Mode = Literal["off", "dry-run", "manual", "enforce"]
@@ -128,6 +163,9 @@ class Remediate(Section, frozen=True):
     applies (`manual`), only reports them (`dry-run`), or does nothing (`off`)."""
     namespaces: Mapping[Namespace, Mode] = {}
     """Modes that override `mode` in single namespaces, as in `{shop: dry-run}`."""
+    moves: Literal["together", "add-first"] = "together"
+    """How a workload moves: in one write (`together`), or in two (`add-first`): first the new
+    clusters are added; the old ones are taken away once it is healthy in the new ones."""
     concurrency: Literal["auto"] | Concurrency = "auto"
     """How many PATCHes are sent at once: a fixed number, or as many as the API server takes without
     queueing them (`auto`): fewer when latencies grow, at 429, 503 and 504, and none while a
@@ -138,5 +176,6 @@ class Remediate(Section, frozen=True):
     token_file: File | None = None
     """File with the bearer token that requests to `listen` must have; null: none, and only requests
     to `localhost` or a loopback address are accepted."""
+    add_first: AddFirst = AddFirst()
     guard: Guard = Guard()
     sinks: Sinks = Sinks()

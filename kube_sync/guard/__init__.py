@@ -7,6 +7,7 @@ process wrote on the objects, and a jump of the wall clock has no effect.
 
 from __future__ import annotations
 
+from kube_sync.guard.additions import ADDITION, Addition, read_addition
 from kube_sync.guard.assessment import Assessment, Fleet
 from kube_sync.guard.guard import Guard
 from kube_sync.guard.history import HISTORY, read_history
@@ -17,7 +18,9 @@ from kube_sync.guard.placements import Placements
 from kube_sync.guard.verdicts import Allowed, PendingChange, Withheld
 
 __all__ = [
+    "ADDITION",
     "HISTORY",
+    "Addition",
     "Allowed",
     "Assessment",
     "Change",
@@ -33,6 +36,7 @@ __all__ = [
     "compare",
     "limits_of",
     "parse_tightening",
+    "read_addition",
     "read_history",
     "stricter",
 ]

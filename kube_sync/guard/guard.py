@@ -41,6 +41,7 @@ from kube_sync.guard.history import (
     caught_up,
     extended,
     oscillates_until,
+    settled,
     settles_at,
     stamp,
     write_history,
@@ -186,8 +187,7 @@ class Guard(Generic[K]):
             return held
         self._drop([key])
         approval = self._approvals.of(key, _step(change, history)) or ""
-        entry = Entry(stamp(now), change.after, tuple(sorted(change.left)), approval)
-        history = extended(history, entry)
+        history = extended(history, _entry(change, approval, now))
         spent = scopes_of(change) if change.is_move else ()
         self._flights[key] = _Flight(history, now, spent)
         return Allowed(write_history(history), self._nowhere.warning(change))
@@ -319,10 +319,11 @@ class Guard(Generic[K]):
         return found
 
     def _oscillation(self, key: K, change: Change, history: History, now: float) -> Withheld | None:
-        until = oscillates_until(history, change.after, self._limits.oscillation)
+        after = change.toward or change.after
+        until = oscillates_until(history, after, self._limits.oscillation)
         if until is None or until <= now:
             return None
-        name = "freeze-" + digest([str(key), change.before, change.after, history[-2].at])
+        name = "freeze-" + digest([str(key), change.before, after, settled(history)[-2].at])
         if name in self._approved:
             return None
         reason = "it goes back and forth between two placements"
@@ -408,6 +409,11 @@ def _by_namespace(
         if (namespace := namespaces.get(key)) is not None:
             found.setdefault(namespace, {})[key] = step
     return found
+
+
+def _entry(change: Change, approval: str, now: float) -> Entry:
+    left = tuple(sorted(change.left))
+    return Entry(stamp(now), change.after, left, approval, passing=bool(change.toward))
 
 
 def _step(change: Change, history: History) -> Step:

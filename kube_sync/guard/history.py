@@ -1,10 +1,11 @@
 """The last placements of an object, stored in an annotation on it, so that they survive restarts.
 
 The annotation `kube-sync.io/moves` is JSON: a list of at most four `[seconds, placement, left,
-approval]`, oldest first: the time of the write (Unix seconds, rounded up; 0: before any known
-time), a digest of the placement, the clusters that it left, and the approval that allowed it.
-Trailing empty members are left out. The same PATCH writes it and the placement, so neither exists
-without the other.
+approval, passing]`, oldest first: the time of the write (Unix seconds, rounded up; 0: before any
+known time), a digest of the placement, the clusters that it left, the approval that allowed it, and
+whether a move only passes through it (`add_first`): such an entry is replaced by the next one, so
+that what goes back and forth is seen as without it. Trailing empty members are left out. The same
+PATCH writes it and the placement, so neither exists without the other.
 
 Everybody with write access to the object can write this annotation. A malformed history, or one
 with a time in the future, counts as empty: at worst, an owner avoids dwell, cool-down and freeze of
@@ -29,12 +30,16 @@ _LONGEST = 65_536  # characters: a fourth of the size limit of all annotations o
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """One placement: its time, its digest, the clusters that it left, and its approval."""
+    """One placement: its time, its digest, the clusters that it left, and its approval.
+
+    `passing`: a move only passes through it.
+    """
 
     at: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
     placement: str
     left: tuple[str, ...] = ()
     approval: str = ""
+    passing: bool = False
 
 
 History = tuple[Entry, ...]
@@ -71,9 +76,18 @@ def caught_up(history: History, before: str) -> History:
     return (*history, Entry(at, before))
 
 
+def settled(history: History) -> History:
+    """Return the placements without those that a move only passed through."""
+    return tuple(entry for entry in history if not entry.passing)
+
+
 def extended(history: History, entry: Entry) -> History:
-    """Return the last placements with one more."""
-    return (*history, entry)[-LENGTH:]
+    """Return the last placements with one more, unless it is the last one again, without a move."""
+    before = settled(history)
+    came_back = before and before[-1].placement == entry.placement and not entry.left
+    if came_back and not entry.passing:
+        return before
+    return (*before, entry)[-LENGTH:]
 
 
 def oscillates_until(history: History, after: str, window: float) -> float | None:
@@ -81,7 +95,7 @@ def oscillates_until(history: History, after: str, window: float) -> float | Non
 
     It is one while less than `window` seconds have passed since the first B.
     """
-    match history[-3:]:
+    match settled(history)[-3:]:
         # Times are rounded up: with a window of 0 there must be no wait at all.
         case (first, second, third) if window and (
             first.placement == third.placement != second.placement == after
@@ -104,7 +118,7 @@ def stamp(now: float) -> int:
 
 
 def _trimmed(entry: Entry) -> list[object]:
-    whole: list[object] = [entry.at, entry.placement, entry.left, entry.approval]
+    whole: list[object] = [entry.at, entry.placement, entry.left, entry.approval, entry.passing]
     while len(whole) > 2 and not whole[-1]:  # noqa: PLR2004 - these two are always there
         whole.pop()
     return whole

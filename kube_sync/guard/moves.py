@@ -35,6 +35,7 @@ class Change:
     evict: bool = False  # the policy allows it to be emptied
     places: tuple[Clusters, ...] = ()  # the wanted placements that differ and are not empty
     idle: bool = False  # zero replicas are wanted: it does not count towards a mass
+    toward: str = ""  # of an addition that a move begins with: the digest that it leads to
 
     @property
     def is_move(self) -> bool:

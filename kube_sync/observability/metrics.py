@@ -310,6 +310,12 @@ remediation_concurrency = Gauge(
     "Resources that the remediator may reconcile at once; with `concurrency: auto` it follows the"
     " latency of PATCHes, 429 and Retry-After",
 )
+remediation_additions = Counter(
+    "kube_sync_remediation_additions_total",
+    "Writes of moves with `add-first`: new clusters were added, the move ended, or new clusters"
+    " where it was not healthy in time were reverted or kept",
+    ["outcome"],
+)
 remediation_rivals = Counter(
     "kube_sync_remediation_rivals_total",
     "Resources whose writes were paused because another writer keeps reverting them",
@@ -446,6 +452,7 @@ _AT_ZERO: dict[Counter, tuple[tuple[str, ...], ...]] = {
         ("held",),
         ("dry-run",),
     ),
+    remediation_additions: (("added",), ("ended",), ("reverted",), ("kept",)),
     ledger_records: (
         ("start",),
         ("decision",),

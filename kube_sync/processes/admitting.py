@@ -9,6 +9,7 @@ from functools import partial
 
 import msgspec
 
+from kube_sync.admission.add_first import AddFirstDecider
 from kube_sync.admission.answer_origin import AnswerOrigin
 from kube_sync.admission.basis_client import BasisFollower, basis_follower
 from kube_sync.admission.breaker import probing
@@ -75,9 +76,9 @@ async def admit(context: Context, crew: Crew | None = None) -> list[Service]:
     denied = Denials(recorder).denied if settings.admission.events else nobody
     systems = await serve_systems(context, recorder, notifier.notify)
     fleet, watching = watch_fleet(context)
-    unannotated = [r.gvr for r in settings.targets() if "annotations" not in settings.sinks_of(r)]
     decides, compares = (
-        Unannotated(FleetDecider(decider, placements, fleet), unannotated) for decider in deciders
+        _placing(settings, FleetDecider(decider, placements, fleet), placements)
+        for decider in deciders
     )
     routes = [
         *(route for system in systems for route in system.routes),
@@ -100,6 +101,14 @@ async def admit(context: Context, crew: Crew | None = None) -> list[Service]:
         *following,
         *policies.followed(),
     ]
+
+
+def _placing(settings: Settings, decider: Decider, placements: Placements) -> Decider:
+    """Return the decider, without moves if the remediator adds first, for annotated targets."""
+    if settings.remediate.moves == "add-first":
+        decider = AddFirstDecider(decider, placements, settings.admission.remediator)
+    unannotated = [r.gvr for r in settings.targets() if "annotations" not in settings.sinks_of(r)]
+    return Unannotated(decider, unannotated)
 
 
 def _tls_files(admission: Admission) -> TlsFiles:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from kube_sync.config import Settings, parse_listen
@@ -25,6 +25,7 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.processes.context import Context, report_lease
 from kube_sync.processes.fleet import clusters_of, counted, fleet_collection
+from kube_sync.processes.moves import Moving, moving
 from kube_sync.processes.sinks import Sinks
 from kube_sync.remediation.audit_log import AuditLog
 from kube_sync.remediation.brakes import Brakes
@@ -108,6 +109,7 @@ class _Parts:
         annotations = AnnotationSink(patches.send, self._seals, self._placements.unreadable)
         self.sinks = Sinks(context, annotations, self.fenced)
         brakes, rehearsal = self._brakes()
+        self._moving = self._moves()
         self.reconciler = Reconciler(
             Writer(self._write, self.fenced, self._standby, memory, self.concurrency),
             self.modes,
@@ -119,6 +121,7 @@ class _Parts:
             held=memory.held,
             warned=self.events.warn,
             target_changed=self.sinks.changed,
+            moves=self._moving.moves,
         )
 
     def _brakes(self) -> tuple[Brakes, Brakes]:
@@ -140,6 +143,13 @@ class _Parts:
         )
         return brakes, rehearsal
 
+    def _moves(self) -> Moving:
+        """Return how moves are made."""
+        approved, changed = self._approvals.names, self._health_changed
+        return moving(
+            self._context, self._placements, self._clusters, approved, self._clock, changed
+        )
+
     def followed(self) -> list[Service]:
         """Return the Reflectors of the cluster's objects."""
         kube, follow, services = self._context.kube, self._context.followed, list[Service]()
@@ -153,7 +163,7 @@ class _Parts:
         for maps in self._approvals.maps:
             source = KubeCollection(kube, CONFIGMAPS, namespace=maps.scope, metadata_only=True)
             services.append(follow(f"approvals in {maps.where}", source, maps))
-        return services
+        return [*services, *self._moving.services]
 
     def _store(self, gvr: GroupVersionResource) -> Store:
         store = self.reconciler.targets(gvr)
@@ -176,6 +186,9 @@ class _Parts:
 
     async def _write(self, gvr: GroupVersionResource, key: ObjectKey, step: Write) -> None:
         await self.sinks.lead(gvr).write((gvr, key), step)
+
+    def _health_changed(self, keys: Iterable[Key] | None) -> None:
+        self.reconciler.replan(keys)
 
     def _named(self) -> int:
         objects = self.reconciler.objects()

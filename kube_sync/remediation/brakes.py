@@ -27,6 +27,7 @@ from kube_sync.guard import (
 )
 from kube_sync.guard.history import History
 from kube_sync.observability import metrics
+from kube_sync.remediation.add_first import eased
 from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.plan import Current, Write, after, with_history
 from kube_sync.remediation.policy_limits import Easing, LimitSource
@@ -219,7 +220,8 @@ class Brakes:
     def _change(self, key: Key, current: Current, step: Write, *, evict: bool) -> Change | None:
         has, then = current.annotations, after(step, current)
         where, idle = key[1].namespace, current.idle
-        return self._comparer.compare(where, has, then, evict=evict, idle=idle)
+        change = self._comparer.compare(where, has, then, evict=evict, idle=idle)
+        return change and eased(change, then, self._now())
 
     @staticmethod
     def _history(current: Current, now: float) -> History:

@@ -30,7 +30,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 CONTROLLER = "kube-sync.io/remediator"
 _HOLDS = "; where decisions may depend on it, moves are held (until it can be read, or is gone)"
-_QUIET = frozenset(["unseen", "dry-run"])  # over in a moment, or configured
+_QUIET = frozenset(["unseen", "dry-run", "adding"])  # over in a moment, or as configured
 
 
 @dataclass(frozen=True, slots=True)

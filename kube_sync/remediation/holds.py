@@ -14,6 +14,7 @@ from kube_sync.guard.digests import digest
 from kube_sync.observability import metrics
 from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.plan import OWN, Current, Unusable, Write
+from kube_sync.remediation.planner import Unfinished
 
 _Changes = Mapping[str, tuple[str | None, str | None]]
 
@@ -79,9 +80,20 @@ class Waiting:
             log.info("remediation_held", gvr=str(key[0]), key=str(key[1]), kind=wait.kind, **reason)
         return not same
 
-    def drop(self, key: Key) -> None:
-        """Remove the hold on an object."""
-        self._count(self._waits.pop(key, None), -1)
+    def of(self, kind: str) -> list[Key]:
+        """Return the objects with holds of one kind, unsorted."""
+        if not self._counts[kind]:
+            return []
+        return [key for key, wait in self._waits.items() if wait.kind == kind]
+
+    def drop(self, key: Key, kind: str | None = None) -> bool:
+        """Remove the hold on an object, if it is of this kind; return whether there was one."""
+        wait = self._waits.get(key)
+        if wait is None or kind not in (None, wait.kind):
+            return False
+        del self._waits[key]
+        self._count(wait, -1)
+        return True
 
     def _count(self, wait: Wait | None, by: int) -> None:
         if wait is not None:
@@ -115,6 +127,20 @@ def dry_run(current: Current, step: Write, held: Braked | None = None) -> Wait:
     reason, release = f"it would wait ({held.kind}): {held.reason}", f"{enforce}; {held.release}"
     approve, until = held.approve, held.until
     return Wait(current.uid, "dry-run", reason, release, changes, approve=approve, until=until)
+
+
+def unfinished(current: Current, left: Unfinished) -> Wait:
+    """Return the hold on an object whose move waits for the health of its new clusters."""
+    changes = changes_of(current, left.move)
+    return Wait(
+        current.uid,
+        left.kind,
+        left.reason,
+        left.release,
+        changes,
+        approve=left.approve,
+        until=left.until,
+    )
 
 
 def rival(current: Current, step: Write, until: float) -> Wait:

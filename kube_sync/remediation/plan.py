@@ -12,27 +12,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from kube_sync.decisions.decision import REQUESTED, Decision
 from kube_sync.decisions.requested import requests, requests_to_note, restore
 from kube_sync.decisions.sealing import Place, Seals, covered_values
-from kube_sync.guard import HISTORY
+from kube_sync.guard import ADDITION, HISTORY
 
 Check = Callable[[Mapping[str, str]], object | None]
 _UNSEALED = Seals()
 _NOWHERE = Place("", "", "", "")
 # Annotations of the remediator itself.
-OWN = frozenset([REQUESTED, HISTORY])
+OWN = frozenset([REQUESTED, HISTORY, ADDITION])
+KEEP: Final = ""  # the record of an addition stays as it is
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The decision on an object; with neither decision nor failure it is undefined."""
+    """The decision on an object; with neither decision nor failure it is undefined.
+
+    `addition` is the record of an addition to have beside it, None: none; KEEP: as it is.
+    """
 
     uid: str
     decision: Decision | None
     failure: str | None = None
     policy: str = ""  # the digest of the policies that decided
+    addition: str | None = None
 
     @property
     def evict(self) -> bool:
@@ -45,7 +51,9 @@ class Current:
     """The metadata of an object at one resourceVersion.
 
     `ours` are the annotations that the remediator applied, `our_labels` the labels that it set in
-    any way, unless somebody else owns them too. `idle`: zero replicas are wanted.
+    any way, unless somebody else owns them too. `idle`: zero replicas are wanted. `healthy`: the
+    clusters that its own status calls healthy, if that is configured. `spec`: a digest of its spec
+    without the replicas, "" unless it has a record of an addition.
     """
 
     uid: str
@@ -55,6 +63,8 @@ class Current:
     ours: frozenset[str] = frozenset()
     our_labels: frozenset[str] = frozenset()
     idle: bool = False
+    healthy: frozenset[str] = frozenset()
+    spec: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +147,7 @@ def plan(
     decision = usable(wanted, current, unreadable)
     if isinstance(decision, Unusable | Nothing):
         return decision
-    return _step(decision, current, place, seals)
+    return _step(decision, current, place, seals, wanted.addition if wanted else None)
 
 
 def usable(
@@ -159,8 +169,9 @@ def _refused(decision: Decision, unreadable: Check) -> Unusable | None:
     """Return why a decision must not be carried out, or None."""
     if decision.errors:
         return Unusable("errors", "the policy objects: " + "; ".join(decision.errors))
-    if HISTORY in decision.annotations:
-        return Unusable("errors", f"the policy decides {HISTORY}, which is not its own")
+    for own in (HISTORY, ADDITION):
+        if own in decision.annotations:
+            return Unusable("errors", f"the policy decides {own}, which is not its own")
     if (wrong := unreadable(decision.annotations)) is not None:
         return Unusable("failed", f"no usable decision: the policy's {wrong}")
     return None
@@ -180,7 +191,9 @@ def with_history(step: Write, history: str) -> Write:
     return replace(step, annotations={**step.annotations, HISTORY: history})
 
 
-def _step(decision: Decision, current: Current, place: Place, seals: Seals) -> Step:
+def _step(
+    decision: Decision, current: Current, place: Place, seals: Seals, addition: str | None
+) -> Step:
     has, decided = current.annotations, decision.annotations
     requested = requests(has)
     alone = current.ours - decided.keys() - requested.keys() - OWN
@@ -199,6 +212,10 @@ def _step(decision: Decision, current: Current, place: Place, seals: Seals) -> S
         target[REQUESTED] = has[REQUESTED]
     elif to_note or sealed:
         target[REQUESTED] = seals.sealed_note(to_note, target, place)
+    if addition:
+        target[ADDITION] = addition
+    elif addition is None:
+        target.pop(ADDITION, None)
     annotations = _difference(has, target)
     labels: dict[str, str | None] = dict.fromkeys(current.our_labels - decision.labels.keys())
     labels |= {k: v for k, v in decision.labels.items() if current.labels.get(k) != v}

@@ -24,6 +24,7 @@ from kube_sync.errors import Retriable
 from kube_sync.guard import Withheld as Braked
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
+from kube_sync.remediation.add_first import UNHEALTHY, count_progress
 from kube_sync.remediation.attempts import FORBIDDEN_SECONDS, Attempts
 from kube_sync.remediation.brakes import Brakes
 from kube_sync.remediation.decision_cache import DecisionCache, Key
@@ -36,11 +37,12 @@ from kube_sync.remediation.holds import (
     manual,
     refused,
     rival,
+    unfinished,
     unusable,
 )
 from kube_sync.remediation.modes import BrakesByMode, Modes
 from kube_sync.remediation.plan import Current, Nothing, Step, Unusable, Wanted, Write
-from kube_sync.remediation.planner import Planned, Planner
+from kube_sync.remediation.planner import Moves, Planned, Planner
 from kube_sync.remediation.policy_limits import LimitSource
 from kube_sync.remediation.sinks.sink import Lead
 from kube_sync.remediation.targets import Targets
@@ -73,12 +75,14 @@ class Reconciler:
         warned: Callable[[Key, str, str], None] = lambda _key, _uid, _warning: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         target_changed: Callable[[Key], None] = lambda _key: None,
+        moves: Moves | None = None,
     ) -> None:
         """Use `brakes` for writes and `rehearsal` in mode `dry-run`, both with the time of `clock`.
 
         `notify` is called with each object that is held anew, `held` with its hold as well,
         `warned` with the uid of an object and a warning about its placement, which was written;
-        `target_changed` with each object that differs at the API server.
+        `target_changed` with each object that differs at the API server. `moves` divides moves into
+        steps, None: each is one.
         """
         self.decisions = DecisionCache(clock, self._tighten)
         self.decisions.subscribe(self._touch)
@@ -90,7 +94,7 @@ class Reconciler:
         self._clock = clock
         self._lead = lead
         self._target_changed = target_changed
-        self._planner = Planner(self.decisions.get, self._current, self._plan)
+        self._planner = Planner(self.decisions.get, self._current, self._plan, moves)
         self._sleep = sleep
         self._targets: dict[GroupVersionResource, Targets] = {}
         self._begun = self._restart = False  # anew: begin again, even during `_begin`
@@ -115,7 +119,9 @@ class Reconciler:
     def targets(self, gvr: GroupVersionResource) -> Targets:
         """Return the Store for one target collection."""
         if gvr not in self._targets:
-            self._targets[gvr] = Targets(lambda key: self._differs((gvr, key)), self._changed.set)
+            self._targets[gvr] = Targets(
+                lambda key: self._differs((gvr, key)), self._changed.set, self._planner.read_health
+            )
         return self._targets[gvr]
 
     @property
@@ -132,7 +138,7 @@ class Reconciler:
         ]
 
     def replan(self, keys: Iterable[Key] | None) -> None:
-        """Compare these objects again, None: all: what their leading sink has may have changed."""
+        """Compare these objects again, None: all: their leading sink or health may have changed."""
         everything = ((gvr, name) for gvr, t in self._targets.items() for name in t.objects)
         self._touch(everything if keys is None else keys)
 
@@ -144,7 +150,7 @@ class Reconciler:
     def weigh(self) -> None:
         """Weigh all changes again: an approval or the fleet has changed."""
         self._weighed_at = -math.inf
-        self._changed.set()
+        self._touch(self.waiting.of(UNHEALTHY))
 
     @property
     def tightened(self) -> LimitSource:
@@ -258,14 +264,14 @@ class Reconciler:
             self._record_wanted(key, planned)
             # What the queue knows of has an attempt that its worker has to end.
             done = complete and isinstance(planned.step, Nothing) and key not in self._queue
-            if done and self.active:
-                self._settled(key, gone=planned.current is None)
+            if done and self.active and planned.left is None:
+                self._settled(key, planned)
             else:
                 self._planner.keep(key, planned)
                 self._recorded[key] = None
 
     def _record_wanted(self, key: Key, planned: Planned) -> None:
-        wanted, current, step = planned.wanted, planned.current, planned.step
+        wanted, current, step = planned.carried_out, planned.current, planned.weighed
         brakes = self._brakes.of(key)
         if current is None:
             brakes.forget(key)
@@ -276,18 +282,18 @@ class Reconciler:
 
     def _is_eligible(self, key: Key, wanted: Wanted, current: Current, step: Write) -> bool:
         """Return whether a step will be tried; others do not count towards a mass."""
-        eligible = self._modes.is_eligible(key, step)
-        return eligible and self._attempts.is_open(key, wanted, current, step)
+        is_open = self._attempts.is_open(key, wanted, current, step)
+        return is_open and self._modes.is_eligible(key, step)
 
     async def _reconcile(self, key: Key) -> Result:
         if not self.active:  # reconciled when this process may write again
             self._touched[key] = None
             return Result()
         planned = self._planner.take(key)
-        wanted, current, step = planned.wanted, planned.current, planned.step
+        wanted, current, step = planned.carried_out, planned.current, planned.step
         if current is None or wanted is None or not isinstance(step, Write | Unusable):
-            self._settled(key, gone=current is None)
-        elif isinstance(step, Unusable):
+            return self._settled(key, planned)
+        if isinstance(step, Unusable):
             self.waiting.put(key, unusable(current, step))
         elif self._modes.of(key[1].namespace) == "off":
             self.waiting.drop(key)
@@ -325,11 +331,8 @@ class Reconciler:
             metrics.remediation_rivals.inc()
         if until is not None:
             return Result(max(0.0, until - self._clock()))
-        wait, forbidden_before = self.waiting.get(key), self._attempts.release(key)
-        left_to_rival = wait is not None and wait.kind == "rival"
-        if left_to_rival:
-            self.waiting.drop(key)
-        if left_to_rival or forbidden_before:
+        forbidden_before = self._attempts.release(key)
+        if self.waiting.drop(key, "rival") or forbidden_before:
             # It was not weighed until now, since it was not to be written.
             self._touch([key])
             return Result()
@@ -346,6 +349,7 @@ class Reconciler:
                 if warning := self._brakes.of(key).moved(key, current):
                     bound.warning("placed_on_unknown_clusters", warning=warning)
                     self._warned(key, current.uid, warning)
+                count_progress(current, step, self._clock())
                 bound.info("remediated")
             case "refused":
                 self.waiting.put(key, refused(current, step, outcome.error))
@@ -368,11 +372,17 @@ class Reconciler:
         self._brakes.of(key).drop(key)
         self.weigh()
 
-    def _settled(self, key: Key, *, gone: bool) -> None:
-        self.waiting.drop(key)
+    def _settled(self, key: Key, planned: Planned) -> Result:
+        """Record that nothing is to be written now; of a move the next step may be left."""
         self._planner.drop(key)
-        self._attempts.settled(key, gone=gone)
+        self._attempts.settled(key, gone=planned.current is None)
         self._modes.forget(key)
+        current, left = planned.current, planned.left
+        if current is None or left is None or self._modes.of(key[1].namespace) == "off":
+            self.waiting.drop(key)
+            return Result()
+        self.waiting.put(key, unfinished(current, left))
+        return Result(left.seconds(self._clock()))
 
 
 def _backoff() -> Backoff:

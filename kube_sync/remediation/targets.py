@@ -13,11 +13,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import msgspec
 
 from kube_sync.decisions.requested import FIELD_MANAGER
 from kube_sync.errors import NO_JSON, Retriable
+from kube_sync.guard import ADDITION
+from kube_sync.guard.digests import digest
 from kube_sync.kube.cache import Cache, Changes
 from kube_sync.kube.collection import Item
 from kube_sync.objects import ObjectKey
@@ -70,6 +73,8 @@ class _Object(msgspec.Struct):
 _objects = msgspec.json.Decoder(_Object)
 _managers = msgspec.json.Decoder(list[_Manager] | None)
 _specs = msgspec.json.Decoder(_Spec)
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_NOWHERE: frozenset[str] = frozenset()
 _OURS = FIELD_MANAGER.encode()
 
 
@@ -77,13 +82,21 @@ class Targets(Cache[Current]):
     """The objects of one target collection; empty while their kind is not served."""
 
     def __init__(
-        self, changed: Callable[[ObjectKey], None], listed: Callable[[], None] = lambda: None
+        self,
+        changed: Callable[[ObjectKey], None],
+        listed: Callable[[], None] = lambda: None,
+        read_health: Callable[[bytes], frozenset[str]] | None = None,
     ) -> None:
         """Call `changed` with each key that differs, and with all at the end of a LIST.
 
-        `listed` is called after that.
+        `listed` is called after that. `read_health` reads where an object is healthy from its JSON.
         """
-        super().__init__(_current, self._counted, self._all, when_unknown="empty")
+        super().__init__(
+            partial(_current, read_health=read_health),
+            self._counted,
+            self._all,
+            when_unknown="empty",
+        )
         self._changed = changed
         self._was_listed = listed
         self.namespaces: Counter[str] = Counter()  # objects that are not idle, by namespace
@@ -102,7 +115,7 @@ class Targets(Cache[Current]):
         self._was_listed()
 
 
-def _current(item: Item) -> Current:
+def _current(item: Item, read_health: Callable[[bytes], frozenset[str]] | None) -> Current:
     try:
         whole = _objects.decode(item.body)
     except NO_JSON as error:  # it exists, but a change of it cannot be computed
@@ -119,11 +132,23 @@ def _current(item: Item) -> Current:
         ours & annotations.keys(),
         our_labels & labels.keys(),
         _is_idle(whole.spec),
+        read_health(item.body) if read_health else _NOWHERE,
+        _digest(whole.spec) if ADDITION in annotations else "",
     )
 
 
 def _counts(current: Current | None) -> bool:
     return current is not None and not current.idle
+
+
+def _digest(spec: msgspec.Raw) -> str:
+    """Return a digest of a spec without its replicas, which a controller may change often."""
+    try:
+        fields = _fields.decode(spec or b"{}")
+    except NO_JSON:
+        fields = {"": spec}
+    texts = [(name, bytes(text).decode()) for name, text in sorted(fields.items())]
+    return digest([pair for pair in texts if pair[0] != "replicas"])
 
 
 def _is_idle(spec: msgspec.Raw) -> bool:

@@ -11,9 +11,10 @@ from typing import Final, Literal
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
-from kube_sync.guard import HISTORY, Change, Inventory, Placements, compare
+from kube_sync.guard import ADDITION, HISTORY, Change, Inventory, Placements, compare
 from kube_sync.guard.unknown_clusters import reason_of
 
+_OURS: Final = frozenset({HISTORY, ADDITION})
 Kind = Literal["failed", "refused", "undecided", "nowhere", "moves", "adds", "changes"]
 KINDS: Final[tuple[Kind, ...]] = (
     "failed",
@@ -56,7 +57,7 @@ def _silence(outcome: Outcome) -> Kind | None:
         return "failed"
     if outcome.decision is None:
         return "undecided"
-    if outcome.decision.errors or HISTORY in outcome.decision.annotations:
+    if outcome.decision.errors or not _OURS.isdisjoint(outcome.decision.annotations):
         return "refused"
     return None
 

@@ -44,6 +44,7 @@ from kube_sync.replicator import datamaps
 from kube_sync.replicator.audit import Audit
 from kube_sync.replicator.bookkeeping import RootIndex
 from kube_sync.replicator.datamaps import DataMaps
+from kube_sync.replicator.failed_additions import FailedAdditions
 from kube_sync.replicator.input_recorder import input_reader
 from kube_sync.replicator.placementcheck import PlacementCheck, fleet_names
 from kube_sync.replicator.replica import ReplicaMaker, TopologyOrigin
@@ -88,6 +89,7 @@ class Load:
         self._maps = policy_maps(settings.policies, self._policies.wake)
         self._objects = placement_policies(settings.policies, self._policies.wake)
         self._data = data_maps(settings.policies, self._data_changed)
+        self._failed = FailedAdditions(self._additions_failed)
         self.resources = Resources(
             settings,
             self._maker(lasting),
@@ -114,6 +116,9 @@ class Load:
         self._staging = self._stage()
         self._writer = self._write(settings.replicate.root)
 
+    def _additions_failed(self) -> None:
+        self._staging.recount()
+
     def _maker(self, lasting: Lasting) -> ReplicaMaker:
         return ReplicaMaker(
             lasting.kube,
@@ -123,6 +128,7 @@ class Load:
             seals=lasting.seals,
             topology=lasting.topology,
             known=self._hub.log.known,
+            seen=self._failed.note,
         )
 
     async def run(self, loaded: Callable[[], None]) -> None:
@@ -176,6 +182,7 @@ class Load:
                 tracker=self._tracker,
                 check=self._check,
                 in_force=self._lasting.in_force,
+                failed=self._failed,
             )
         )
 

@@ -15,6 +15,7 @@ from kube_sync.config import TOPOLOGY, PolicyTopology, Replicate, Resource, Sett
 from kube_sync.decisions.sealing import Seals
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.client import KubeClient
+from kube_sync.kube.collection import Item
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.policies.required_fields import Form
@@ -96,12 +97,14 @@ class ReplicaMaker:
         seals: Seals | None = None,
         topology: TopologyOrigin | None = None,
         known: KnownObjects = lambda _gvr, key, uid: (key, uid),
+        seen: Callable[[str, Item], None] = lambda _collection, _item: None,
     ) -> None:
         """Call `wake` when a Mirror has something to write.
 
         `currency` receives why a source is not current, or None. `seals` verify the annotations
         that go into OPA. `topology` makes the topology's origin, if it is wanted. `known` returns
-        the key and uid of an object that are kept elsewhere already.
+        the key and uid of an object that are kept elsewhere already. `seen` is called with each
+        object that is a target of decisions, if moves add first.
         """
         self._kube = kube
         self._readiness = readiness
@@ -110,6 +113,7 @@ class ReplicaMaker:
         self._seals = seals or Seals()
         self._topology = topology
         self._known = known
+        self._seen = seen
 
     def replica(self, resource: Resource, settings: Settings) -> Replica:
         """Return a replica that is not running yet. Raises Misconfigured."""
@@ -128,7 +132,7 @@ class ReplicaMaker:
             name,
             None if replicate.is_auto(resource) else configured(resource),
             values=resource.secrets,
-            proven=partial(self._seals.without_unsealed_note, resource.gvr),
+            proven=self._proven(resource, settings),
         )
         return Mirror(
             name,
@@ -140,6 +144,17 @@ class ReplicaMaker:
             optional=name in supplied(settings),
             known=partial(self._known, resource.gvr),
         )
+
+    def _proven(self, resource: Resource, settings: Settings) -> Callable[[Item], bytes]:
+        proven = partial(self._seals.without_unsealed_note, resource.gvr)
+        if settings.remediate.moves == "together" or resource not in settings.targets():
+            return proven
+
+        def seen(item: Item) -> bytes:
+            self._seen(resource.name, item)
+            return proven(item)
+
+        return seen
 
     def _feed(self, resource: Resource, settings: Settings) -> Origin:
         if resource is not _TOPOLOGY:

@@ -30,7 +30,9 @@ from kube_sync.opa.lanes import Lane
 from kube_sync.policies.reconciler import PolicyReconciler
 from kube_sync.policies.staging.canaries import Counting
 from kube_sync.policies.staging.lanes import Counted
+from kube_sync.policies.staging.promotion import UNHEALTHY
 from kube_sync.replicator.class_backfill import Widen
+from kube_sync.replicator.failed_additions import FailedAdditions
 from kube_sync.replicator.resources import Resources
 from kube_sync.replicator.selfcheck import SelfCheck
 from kube_sync.replicator.shadow import Shadow
@@ -53,6 +55,7 @@ class Core:
     tracker: Tracker
     check: SelfCheck
     in_force: Callable[[str, Mapping[str, str]], None]  # receives the modules of a canary too
+    failed: FailedAdditions
 
 
 class StagedEvaluation:
@@ -67,11 +70,12 @@ class StagedEvaluation:
         )
         self._counter = self._counted(
             self._lane("canary", read),
-            core.policies.count_canary,
+            self.count_canary,
             in_force=Evaluator(core.opa, core.instance, read=core.read),
             gauge=metrics.canary_differences,
         )
         self.counting: tuple[Shadow, ...] = ()  # those to notify of writes
+        self._canary_counts: Counted | None = None
 
     async def run(self) -> None:
         """Count staged lanes until cancelled."""
@@ -107,6 +111,20 @@ class StagedEvaluation:
         core.resources.widen("canary", widen)
         self._decider.changed(canary)
         core.check.canary_changed(canary)
+
+    def recount(self) -> None:
+        """Report the counts of the canary again: more objects, or fewer, were not healthy."""
+        if self._canary_counts is not None:
+            self.count_canary(self._canary_counts)
+
+    def count_canary(self, counted: Counted | None) -> None:
+        """Report what the canary changes, with the objects that were not healthy."""
+        self._canary_counts, canary = counted, self._core.policies.canary
+        if counted is not None and canary is not None:
+            failed = self._core.failed.count(canary.policy, canary.side)
+            if failed:
+                counted = replace(counted, differences={**counted.differences, UNHEALTHY: failed})
+        self._core.policies.count_canary(counted)
 
     def _note(self) -> None:
         self.counting = tuple(one for one in (self._shadow, self._counter) if one.counts)

@@ -139,7 +139,8 @@ def created(account: str, what: str, path: str, body: object, says: str | None =
 
 def _remediator() -> Iterator[Write]:
     web, who = f"{REPLICA_SETS}/web", "remediator"
-    decided = {PREFERENCES: "{}", "kube-sync.io/requested": "{}", "kube-sync.io/moves": "[]"}
+    notes = {"kube-sync.io/requested": "{}", "kube-sync.io/addition": "{}"}
+    decided = {PREFERENCES: "{}", "kube-sync.io/moves": "[]", **notes}
     yield patched(who, "what policies decide", web, {"metadata": {"annotations": decided}})
     label = {"metadata": {"labels": {"federation.kubernetes.io/class": "a"}}}
     yield patched(who, "a label that policies decide", web, label)

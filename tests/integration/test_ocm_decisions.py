@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,6 +61,7 @@ class Remediator:
     stream: FakeDecisionStream
     folder: Path
     sink: Mapping[str, object]
+    moves: Mapping[str, object] = field(default_factory=dict)
     services: list[RunningServer] = field(default_factory=list)
 
     async def start(self) -> None:
@@ -70,6 +71,7 @@ class Remediator:
             "remediate": {
                 "guard": {**GUARD_OFF, "known_clusters": False},
                 "sinks": {"ocm_placement_decisions": {"enabled": True, **self.sink}},
+                **self.moves,
             },
         }
         started = await asyncio.to_thread(start_service, "remediate", self.folder, configuration)
@@ -87,10 +89,10 @@ class Remediator:
 
 @asynccontextmanager
 async def remediating(
-    stack: RunningStack, folder: Path, sink: Mapping[str, object]
+    stack: RunningStack, folder: Path, sink: Mapping[str, object], **moves: object
 ) -> AsyncGenerator[Remediator]:
     async with fake_decision_stream() as stream:
-        remediator = Remediator(stack, stream, folder / "remediate", sink)
+        remediator = Remediator(stack, stream, folder / "remediate", sink, moves)
         await remediator.start()
         try:
             yield remediator
@@ -322,3 +324,33 @@ def test_the_generators_configmap_names_what_is_published(cluster: RunningStack)
     path = f"/apis/{data['apiVersion']}/namespaces/{ARGO}/{data['kind']}"
     assert path == OCM_PLACEMENT_DECISIONS.path(ARGO)
     assert (data["statusListKey"], data["matchKey"]) == ("decisions", "clusterName")
+
+
+@pytest.mark.parametrize("is_healthy", [True, False])
+async def test_consumers_see_both_steps_of_a_move_that_adds_first(
+    cluster: RunningStack, tmp_path: Path, *, is_healthy: bool
+) -> None:
+    add_first = {"healthy_within_seconds": 60 if is_healthy else 4}
+    moves: dict[str, object] = {"moves": "add-first", "add_first": add_first}
+    async with remediating(cluster, tmp_path, {"namespace": ARGO}, **moves) as remediator:
+        world = await remediator.namespace()
+        uid, api = await world.create("web"), world.stack.api
+        change = {"spec": {"replicas": 1}}  # without any, it would move at once
+        await asyncio.to_thread(api.merge, "replicasets", "web", change, world.namespace)
+        world.decide("web", uid, ["eu"])
+        await eventually(lambda: clusters(world), [["eu"]])
+        async with witness(world.stack) as seen:
+            world.decide("web", uid, ["us"])
+            await eventually(lambda: _shown(seen)[:2], ["eu", "eu,us"])
+            if is_healthy:
+                await world.annotate("web", {"health.kube-sync.io/us": "healthy"})
+            ends = "us" if is_healthy else "eu"
+            await eventually(lambda: _shown(seen), ["eu", "eu,us", ends])
+
+
+def _shown(seen: Iterable[Any]) -> list[str]:
+    """Return the clusters that a reader found, one after the other."""
+    found = [
+        ",".join(one["clusterName"] for one in body["status"]["decisions"]) for body in [*seen]
+    ]
+    return [text for before, text in zip(["", *found], found, strict=False) if text != before]

@@ -66,8 +66,9 @@ def start_components(
 
     `remediate` is that section of the remediator's configuration, `classes` the webhook's
     `admission.classes`. The replicator knows the remediator's port, whose holds its page shows, and
-    keeps a ledger.
+    keeps a ledger. How moves are made is configured for all three.
     """
+    moves = {name: remediate[name] for name in ("moves", "add_first") if name in remediate}
     authority = make_authority("kube-sync demo webhook")
     shared = folder / "shared"
     write_pair(shared, "tls", issue(authority, "kube-sync", LOOPBACK))
@@ -82,7 +83,12 @@ def start_components(
     configurations: dict[str, tuple[str, dict[str, object]]] = {
         "replicate": (
             "replicator",
-            {"opa": opa, "decisions": stack.endpoint.server(), **client},
+            {
+                "opa": opa,
+                "decisions": stack.endpoint.server(),
+                **client,
+                "remediate": {**client["remediate"], **moves},
+            },
         ),
         "remediate": (
             "remediator",
@@ -96,6 +102,7 @@ def start_components(
             {
                 "opa": opa | {"token_file": str(tokens.get("admission", tokens["replicator"]))},
                 "decisions": stack.endpoint.client(),
+                "remediate": moves,
                 "admission": tls
                 | {
                     "listen": f"127.0.0.1:{webhook}",

@@ -92,6 +92,20 @@ _MOVING = Row(
             (("max(kube_sync_remediation_concurrency)", "limit"),),
         ),
         Panel(
+            "Moves that add first",
+            "What was written for them: clusters were added, the move ended, or clusters that were"
+            " not healthy in time were reverted or kept.",
+            (
+                (
+                    (
+                        "sum by (outcome)"
+                        f" (increase(kube_sync_remediation_additions_total{_RATE})) or vector(0)"
+                    ),
+                    "{{outcome}}",
+                ),
+            ),
+        ),
+        Panel(
             "Rivals",
             "Resources whose writes were paused because another writer keeps reverting them.",
             ((f"sum(increase(kube_sync_remediation_rivals_total{_RATE}))", "rivals"),),

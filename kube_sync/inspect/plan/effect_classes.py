@@ -13,7 +13,7 @@ from typing import Final
 
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.requested import requests
-from kube_sync.guard import HISTORY, Inventory, Placements
+from kube_sync.guard import ADDITION, HISTORY, Inventory, Placements
 from kube_sync.inspect.plan.effects import Effect, effect
 from kube_sync.objects import ObjectKey
 from kube_sync.remediation.plan import OWN, Current
@@ -73,8 +73,7 @@ def _view(current: Current, pair: _Pair) -> Current:
     """Return the parts of a workload that its step depends on."""
     matters = pair.annotations.union(current.ours, requests(current.annotations))
     annotations = _some(current.annotations, matters)
-    if HISTORY in annotations:
-        annotations[HISTORY] = ""
+    annotations |= dict.fromkeys(annotations.keys() & {HISTORY, ADDITION}, "")
     labels = _some(current.labels, pair.labels)
     ours, our_labels = frozenset(current.ours), frozenset(current.our_labels)
     return Current("", annotations, labels, "", ours, our_labels)

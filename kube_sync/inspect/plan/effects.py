@@ -14,7 +14,17 @@ from kube_sync.decisions.evaluator import Outcome
 from kube_sync.guard import Change, Inventory, Placements, compare
 from kube_sync.guard.unknown_clusters import reason_of, unknown_in
 from kube_sync.objects import ObjectKey
-from kube_sync.remediation.plan import Amend, Apply, Current, Step, Unusable, Wanted, after, plan
+from kube_sync.remediation.plan import (
+    KEEP,
+    Amend,
+    Apply,
+    Current,
+    Step,
+    Unusable,
+    Wanted,
+    after,
+    plan,
+)
 
 Kind = Literal[
     "failed", "refused", "undecided", "nowhere", "moves", "adds", "changes"
@@ -134,7 +144,7 @@ def clusters(placements: Placements, annotations: Mapping[str, str]) -> tuple[st
 
 
 def _step(outcome: Outcome, current: Current) -> Step:
-    return plan(Wanted(current.uid, outcome.decision, outcome.failure), current)
+    return plan(Wanted(current.uid, outcome.decision, outcome.failure, addition=KEEP), current)
 
 
 def _is_pending(current: Current, now: Outcome, then: Outcome, *, empties: bool) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from kube_sync.decisions.decision import REQUESTED
-from kube_sync.guard import HISTORY
+from kube_sync.guard import ADDITION, HISTORY
 from kube_sync.inspect.why.change import Spot, is_secret
 from kube_sync.opa.analysis.paths import EACH, Path
 
@@ -18,7 +18,9 @@ _DEEP: Final = 6  # depth below which a value that is read whole is one spot
 _MOST: Final = 200  # spots of one object
 _OPEN: Final = frozenset({"labels", "annotations"})  # of all metadata
 _KEPT: Final = frozenset({"apiVersion", "kind"})
-_OURS: Final = frozenset({REQUESTED, HISTORY, "kubectl.kubernetes.io/last-applied-configuration"})
+_OURS: Final = frozenset(
+    {REQUESTED, HISTORY, ADDITION, "kubectl.kubernetes.io/last-applied-configuration"}
+)
 _SECRET: Final = frozenset({"data", "stringData"})
 
 

@@ -6,6 +6,7 @@ object only fields that policies read are reported, and of a Secret no value.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +17,8 @@ from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.explaining import Rule
 from kube_sync.decisions.input_values import Input, inputs
 from kube_sync.errors import NO_JSON
+from kube_sync.guard import read_addition
+from kube_sync.guard.additions import described
 from kube_sync.inspect.plan.extra_documents import CanaryInEffect
 from kube_sync.inspect.plan.snapshot import currents
 from kube_sync.inspect.why.builtin_errors import BuiltinError
@@ -24,7 +27,7 @@ from kube_sync.inspect.why.contrast import Objection
 from kube_sync.inspect.why.search import Search
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.result import Reads
-from kube_sync.remediation.plan import Current, Nothing, Unusable, Wanted, plan
+from kube_sync.remediation.plan import KEEP, Current, Nothing, Unusable, Wanted, plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class WhyReport:
     decided: tuple[str, ...]  # clusters
     has: tuple[str, ...]
     pending: str  # how the object differs from the decision; "": not at all
+    move: str = ""  # the step of its move, "" if none is under way
     rules: tuple[Rule, ...] = ()
     rules_failure: str | None = None
     inputs: tuple[Input, ...] = ()
@@ -77,6 +81,7 @@ async def build_report(case: Case) -> WhyReport:
         reader.decided_clusters(case.outcome),
         reader.names(current.annotations) if "annotations" in sinks else (),
         pending(case.outcome, current, sinks),
+        step_of_move(current),
         _with_file_names(case, explanation.rules),
         explanation.failure,
         read,
@@ -91,7 +96,7 @@ def pending(
     outcome: Outcome, current: Current, sinks: Sequence[SinkName] = ("annotations",)
 ) -> str:
     """Return how an object differs from its decision, "" if it does not."""
-    step = plan(Wanted(current.uid, outcome.decision, outcome.failure), current)
+    step = plan(Wanted(current.uid, outcome.decision, outcome.failure, addition=KEEP), current)
     if "annotations" not in sinks and not isinstance(step, Unusable):
         return f"not in its annotations but in {', '.join(sinks)}; `remediate status` has the holds"
     match step:
@@ -100,6 +105,12 @@ def pending(
         case Unusable():
             return f"nothing is written: {step.reason}"
     return "would be written: " + ", ".join(sorted({*step.annotations, *step.labels}))
+
+
+def step_of_move(current: Current) -> str:
+    """Return in which step of a move an object is, "" if in none."""
+    record = read_addition(current.annotations, math.inf)
+    return "" if record is None else described(record)
 
 
 def cluster_results(case: Case, reader: PlacementReader) -> tuple[ClusterResult, ...]:

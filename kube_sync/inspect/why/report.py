@@ -65,6 +65,7 @@ def as_json(report: WhyReport) -> str:
         "canary": None if report.canary is None else _canary_document(report.canary),
         "has": report.has,
         "pending": report.pending,
+        "move": report.move,
         "rules": report.rules,
         "rules_failure": report.rules_failure,
         "inputs": report.inputs,
@@ -94,6 +95,8 @@ def _decision(report: WhyReport) -> Iterator[str]:
         yield f"  by       {report.canary}"
     yield f"  has      {_names(report.has)}"
     yield f"  so       {report.pending or 'it is as decided'}"
+    if report.move:
+        yield f"  move     {report.move}"
 
 
 def _canary_document(canary: CanaryInEffect) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -17,6 +17,7 @@ from kube_sync.kube.staging import CANARY, MAX_BREAKS, MAX_MOVES, NAMESPACES, SH
 from kube_sync.objects import ObjectKey
 
 _BREAKS = ("failed", "refused", "undecided", "nowhere")
+UNHEALTHY: Final = "unhealthy"  # moved there by the canary, with `moves: add-first`
 Kind = Literal["configmap", "placementpolicy"]
 Step = Literal["candidate", "shadow", "canary", "active", "revert"]
 
@@ -114,6 +115,8 @@ def passed(said: Mapping[str, Any], limits: Limits) -> Iterator[str]:
     for effect in _BREAKS:
         if said.get(effect, 0) > limits.breaks:
             yield f"{said[effect]} would be {effect}, at most {limits.breaks} may"
+    if (unhealthy := said.get(UNHEALTHY, 0)) > limits.breaks:
+        yield f"{unhealthy} were not healthy where they were added, at most {limits.breaks} may be"
     moves, objects = said.get("moves", 0), said["objects"]
     if moves > limits.moves * objects:
         yield f"{moves} of {objects} would move, at most {limits.moves:.0%} may"

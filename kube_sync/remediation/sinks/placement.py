@@ -14,7 +14,7 @@ import msgspec
 
 from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.decisions.requested import requests
-from kube_sync.guard import HISTORY
+from kube_sync.guard import ADDITION, HISTORY
 from kube_sync.guard.placements import read_preferences
 from kube_sync.remediation.plan import (
     Current,
@@ -103,8 +103,28 @@ def let_through(decided: Wanted | None, lead: Current, found: Current) -> Wanted
         own = {PLACEMENT: has} if has is not None and PLACEMENT in found.annotations else {}
         return replace(decided, decision=Decision(own), policy=OWNER)
     if text is None or has is None or not _is_same(text, has):
-        return _NOT_APPLIED
+        return _passing(decided, lead, found) or _NOT_APPLIED
     return decided
+
+
+def _passing(decided: Wanted, lead: Current, found: Current) -> Wanted | None:
+    """Return the decision with the placement that a move passes through, None if there is none.
+
+    Anybody may write the record of such a step: it brings no cluster but those that the follower
+    has, and those that are decided.
+    """
+    has, decision = lead.annotations.get(PLACEMENT), decided.decision
+    if ADDITION not in lead.annotations or has is None or decision is None:
+        return None
+    here = clusters_of(has)
+    wanted, there = (
+        clusters_of(a[PLACEMENT]) if PLACEMENT in a else frozenset[str]()
+        for a in (decision.annotations, found.annotations)
+    )
+    if not here or not wanted or there is None or not here <= wanted | there:
+        return None
+    annotations = {**decision.annotations, PLACEMENT: has}
+    return replace(decided, decision=msgspec.structs.replace(decision, annotations=annotations))
 
 
 def _is_decided(lead: Current) -> bool:

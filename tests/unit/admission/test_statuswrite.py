@@ -15,10 +15,16 @@ from kube_sync.admission.statuswrite import as_update, changed
 from kube_sync.config import Admission
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision
 from kube_sync.decisions.sealing import Seals
-from kube_sync.guard import HISTORY
+from kube_sync.guard import ADDITION, HISTORY
 from tests.fakes.reviews import Json, body, operations, patched, resource, response
 
-OLD = {PLACEMENT: "eu", REQUESTED: '{"danger":null}', HISTORY: "h", "danger": "decided"}
+OLD = {
+    PLACEMENT: "eu",
+    REQUESTED: '{"danger":null}',
+    HISTORY: "h",
+    ADDITION: "a",
+    "danger": "decided",
+}
 
 
 def status(new: Json, old: Json) -> Review:
@@ -31,6 +37,7 @@ def status(new: Json, old: Json) -> Review:
         ({PLACEMENT: "moon"}, {PLACEMENT: "eu"}),
         ({REQUESTED: "{}"}, {REQUESTED: OLD[REQUESTED]}),
         ({HISTORY: "[]"}, {HISTORY: "h"}),
+        ({ADDITION: "{}"}, {ADDITION: "a"}),
         ({"danger": "true"}, {"danger": "decided"}),
         ({"other": "1"}, {}),
     ],
@@ -54,7 +61,7 @@ def test_annotations_that_are_removed_all_at_once_come_back_and_new_ones_go() ->
     kept = patched(resource(None), operations(response(answer.body)))
     assert kept["metadata"]["annotations"] == OLD
     review = status(resource(OLD), resource(None))
-    assert changed(review) == {PLACEMENT: None, REQUESTED: None, HISTORY: None}
+    assert changed(review) == {PLACEMENT: None, REQUESTED: None, HISTORY: None, ADDITION: None}
 
 
 def test_a_status_write_is_refused_where_changes_of_placement_are() -> None:

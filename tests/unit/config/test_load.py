@@ -59,6 +59,12 @@ remediate:
     placement_decisions: {enabled: false, namespace: null}
     ocm_placement_decisions: {enabled: false, namespace: null}
   namespaces: {}
+  moves: together                                       # together | add-first
+  add_first:
+    healthy_within_seconds: 300
+    on_unhealthy: revert                                # revert | keep
+    health: {source: annotations, annotation: health.kube-sync.io, path: status.clusters,
+             namespace: argocd, label: null}
   concurrency: auto                                     # auto | a number
   listen: "127.0.0.1:9404"
   token_file: null
@@ -284,6 +290,10 @@ def test_off_is_a_word_and_not_a_boolean(file: Path) -> None:
         (
             "remediate: {mode: force}",
             "remediate.mode: invalid enum value 'force'; known: off, dry-run, manual, enforce",
+        ),
+        (
+            "remediate: {add_first: {health: {annotation: a/b}}}",
+            "remediate.add_first.health.annotation: expected `str` matching regex",
         ),
         (
             f"replicate: {{resources: [{_THING[:-1]}, fields: few}}]}}",
@@ -608,6 +618,14 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "remediate.sinks.ocm_placement_decisions.enabled": ("true", True),
     "remediate.sinks.ocm_placement_decisions.namespace": ("argocd", "argocd"),
     "remediate.namespaces": ("{shop: off}", {"shop": "off"}),
+    "remediate.moves": ("add-first", "add-first"),
+    "remediate.add_first.healthy_within_seconds": ("7", 7),
+    "remediate.add_first.on_unhealthy": ("keep", "keep"),
+    "remediate.add_first.health.source": ("status", "status"),
+    "remediate.add_first.health.annotation": ("a.b", "a.b"),
+    "remediate.add_first.health.path": ("0123", "0123"),
+    "remediate.add_first.health.namespace": ("0123", "0123"),
+    "remediate.add_first.health.label": ("a.b/c", "a.b/c"),
     "remediate.concurrency": ("16", 16),
     "remediate.listen": ("127.0.0.1:1", "127.0.0.1:1"),
     "remediate.token_file": ("/a", "/a"),

@@ -559,6 +559,21 @@ def test_a_frozen_object_is_released_by_an_approval_once() -> None:
     assert bench.held("o", move("b", "a"), NOW + 60).kind == "oscillation"
 
 
+def test_an_addition_is_frozen_by_the_placement_that_it_leads_to() -> None:
+    bench = Bench(Limits(oscillation=100, mass_floor=9))
+    for number, change in enumerate((move("a", "b"), move("b", "a"))):
+        bench.consider({"o": change}, now=NOW + 10 * number)
+        assert isinstance(bench.write("o", change, NOW + 10 * number), Allowed)
+    addition = replace(grow(), toward="b")
+    held = bench.held("o", addition, NOW + 30)
+    assert held.kind == "oscillation"
+    bench.consider({"o": addition}, approved=[str(held.approve)], now=NOW + 30)
+    verdict = bench.write("o", addition, NOW + 30)
+    assert isinstance(verdict, Allowed)
+    last = bench.histories["o"][-1]
+    assert (last.placement, last.passing) == ("ab", True)
+
+
 def test_another_placement_than_the_two_is_no_oscillation() -> None:
     bench = Bench(Limits(oscillation=100, mass_floor=9))
     _back_and_forth(bench)

@@ -15,6 +15,7 @@ from kube_sync.guard.history import (
     extended,
     oscillates_until,
     read_history,
+    settled,
     settles_at,
     stamp,
     write_history,
@@ -38,6 +39,7 @@ _entry = st.builds(
     st.text(max_size=3),
     st.lists(st.text(max_size=3)).map(tuple),
     st.text(max_size=3),
+    st.booleans(),
 )
 
 
@@ -112,3 +114,25 @@ def test_dwell_is_after_any_placement_and_cooldown_after_moves() -> None:
 def test_a_time_is_never_written_too_early() -> None:
     assert stamp(1.0) == 1
     assert stamp(1.001) == 2
+
+
+def test_a_placement_that_is_passed_through_is_replaced_by_the_next_one() -> None:
+    before = _placements("a", "b")
+    passing = Entry(30, "bc", passing=True)
+    through = extended(before, passing)
+    assert (through, settled(through)) == ((*before, passing), before)
+    assert caught_up(through, "bc") == through
+    assert extended(through, Entry(40, "c", ("b",))) == (*before, Entry(40, "c", ("b",)))
+
+
+def test_an_addition_that_is_taken_back_leaves_no_entry() -> None:
+    before = _placements("a", "b")
+    through = extended(before, Entry(30, "bc", passing=True))
+    assert extended(through, Entry(40, "b")) == before
+    assert extended(through, Entry(40, "b", ("c",))) == (*before, Entry(40, "b", ("c",)))
+
+
+def test_what_is_passed_through_does_not_hide_that_two_placements_alternate() -> None:
+    a, b, again = _placements("a", "b", "a")
+    history = (a, b, again, Entry(40, "ab", passing=True))
+    assert oscillates_until(history, "b", 100) == b.at + 100

@@ -7,6 +7,7 @@ from typing import get_args
 from prometheus_client import REGISTRY, Counter
 from prometheus_client.metrics import MetricWrapperBase
 
+from kube_sync.guard import additions
 from kube_sync.kube import fencedwriter
 from kube_sync.observability import metrics
 from kube_sync.policysync import hub_status_writer
@@ -93,6 +94,9 @@ def test_what_begins_at_0_is_what_there_can_be() -> None:
 
     assert children(metrics.remediations) == {
         (word,) for word in (*get_args(writer.Status), "held", "dry-run")
+    }
+    assert children(metrics.remediation_additions) == {
+        (word,) for word in (*get_args(additions.Step), "ended")
     }
     for counter, operations, success in (
         (metrics.topology_writes, ("status", *get_args(owned_configmaps.Operation)), "written"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision, is_empty_placement
 from kube_sync.decisions.requested import requested_annotations, requests
 from kube_sync.decisions.sealing import Place, Seals
-from kube_sync.guard import HISTORY, Placements
+from kube_sync.guard import ADDITION, HISTORY, Placements
 from kube_sync.remediation.plan import (
+    KEEP,
     Amend,
     Apply,
     Current,
@@ -178,6 +180,25 @@ def test_the_history_of_placements_stays_through_every_apply() -> None:
     assert step == Apply("u", {"a": "1", HISTORY: "[]", REQUESTED: '{"a":null}'})
     assert isinstance(step, Apply)
     assert with_history(step, "[1]").annotations == {**step.annotations, HISTORY: "[1]"}
+
+
+def test_the_record_of_an_addition_is_not_a_policys_to_decide() -> None:
+    reason = "the policy decides kube-sync.io/addition, which is not its own"
+    step = plan(Wanted("u", Decision({ADDITION: "{}"})), Current("u", {}))
+    assert step == Unusable("errors", reason)
+
+
+def test_the_record_of_an_addition_is_written_with_what_is_decided() -> None:
+    wanted = replace(_wanted(a="2"), addition="r")
+    step = plan(wanted, Current("u", {"a": "1"}))
+    assert step == Apply("u", {"a": "2", ADDITION: "r", REQUESTED: '{"a":"1"}'})
+    assert plan(wanted, Current("u", {"a": "2", ADDITION: "r"})) == Nothing()
+
+
+def test_a_record_that_is_over_is_removed_and_one_that_is_to_stay_stays() -> None:
+    current = Current("u", {"a": "1", ADDITION: "r"})
+    assert plan(_wanted(a="1"), current) == Amend("u", {ADDITION: None}, bare=NO_LABELS)
+    assert plan(replace(_wanted(a="1"), addition=KEEP), current) == Nothing()
 
 
 def test_the_history_alone_is_not_what_a_decision_left_behind() -> None:

@@ -9,7 +9,7 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation import planner as module
 from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.plan import Apply, Current, Nothing, Step, Wanted, plan
-from kube_sync.remediation.planner import Planner
+from kube_sync.remediation.planner import Parts, Planned, Planner, PlanStep, ReadHealth
 
 GVR = GroupVersionResource("apps", "v1", "replicasets")
 A, B = ((GVR, ObjectKey("ns", name)) for name in "ab")
@@ -100,3 +100,24 @@ def test_no_more_steps_are_kept_than_memory_is_meant_for(
         world.keep(key)
     assert (world.place(), world.planned) == (("eu", "1"), 3)
     assert (world.place(B), world.planned) == (("eu", "1"), 4)
+
+
+class Stepwise:
+    """Makes each move in several steps."""
+
+    read_health: ReadHealth | None = None
+
+    def planned(self, key: Key, wanted: Wanted, current: Current, plan_step: PlanStep) -> Planned:
+        del key
+        step = plan_step(wanted)
+        return Planned(wanted, current, step, Parts(wanted, Nothing()))
+
+
+def test_a_step_of_several_is_not_kept_since_it_depends_on_more() -> None:
+    planner = Planner(lambda _: WANTED, lambda _: CURRENT, lambda _, *both: plan(*both), Stepwise())
+    first = planner.plan(A)
+    planner.keep(A, first)
+    taken = planner.take(A)
+    assert taken == first
+    assert taken is not first
+    assert (taken.carried_out, taken.weighed, taken.left) == (WANTED, Nothing(), None)

@@ -33,6 +33,7 @@ from kube_sync.remediation.brakes import Brakes
 from kube_sync.remediation.decision_cache import follow
 from kube_sync.remediation.modes import Mode, Modes
 from kube_sync.remediation.plan import Apply, Write, plan
+from kube_sync.remediation.planner import Moves
 from kube_sync.remediation.reconciler import Reconciler
 from kube_sync.remediation.sinks import annotations as annotation_sink
 from kube_sync.remediation.sinks.annotations import AnnotationSink
@@ -79,6 +80,7 @@ class ApiServer:
         self.latest = 1
         self.versions: dict[str, int] = {}  # of each object, as the watch told it last
         self.uid = "u"
+        self.spec: dict[str, Any] = {}
 
     async def patch(self, gvr: GroupVersionResource, key: ObjectKey, step: Write) -> None:
         version = str(self.versions[key.name])
@@ -94,7 +96,8 @@ class ApiServer:
         return {name: found.get("place", "") for name, found in self.objects.items()}
 
     def item(self, name: str) -> Item:
-        body = {"metadata": {"name": name, "annotations": self.objects[name]}}
+        metadata = {"name": name, "annotations": self.objects[name]}
+        body = {"metadata": metadata, "spec": self.spec}
         version = ResourceVersion(str(self.versions[name]))
         return Item(_key(name), self.uid, version, json.dumps(body).encode())
 
@@ -142,6 +145,7 @@ class World:
         mode: Mode = "enforce",
         limits: Limits = UNLIMITED,
         turns: Turns | None = None,
+        moves: Callable[[World], Moves] | None = None,
         **namespaces: Mode,
     ) -> None:
         self.server = server
@@ -165,6 +169,7 @@ class World:
             notify=lambda key: self.told.append(key[1].name),
             warned=lambda key, uid, text: self.warned.update({f"{key[1].name}/{uid}": text}),
             sleep=self.sleep,
+            moves=moves and moves(self),
         )
         self.turns = turns
         self.take = self.reconciler.apply_record

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import pytest
 
+from kube_sync.guard import ADDITION
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.remediation.plan import Current
@@ -200,3 +201,30 @@ def test_idle_objects_are_not_counted_while_they_are_idle() -> None:
     ):
         store.apply(event(kind, replicas))  # type: ignore[arg-type]
         assert store.namespaces == {"ns": counted}
+
+
+def _of(spec: str, *, recorded: bool = True) -> Current:
+    text = f'"annotations":{{"{ADDITION}":"{{}}"}}' if recorded else ""
+    body = f'{{"metadata":{{{text}}},"spec":{spec}}}'.encode()
+    found = Store(Item(_key("a"), "u", VERSION, body)).get(_key("a"))
+    assert found is not None
+    return found
+
+
+def test_only_an_object_with_a_record_of_an_addition_has_a_digest_of_its_spec() -> None:
+    assert _of('{"a":1}', recorded=False).spec == ""
+    assert _of('{"a":1}').spec == _of('{ "a":1}').spec != ""
+
+
+def test_the_digest_of_a_spec_differs_with_all_but_the_replicas() -> None:
+    assert _of('{"a":1,"replicas":2}').spec == _of('{"replicas":3,"a":1}').spec
+    assert len({_of(spec).spec for spec in ('{"a":1}', '{"a":2}', "{}", "7", "[]")}) == 5
+
+
+def test_where_an_object_is_healthy_is_read_as_configured() -> None:
+    store = Targets(lambda _key: None, read_health=lambda body: frozenset([str(len(body))]))
+    item = _item("a")
+    listed(store, Listing([item], VERSION))
+    found = store.get(_key("a"))
+    assert found is not None
+    assert found.healthy == {str(len(item.body))}

@@ -14,12 +14,15 @@ from kube_sync.decisions.decision_reader import DecisionReader
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.policysets import Division
-from kube_sync.guard import Placements
+from kube_sync.guard import ADDITION, Placements
+from kube_sync.kube.collection import Item, ResourceVersion
+from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.analysis.result import Document, FieldRead, Reads
 from kube_sync.opa.sides import Side
 from kube_sync.policies.staging.canaries import Counting
 from kube_sync.policies.staging.lanes import Counted
+from kube_sync.replicator.failed_additions import FailedAdditions
 from kube_sync.replicator.replica import ReplicaMaker
 from kube_sync.replicator.resources import Resources
 from kube_sync.replicator.staging import Core, StagedEvaluation
@@ -45,7 +48,10 @@ class World:
         self.in_force: list[str] = []
         self.counted: list[Counted | None] = []
         self.checked: list[Canary | None] = []
-        policies = SimpleNamespace(count=self.counted.append, count_canary=self.counted.append)
+        self.policies = policies = SimpleNamespace(
+            count=self.counted.append, count_canary=self.counted.append, canary=None
+        )
+        self.failed = FailedAdditions(self._failed)
         self.evaluator = Evaluator(nothing, "me")
         self.staging = StagedEvaluation(
             Core(
@@ -62,8 +68,12 @@ class World:
                 tracker=cast("Any", self),
                 check=cast("Any", SimpleNamespace(canary_changed=self.checked.append)),
                 in_force=lambda digest, _modules: self.in_force.append(digest),
+                failed=self.failed,
             )
         )
+
+    def _failed(self) -> None:
+        self.staging.recount()
 
     def division_changing(self) -> None:
         self.divisions.append(None)
@@ -143,3 +153,29 @@ def test_other_lanes_count_beside_a_canary(world: World) -> None:
     world.decide_by(reads("metadata", "labels", "tier"))
     bodies = body(tier="a", team="x"), body(tier="b", team="x"), body(tier="a", team="y")
     assert len(set(kinds(world, *bodies))) == 3
+
+
+def test_what_a_canary_moved_and_was_not_healthy_is_in_its_counts(world: World) -> None:
+    counter = world.staging.count_canary
+    world.policies.canary = Canary(Side("p/place", "1"), "c", reads(), {})
+    counter(Counted(10, {"moves": 2}))
+    for name, policy in (("web", "c"), ("api", "another")):
+        world.failed.note("replicasets", _failed(name, policy))
+    world.policies.canary = None
+    counter(Counted(10, {"moves": 2}))
+    counter(None)
+    found = [None if one is None else dict(one.differences) for one in world.counted]
+    assert found == [
+        {"moves": 2},
+        {"moves": 2, "unhealthy": 1},
+        {"moves": 2, "unhealthy": 1},
+        {"moves": 2},
+        None,
+    ]
+
+
+def _failed(name: str, policy: str) -> Item:
+    record = json.dumps({"to": "d", "at": 5, "step": "reverted", "policy": policy})
+    body = {"metadata": {"name": name, "annotations": {ADDITION: record}}}
+    key = ObjectKey("ns", name)
+    return Item(key, "u", ResourceVersion("1"), json.dumps(body).encode())

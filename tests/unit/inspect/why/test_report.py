@@ -167,3 +167,10 @@ def test_programs_get_all_of_it() -> None:
     assert (first["after"], first["decided"]) == ("eu", ["c1", "c2"])
     assert first["what_if"] == "c2.labels.example.com/zone=eu"
     assert (second["of"], second["before"], "after" in second) == ("object", "eu", False)
+
+
+def test_a_move_that_is_under_way_is_told_by_its_step() -> None:
+    text = as_text(replace(TOLD, move="added to c1"), 100)
+    assert "  move     added to c1\n" in text
+    assert "  move " not in as_text(TOLD, 100)
+    assert json.loads(as_json(replace(TOLD, move="added to c1")))["move"] == "added to c1"

@@ -27,6 +27,12 @@ def test_promotion_halts_at_the_first_object_that_breaks_unless_more_may(effect:
     assert said(Limits(breaks=1), **{effect: 2}) == f"2 would be {effect}, at most 1 may"
 
 
+def test_promotion_halts_at_the_first_object_that_was_not_healthy_unless_more_may() -> None:
+    expected = "1 were not healthy where they were added, at most 0 may be"
+    assert said(unhealthy=1) == expected
+    assert said(Limits(breaks=1), unhealthy=1) == ""
+
+
 def test_promotion_halts_where_more_than_the_share_would_move() -> None:
     assert said(moves=11) == "11 of 100 would move, at most 10% may"
     assert said(Limits(moves=0.11), moves=11) == ""

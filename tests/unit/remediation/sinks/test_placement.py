@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision
-from kube_sync.guard import HISTORY
+from kube_sync.guard import ADDITION, HISTORY
 from kube_sync.remediation.plan import Current, Nothing, Publish, Unusable, Wanted
 from kube_sync.remediation.sinks.placement import (
     OWNER,
@@ -135,3 +135,27 @@ def test_an_owners_placement_is_followed_only_where_one_was_carried_out() -> Non
     for found, own in ((NONE, {}), (kept(TARGET, ["eu"]), dict(lead.annotations))):
         wanted = let_through(decided(None), lead, found)
         assert wanted == Wanted("u", Decision(own), None, OWNER)
+
+
+def passing(text: str) -> Current:
+    """Return a target in a step of a move that adds first."""
+    return Current("u", {PLACEMENT: text, ADDITION: "{}"}, ours=frozenset([PLACEMENT]))
+
+
+@pytest.mark.parametrize("here", [["eu", "us"], ["eu"]])
+def test_both_steps_of_a_move_that_adds_first_are_let_through(here: list[str]) -> None:
+    found = let_through(decided(named(["us"])), passing(named(here)), kept(TARGET, ["eu"]))
+    assert found == decided(named(here))
+
+
+@pytest.mark.parametrize("text", [named(["eu", "evil"]), named([]), "x"])
+def test_a_forged_step_of_a_move_publishes_no_cluster(text: str) -> None:
+    found = let_through(decided(named(["us"])), passing(text), kept(TARGET, ["eu"]))
+    assert isinstance(found, Unusable)
+    assert found.kind == "not_applied"
+
+
+def test_without_a_record_of_a_step_only_what_is_decided_is_let_through() -> None:
+    wanted, both = decided(named(["us"])), named(["eu", "us"])
+    for lead, found in ((having(both, ours=True), kept(TARGET, ["eu"])), (passing(both), NONE)):
+        assert isinstance(let_through(wanted, lead, found), Unusable)

@@ -1,0 +1,78 @@
+"""Keeps the first step of a move: with `moves: add-first` no other update makes the second one.
+
+Invariant: an update takes a cluster away only if it asks for another placement itself. Any other
+update of an object, a report of its health above all, would otherwise move it at once, since the
+webhook writes the decided placement with every update. What the remediator sends is stored if it
+has no clusters but those that the object has and those that are decided: anybody may claim its
+field manager. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import msgspec
+
+from kube_sync.admission.decision_client import Admitted, Verdict
+from kube_sync.admission.fleet import Decider
+from kube_sync.admission.requested_values import by_remediator
+from kube_sync.admission.review import Review
+from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.requested import requests
+from kube_sync.guard import Placements, compare
+from kube_sync.guard.unions import named, united
+
+_Annotations = Mapping[str, str]
+
+
+class AddFirstDecider:
+    """Decides with another decider, and leaves moves to the remediator."""
+
+    def __init__(self, decider: Decider, placements: Placements, remediator: str) -> None:
+        """`remediator` is the user that may take clusters away."""
+        self._decider = decider
+        self._placements = placements
+        self._remediator = remediator
+
+    async def verdict(self, review: Review, seconds: float) -> Verdict:
+        """Decide within so many seconds; never raises."""
+        verdict = await self._decider.verdict(review, seconds)
+        if not isinstance(verdict, Admitted) or verdict.ruled or review.subresource:
+            return verdict
+        kept = dict(_kept(review, verdict.decision, self._placements, self._remediator))
+        if not kept:
+            return verdict
+        annotations = {**verdict.decision.annotations, **kept}
+        decision = msgspec.structs.replace(verdict.decision, annotations=annotations)
+        return replace(verdict, decision=decision)
+
+
+def _kept(
+    review: Review, decision: Decision, placements: Placements, remediator: str
+) -> Iterator[tuple[str, str]]:
+    """Yield the placements that stay as they are stored, or as the remediator sent them."""
+    old, sent = review.old_annotations or {}, review.annotations or {}
+    if review.operation != "UPDATE":
+        return
+    decided = {**old, **{k: v for k, v in decision.annotations.items() if k in placements.forms}}
+    change = compare(placements, review.namespace, old, decided)
+    union = None if change is None else united(placements, old, decided)
+    if change is None or not change.is_move or change.empties or union is None:
+        return
+    trusted = by_remediator(review, remediator)
+    asked = requests(old)
+    for key in union:
+        if trusted:
+            if key in sent and _is_within(placements, key, sent[key], union[key]):
+                yield key, sent[key]
+            else:
+                yield key, old[key]
+        elif sent.get(key) in (old[key], asked.get(key, old[key])):
+            yield key, old[key]
+
+
+def _is_within(placements: Placements, key: str, text: str, union: str) -> bool:
+    """Return whether a placement has a cluster, and none but those of the union."""
+    found = named(placements, {key: text})
+    return bool(found) and found <= named(placements, {key: union})

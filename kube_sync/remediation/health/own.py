@@ -1,0 +1,75 @@
+"""Health as the object itself has it: an annotation for each cluster, or a field.
+
+A cluster is healthy if its value is `true`, or the text `true` or `healthy` in upper or lower case.
+Everything else, and no value at all, is not healthy. A PATCH is bound to the resourceVersion that
+was read: what takes a cluster away by this health fails if it has changed since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from kube_sync.errors import NO_JSON
+from kube_sync.remediation.decision_cache import Key
+from kube_sync.remediation.plan import Current
+
+_HEALTHY: Final = frozenset(["true", "healthy"])
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_values = msgspec.json.Decoder(dict[str, object] | str)
+
+
+class AnnotatedHealth:
+    """Health from the annotations `<prefix>/<cluster>`."""
+
+    trouble = None  # it is as current as the object
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def healthy(self, key: Key, current: Current, clusters: frozenset[str]) -> frozenset[str]:
+        """Return which of these clusters are healthy for the object."""
+        del key
+        has: Mapping[str, str] = current.annotations
+        return frozenset(name for name in clusters if is_healthy(has.get(f"{self._prefix}/{name}")))
+
+
+class StatusHealth:
+    """Health from a field, which the cache of objects has read by `healthy_at`."""
+
+    trouble = None  # it is as current as the object
+
+    def healthy(self, key: Key, current: Current, clusters: frozenset[str]) -> frozenset[str]:
+        """Return which of these clusters are healthy for the object."""
+        del key
+        return clusters & current.healthy
+
+
+def healthy_at(path: str) -> Callable[[bytes], frozenset[str]]:
+    """Return a reader of the map at `path` (names separated by dots) in the JSON of an object.
+
+    It returns the clusters that are healthy there, none if there is no such map. A text instead is
+    the name of the one cluster, as Kueue's `status.clusterName` of a Workload that was admitted.
+    """
+    names = path.split(".")
+
+    def read(body: bytes) -> frozenset[str]:
+        found: bytes | msgspec.Raw = body
+        try:
+            for name in names:
+                found = _fields.decode(found)[name]
+            values = _values.decode(found)
+        except (*NO_JSON, KeyError):
+            return frozenset()
+        if isinstance(values, str):
+            return frozenset([values] if values else [])
+        return frozenset(cluster for cluster, value in values.items() if is_healthy(value))
+
+    return read
+
+
+def is_healthy(value: object) -> bool:
+    """Return whether a value says that a cluster is healthy."""
+    return value is True or (isinstance(value, str) and value.lower() in _HEALTHY)

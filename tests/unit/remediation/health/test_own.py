@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.remediation.health.own import AnnotatedHealth, StatusHealth, healthy_at
+from kube_sync.remediation.plan import Current
+
+KEY = GroupVersionResource("apps", "v1", "replicasets"), ObjectKey("ns", "a")
+
+
+def test_an_annotation_for_each_cluster_says_where_it_is_healthy() -> None:
+    has = {"h.io/eu": "healthy", "h.io/us": "True", "h.io/ap": "degraded", "i.io/sa": "healthy"}
+    found = AnnotatedHealth("h.io").healthy(
+        KEY, Current("u", has), frozenset(["eu", "us", "ap", "sa", "af"])
+    )
+    assert found == {"eu", "us"}
+
+
+def test_of_a_map_the_clusters_that_are_asked_for_count() -> None:
+    current = Current("u", {}, healthy=frozenset(["eu", "us"]))
+    assert StatusHealth().healthy(KEY, current, frozenset(["eu", "ap"])) == {"eu"}
+
+
+@pytest.mark.parametrize(
+    ("value", "healthy"),
+    [(True, True), ("Healthy", True), ("true", True), (False, False), ("no", False), (1, False)],
+)
+def test_health_is_a_word_or_true(value: Any, healthy: bool) -> None:  # noqa: FBT001 - a parameter
+    body = json.dumps({"status": {"clusters": {"eu": value}}}).encode()
+    assert healthy_at("status.clusters")(body) == ({"eu"} if healthy else set())
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"status": []}', b'{"status": {"clusters": 1}}', b"x"])
+def test_without_a_map_at_the_path_nothing_is_healthy(body: bytes) -> None:
+    assert healthy_at("status.clusters")(body) == frozenset()
+
+
+def test_a_text_names_the_one_cluster() -> None:
+    read = healthy_at("status.clusterName")
+    assert read(b'{"status": {"clusterName": "eu"}}') == {"eu"}
+    assert read(b'{"status": {"clusterName": ""}}') == frozenset()
