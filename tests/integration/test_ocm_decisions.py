@@ -341,16 +341,19 @@ async def test_consumers_see_both_steps_of_a_move_that_adds_first(
         await eventually(lambda: clusters(world), [["eu"]])
         async with witness(world.stack) as seen:
             world.decide("web", uid, ["us"])
-            await eventually(lambda: _shown(seen)[:2], ["eu", "eu,us"])
+            await eventually(lambda: _shown(seen, world)[:2], ["eu", "eu,us"])
             if is_healthy:
                 await world.annotate("web", {"health.kube-sync.io/us": "healthy"})
             ends = "us" if is_healthy else "eu"
-            await eventually(lambda: _shown(seen), ["eu", "eu,us", ends])
+            await eventually(lambda: _shown(seen, world), ["eu", "eu,us", ends])
 
 
-def _shown(seen: Iterable[Any]) -> list[str]:
-    """Return the clusters that a reader found, one after the other."""
+def _shown(seen: Iterable[Any], world: World) -> list[str]:
+    """Return the clusters that a reader found of a namespace, one after the other."""
+    source = "kube-sync.io/placed-namespace"
     found = [
-        ",".join(one["clusterName"] for one in body["status"]["decisions"]) for body in [*seen]
+        ",".join(one["clusterName"] for one in body["status"]["decisions"])
+        for body in [*seen]
+        if body["metadata"]["annotations"][source] == world.namespace
     ]
     return [text for before, text in zip(["", *found], found, strict=False) if text != before]
