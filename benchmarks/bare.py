@@ -110,10 +110,12 @@ class Bare:
 
 
 @asynccontextmanager
-async def bare_client(stack: RunningStack, url: str | None = None) -> AsyncGenerator[Bare]:
+async def bare_client(
+    stack: RunningStack, url: str | None = None, role: str = "admin"
+) -> AsyncGenerator[Bare]:
     """Yield a client that speaks to both servers with their tokens and certificates.
 
-    `url` is another address of the API server.
+    `url` is another address of the API server, `role` the account there.
     """
     kube_tls = ssl.create_default_context(cafile=stack.apiserver_ca_file)
     opa_tls = ssl.create_default_context(cafile=stack.opa_ca_file)
@@ -123,7 +125,7 @@ async def bare_client(stack: RunningStack, url: str | None = None) -> AsyncGener
         aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=kube_tls, limit=32),
             headers={
-                "Authorization": f"Bearer {stack.kube_tokens['admin']}",
+                "Authorization": f"Bearer {stack.kube_tokens[role]}",
                 "Accept-Encoding": "identity",  # as we do: compressing costs more than sending
             },
             timeout=patient,
