@@ -1,7 +1,7 @@
 """Forms: what publishing a placement needs to know of one kind of objects.
 
 To publish as another kind, write its `Shape` (`kube/ocmdecisions.py` is the smallest) and a Form
-here; queue, watch, holds, modes, fencing and slices are those of `PlacementSink`.
+here; watch, cache and slices are those of `PlacementDecisionSink`.
 """
 
 from __future__ import annotations

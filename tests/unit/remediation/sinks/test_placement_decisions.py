@@ -26,8 +26,9 @@ from kube_sync.remediation.brakes import Brakes
 from kube_sync.remediation.modes import Mode, Modes
 from kube_sync.remediation.plan import Apply, Write
 from kube_sync.remediation.reconciler import Reconciler
+from kube_sync.remediation.sinks.annotations import AnnotationSink
 from kube_sync.remediation.sinks.follower import Follower
-from kube_sync.remediation.sinks.forms import SigForm
+from kube_sync.remediation.sinks.forms import OcmForm, SigForm
 from kube_sync.remediation.sinks.placement_decisions import PlacementDecisionSink
 from kube_sync.remediation.writer import Writer
 from tests.fakes.listing import Listing, listed
@@ -115,7 +116,7 @@ class World:
         modes = Modes(Remediate(mode=mode))
         brakes, rehearsal = (self._brakes(limits or Limits()) for _ in range(2))
         self.reconciler = Reconciler(
-            Writer(self._write, fenced),
+            Writer(self.write, fenced),
             modes,
             brakes,
             rehearsal,
@@ -137,13 +138,15 @@ class World:
         self.now += seconds
         await asyncio.sleep(0)
 
-    async def _write(self, gvr: GroupVersionResource, key: ObjectKey, step: Write) -> None:
+    async def write(self, gvr: GroupVersionResource, key: ObjectKey, step: Write) -> None:
         await self.sink.write((gvr, key), step)
 
     def relist(self) -> None:
         """List what is published, as a process does that starts."""
-        shape = SigForm("fleet").shape
-        items = []
+        listed(self.sink.published, Listing(self._published(), VERSION))
+
+    def _published(self) -> list[Item]:
+        shape, items = SigForm("fleet").shape, []
         for found in self.api.slices.values():
             wanted = Slice(
                 found.key,
@@ -156,7 +159,7 @@ class World:
             document = shape.document(wanted)
             document["metadata"] |= {"uid": "p", "resourceVersion": found.version}
             items.append(Item(found.key, "p", VERSION, json.dumps(document).encode()))
-        listed(self.sink.published, Listing(items, VERSION))
+        return items
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -291,6 +294,67 @@ async def test_a_conflict_is_retried_and_a_target_that_goes_takes_its_slices_alo
         gone = Event("DELETED", VERSION, item("a"))
         world.reconciler.targets(JOBS).apply(gone)
     assert world.clusters() == {}
+
+
+class Beside(World):
+    """A second sink follows the one that leads."""
+
+    def __init__(self, *names: str, limits: Limits | None = None) -> None:
+        super().__init__(*names, limits=limits)
+        self.others = Api()
+        fenced = FencedWriter(lambda: math.inf)
+        form = OcmForm(None)
+        self.beside = PlacementDecisionSink(form, self.others, [JOBS], fenced)
+        decisions, targets = self.reconciler.decisions, self.reconciler.targets
+        self.second = Follower(
+            self.beside, {JOBS: self.sink}, targets, decisions, lambda _: "enforce", fenced
+        )
+        listed(self.beside.published, Listing([], VERSION))
+
+    def followed(self) -> list[list[str]]:
+        return [[one.cluster for one in found.choices] for found in self.others.slices.values()]
+
+
+async def test_a_sink_beside_the_leading_one_gets_what_that_one_has() -> None:
+    world = Beside("a", limits=Limits(dwell=30))
+    async with world.running(), running(world.second.run()):
+        world.decide(decision("a", "eu"))
+        await settled(world)
+        assert world.followed() == [["eu"]]
+        assert all(found.history is None for found in world.others.slices.values())
+        world.decide(decision("a", "us"))
+        await settled(world)
+        assert (world.clusters(), world.followed()) == ({"a": ["eu"]}, [["eu"]])
+        assert [held.kind for held in world.second.held.values()] == ["not_applied"]
+        world.now += 60
+        world.reconciler.replan(None)
+        await settled(world)
+        assert (world.clusters(), world.followed()) == ({"a": ["us"]}, [["us"]])
+        world.relist()
+    assert world.second.held == {}
+
+
+async def test_a_sink_that_led_before_loses_the_history_when_it_follows() -> None:
+    world = World("a")
+    async with world.running():
+        world.decide(decision("a", "eu"))
+        await settled(world)
+    other = World("a", api=world.api)
+    lead = AnnotationSink(other.write)
+    follower = Follower(
+        other.sink,
+        {JOBS: lead},
+        other.reconciler.targets,
+        other.reconciler.decisions,
+        lambda _: "enforce",
+        FencedWriter(lambda: math.inf),
+    )
+    async with running(follower.run()):
+        other.relist()
+        other.decide(decision("a", "the-owners"))
+        await other.idle()
+    (found,) = other.api.slices.values()
+    assert ([choice.cluster for choice in found.choices], found.history) == (["the-owners"], None)
 
 
 async def test_a_step_of_another_sink_is_refused() -> None:
