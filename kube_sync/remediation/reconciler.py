@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from typing import NoReturn
 
@@ -40,8 +39,9 @@ from kube_sync.remediation.holds import (
     unfinished,
     unusable,
 )
+from kube_sync.remediation.led_targets import LedTargets
 from kube_sync.remediation.modes import BrakesByMode, Modes
-from kube_sync.remediation.plan import Current, Nothing, Step, Unusable, Wanted, Write
+from kube_sync.remediation.plan import Current, Nothing, Unusable, Wanted, Write
 from kube_sync.remediation.planner import Moves, Planned, Planner
 from kube_sync.remediation.policy_limits import LimitSource
 from kube_sync.remediation.sinks.sink import Lead
@@ -81,8 +81,7 @@ class Reconciler:
 
         `notify` is called with each object that is held anew, `held` with its hold as well,
         `warned` with the uid of an object and a warning about its placement, which was written;
-        `target_changed` with each object that differs at the API server. `moves` divides moves into
-        steps, None: each is one.
+        `target_changed` with each object that differs. `moves` divides moves, None: each is one.
         """
         self.decisions = DecisionCache(clock, self._tighten)
         self.decisions.subscribe(self._touch)
@@ -92,16 +91,16 @@ class Reconciler:
         self._modes = modes
         self._brakes = BrakesByMode(modes, brakes, rehearsal)
         self._clock = clock
-        self._lead = lead
         self._target_changed = target_changed
-        self._planner = Planner(self.decisions.get, self._current, self._plan, moves)
+        self._changed = asyncio.Event()
+        read_health = None if moves is None else moves.read_health
+        self._targets = LedTargets(lead, self._differs, self._changed.set, read_health)
+        self._planner = Planner(self.decisions.get, self._targets.get, self._targets.plan, moves)
         self._sleep = sleep
-        self._targets: dict[GroupVersionResource, Targets] = {}
         self._begun = self._restart = False  # anew: begin again, even during `_begin`
         self._touched: dict[Key, None] = {}
         self._recorded: dict[Key, None] = {}  # to be enqueued once all are weighed
         self._fresh = False  # a change was recorded that is not weighed yet
-        self._changed = asyncio.Event()
         self._weighed_at = -math.inf
         # Namespaces take turns: a mass of changes in one delays no other.
         self._queue = WorkQueue[Key]("remediation", _backoff, group=_namespace)
@@ -110,19 +109,12 @@ class Reconciler:
     @property
     def holds(self) -> tuple[str, ...]:
         """Why nothing at all is written now; empty if writes are possible."""
-        reasons = list(self.decisions.holds)
-        reasons += [f"{gvr}: not listed yet" for gvr, t in self._targets.items() if not t.listed]
-        unknown = dict.fromkeys(self._lead(gvr).unknown for gvr in self._targets)
-        reasons += [f"{what}: not listed yet" for what in unknown if what]
+        reasons = (*self.decisions.holds, *self._targets.holds)
         return (*reasons, *(() if self._writer.may else (self._writer.standby(),)))
 
     def targets(self, gvr: GroupVersionResource) -> Targets:
         """Return the Store for one target collection."""
-        if gvr not in self._targets:
-            self._targets[gvr] = Targets(
-                lambda key: self._differs((gvr, key)), self._changed.set, self._planner.read_health
-            )
-        return self._targets[gvr]
+        return self._targets.of(gvr)
 
     @property
     def active(self) -> bool:
@@ -131,16 +123,11 @@ class Reconciler:
 
     def objects(self) -> list[tuple[Key, Current]]:
         """Return every target object, as its leading sink has it."""
-        return [
-            (key := (gvr, name), self._lead(gvr).read(key, found))
-            for gvr, targets in self._targets.items()
-            for name, found in targets.objects.items()
-        ]
+        return self._targets.objects()
 
     def replan(self, keys: Iterable[Key] | None) -> None:
         """Compare these objects again, None: all: their leading sink or health may have changed."""
-        everything = ((gvr, name) for gvr, t in self._targets.items() for name in t.objects)
-        self._touch(everything if keys is None else keys)
+        self._touch(self._targets.keys() if keys is None else keys)
 
     def lead(self) -> None:
         """Begin anew: this process may write now, and another one may have written before."""
@@ -185,10 +172,7 @@ class Reconciler:
             await self._resync()
 
     async def run(self, turns: Turns | None = None) -> NoReturn:
-        """Reconcile keys until cancelled; several of these may run concurrently.
-
-        `turns` limits how many keys they reconcile at once.
-        """
+        """Reconcile keys until cancelled, several of these at once; `turns` limits their keys."""
         await work(self._queue, self._reconcile, limit=turns)
 
     def _tighten(self, budget: Budget | None) -> None:
@@ -243,18 +227,8 @@ class Reconciler:
 
     def _weigh(self) -> None:
         self._weighed_at, self._fresh = self._clock(), False
-        workloads = sum((t.namespaces for t in self._targets.values()), Counter[str]())
-        for key in self._brakes.weigh(workloads):
+        for key in self._brakes.weigh(self._targets.namespaces):
             self._queue.add(key)
-
-    def _current(self, key: Key) -> Current | None:
-        gvr, name = key
-        target = self._targets[gvr].get(name) if gvr in self._targets else None
-        return None if target is None else self._lead(gvr).read(key, target)
-
-    def _plan(self, key: Key, wanted: Wanted | None, current: Current | None) -> Step:
-        # What is there of an object that is gone is the follower's to remove.
-        return Nothing() if current is None else self._lead(key[0]).plan(key, wanted, current)
 
     async def _record(self, *, complete: bool) -> None:
         """Record the wanted changes of touched objects; `complete`: no decision is missing."""
