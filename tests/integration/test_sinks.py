@@ -35,9 +35,11 @@ from tests.eventually import eventually
 from tests.fakes.decisionstream import FakeDecisionStream, fake_decision_stream
 from tests.integration import config_map_sink
 from tests.integration.decisions_world import preferences
+from tests.integration.webhook_world import webhook_world, workload
 from tests.unit.async_tools import running
 from tools.demo.components import GUARD_OFF, start_service
 from tools.demo.fleet import PREFERENCES
+from tools.servers.errors import ToolError
 from tools.servers.http import get
 from tools.servers.running import Launcher, RunningServer, free_port
 from tools.servers.stack import RunningStack, furnished_stack
@@ -265,6 +267,34 @@ async def test_what_somebody_makes_of_it_is_put_right(world: World) -> None:
     await eventually(world.published, {"deployments": ["eu"]})
     await asyncio.to_thread(world.stack.api.delete, KIND, name, world.namespace)
     await eventually(world.published, {"deployments": ["eu"]})
+
+
+async def test_the_webhook_leaves_what_other_sinks_place_as_it_is(
+    launcher: Launcher, cluster: RunningStack, tmp_path: Path
+) -> None:
+    policy = f"""
+package io.k8s.federation.admission
+
+annotations["{PREFERENCES}"] := {{"clusters": {{"eu": {{}}}}}}
+
+errors contains "no cluster is certified" if input.metadata.labels.certified == "no"
+"""
+    namespace = f"test-{secrets.token_hex(4)}"
+    await asyncio.to_thread(cluster.api.create_namespace, namespace)
+    for sink, expected in (("placement_decisions", set()), ("annotations", {PREFERENCES})):
+        resources = [{"name": "replicasets", "sinks": [sink]}]
+        with webhook_world(launcher, cluster, tmp_path / sink, resources=resources) as webhook:
+            webhook.policy()
+            webhook.opa("PUT", policy)
+            webhook.register()
+            await eventually(webhook.failure_policies, {"Fail"})
+            manifest = workload(sink.replace("_", "-"), namespace)
+            with pytest.raises(ToolError, match="no cluster is certified"):
+                webhook.apply(manifest)
+            del manifest["metadata"]["labels"]["certified"]
+            found = await asyncio.to_thread(cluster.api.create, manifest)
+            written = found["metadata"].get("annotations", {})
+            assert written.keys() - {REQUESTED} == expected
 
 
 # A sink that the project does not have: tests/integration/config_map_sink.py

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -123,11 +123,15 @@ def deeply_managed(manifest: dict[str, Any], levels: int = 9_000) -> str:
 
 @contextmanager
 def webhook_world(
-    launcher: Launcher, stack: RunningStack, folder: Path, key_file: Path | None = None
+    launcher: Launcher,
+    stack: RunningStack,
+    folder: Path,
+    key_file: Path | None = None,
+    resources: Sequence[object] = ("replicasets",),
 ) -> Iterator[World]:
     """Run the webhook until the block ends; no policy and no registration are left behind.
 
-    With a `key_file`, notes count that are sealed.
+    With a `key_file`, notes count that are sealed; `resources` are those that are decided on.
     """
     engine = start_opa(launcher, folder / "opa", by_bundle=False)
     authority = make_authority("webhook")
@@ -136,7 +140,10 @@ def webhook_world(
     port = free_port()
     configuration: dict[str, object] = {
         "kubernetes": {"kubeconfig": str(stack.kubeconfigs["admission"])},
-        "placement": {"key_file": None if key_file is None else str(key_file)},
+        "placement": {
+            "key_file": None if key_file is None else str(key_file),
+            "resources": list(resources),
+        },
         "opa": engine.settings() | {"token_file": str(engine.token_files["admission"])},
         "admission": {
             "listen": f"127.0.0.1:{port}",
