@@ -117,8 +117,8 @@ class World:
             "remediate": {"guard": {**GUARD_OFF, **self.guard}},
         }
 
-    async def start(self) -> None:
-        document = self.document(*SINKS)
+    async def start(self, *resources: object) -> None:
+        document = self.document(*(resources or SINKS))
         document["kubernetes"] = {"kubeconfig": str(self.stack.kubeconfigs["remediator"])}
         listen = {"listen": f"127.0.0.1:{self.port}"}
         document["remediate"] = {**document["remediate"], **listen}  # type: ignore[dict-item]
@@ -150,6 +150,11 @@ class World:
         """Return the annotations of an object without those of the remediator itself."""
         found = self.object(resource)["metadata"].get("annotations", {})
         return {k: text for k, text in found.items() if k not in (REQUESTED, HISTORY)}
+
+    def histories(self) -> list[bool]:
+        """Tell of each published object whether it keeps a history of moves."""
+        items = self.stack.api.get(KIND, namespace=self.namespace)["items"]
+        return [HISTORY in one["metadata"]["annotations"] for one in items]
 
     def published(self) -> dict[str, list[str]]:
         """Return the clusters that are published, by the resource that they are of."""
@@ -256,6 +261,20 @@ async def test_an_approval_lets_through_what_is_not_annotated(world: World) -> N
     await asyncio.to_thread(world.stack.api.create, manifest)
     await eventually(world.published, {"deployments": ["us"]})
     await eventually(world.waiting, [])
+
+
+async def test_the_history_goes_where_the_leading_sink_is(world: World) -> None:
+    await world.stop()
+    sinks_of_jobs = ["ocm_placement_decisions"]
+    await world.start({"name": "jobs", "sinks": sinks_of_jobs})
+    world.decide("jobs", "eu")
+    await eventually(world.published, {"jobs": ["eu"]})
+    assert (world.histories(), world.annotations("jobs")) == ([True], {})
+    await world.stop()
+    await world.start({"name": "jobs", "sinks": [*sinks_of_jobs, "annotations"]})
+    await eventually(world.histories, [False])
+    assert world.annotations("jobs") == {PREFERENCES: preferences(["eu"])}
+    assert world.published() == {"jobs": ["eu"]}
 
 
 async def test_what_somebody_makes_of_it_is_put_right(world: World) -> None:

@@ -131,6 +131,18 @@ async def test_only_what_differs_is_written(server: FakeApiServer, api: SliceApi
         await api.apply(chosen, before)
 
 
+async def test_no_move_is_there_without_its_history(server: FakeApiServer, api: SliceApi) -> None:
+    """Or a process that starts in between would not know of the move."""
+    first = await api.apply(replace(WANTED, history="[1]"), None)
+    moved = replace(WANTED, choices=(Choice("us", "", "near"),), history="[1,2]")
+    server.http.requests.clear()
+    second = await api.apply(moved, first)
+    assert writes(server) == ["labels", "status"]
+    assert (first.history, second.history) == ("[1]", "[1,2]")
+    assert stored(server).is_as(moved)
+    assert not stored(server).is_as(replace(moved, history=None))
+
+
 async def test_no_clusters_are_a_list_that_is_empty(server: FakeApiServer, api: SliceApi) -> None:
     """A status without the list stops Argo CD's controller."""
     written = await api.apply(replace(WANTED, choices=()), None)

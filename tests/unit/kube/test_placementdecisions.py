@@ -102,6 +102,13 @@ async def test_a_slice_that_is_known_is_changed_at_the_state_that_was_read(
     assert held(server) == after
 
 
+async def test_the_history_of_moves_is_written_and_read(api: SliceApi) -> None:
+    first = await api.apply(replace(WANTED, history="[1]"), None)
+    second = await api.apply(replace(WANTED, history="[1,2]"), first)
+    assert (first.history, second.history) == ("[1]", "[1,2]")
+    assert not second.is_as(WANTED)
+
+
 async def test_a_slice_of_ours_that_was_not_seen_yet_is_found_and_applied(
     server: FakeApiServer, api: SliceApi
 ) -> None:
