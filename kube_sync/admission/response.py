@@ -28,6 +28,7 @@ _WARNINGS_LENGTH: Final = 4096
 # The reason for an HTTP status, as in `Error from server (Forbidden)` (meta/v1 StatusReason).
 _REASONS: Final = {403: "Forbidden", 503: "ServiceUnavailable"}
 _UNSEALED: Final = Seals()
+_encode = msgspec.json.Encoder().encode
 _LEFT_OUT: Final = 40  # characters for the notice that warnings were left out
 _REMEMBERED: Final = 256  # encoded patches
 _SMALL: Final = 1 << 14  # characters of the annotations in one, some of them the client's
@@ -243,10 +244,8 @@ _remembered = lru_cache(_REMEMBERED)(_members)
 
 def _encoded(operations: Sequence[object]) -> msgspec.Raw:
     """Return a JSON Patch as the JSON of a response has it."""
-    return msgspec.Raw(b'"%b"' % base64.b64encode(msgspec.json.encode(operations)))
+    return msgspec.Raw(b'"%b"' % base64.b64encode(_encode(operations)))
 
 
 def _answer(response: dict[str, Any]) -> bytes:
-    return msgspec.json.encode(
-        {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}
-    )
+    return _encode({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})

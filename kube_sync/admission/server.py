@@ -28,7 +28,6 @@ from kube_sync.runtime.draining import Drain, undrained
 from kube_sync.runtime.jsonreply import JsonReply
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
-reviews: structlog.stdlib.BoundLogger = structlog.get_logger(BATCHED)
 
 PATH = PLACEMENT
 
@@ -66,6 +65,8 @@ class _Webhook:
         self._settings = settings
         self._names = frozenset(settings.client_names)
         self._drain = drain
+        # Bound once: what `get_logger` returns binds for each line.
+        self._log = structlog.get_logger(BATCHED).bind(**route.log_fields)
 
     async def answer(self, request: BaseRequest) -> web.StreamResponse:
         """Answer one request; while draining, close the client's connection."""
@@ -105,7 +106,7 @@ class _Webhook:
             route.denied(review, outcome.name, outcome.refusal)
         seconds_taken = time.perf_counter() - started
         route.seconds[outcome.name].observe(seconds_taken)
-        _record(review, verdict, outcome, seconds_taken, route)
+        self._record(review, verdict, outcome, seconds_taken)
         return JsonReply(outcome.body)
 
     def _check_caller(self, request: BaseRequest) -> None:
@@ -117,24 +118,21 @@ class _Webhook:
             msg = "the client's certificate has none of the names in admission.client_names\n"
             raise web.HTTPForbidden(text=msg)
 
-
-def _record(
-    review: Review, verdict: Verdict, outcome: Outcome, seconds: float, route: Route
-) -> None:
-    write_log = reviews.warning if outcome.name == "undecidable" else reviews.info
-    write_log(
-        "admission",
-        uid=review.uid,
-        operation=review.operation,
-        kind=f"{review.kind.api_version} {review.kind.kind}",
-        object=f"{review.namespace}/{review.name}",
-        dry_run=review.dry_run,
-        outcome=outcome.name,
-        decision_id=verdict.asked.decision_id,
-        policies=verdict.asked.policies,
-        seconds=round(seconds, 6),
-        **route.log_fields,
-        **outcome.log_fields,
-    )
-    if isinstance(verdict, Admitted) and verdict.reasons:  # for operators; not for authors
-        reviews.debug("admission_reasons", uid=review.uid, reasons=verdict.reasons)
+    def _record(self, review: Review, verdict: Verdict, outcome: Outcome, seconds: float) -> None:
+        log = self._log
+        write_log = log.warning if outcome.name == "undecidable" else log.info
+        write_log(
+            "admission",
+            uid=review.uid,
+            operation=review.operation,
+            kind=f"{review.kind.api_version} {review.kind.kind}",
+            object=f"{review.namespace}/{review.name}",
+            dry_run=review.dry_run,
+            outcome=outcome.name,
+            decision_id=verdict.asked.decision_id,
+            policies=verdict.asked.policies,
+            seconds=round(seconds, 6),
+            **outcome.log_fields,
+        )
+        if isinstance(verdict, Admitted) and verdict.reasons:  # for operators; not for authors
+            log.debug("admission_reasons", uid=review.uid, reasons=verdict.reasons)

@@ -79,10 +79,11 @@ def requests_to_note(
 
     `earlier` requests are kept for keys that still have the value of an earlier policy.
     """
-    unchanged = {key: value for key, value in earlier.items() if key not in decided}
-    return unchanged | {
+    found = {
         key: requested.get(key) for key, value in decided.items() if requested.get(key) != value
     }
+    unchanged = {key: value for key, value in earlier.items() if key not in decided}
+    return unchanged | found if unchanged else found
 
 
 def with_annotations(body: bytes | msgspec.Raw, annotations: Mapping[str, str]) -> msgspec.Raw:

@@ -47,7 +47,8 @@ class Connection(web.RequestHandler):
         super().data_received(data)
         # aiohttp's own way to distinguish an idle connection from one with a request.
         if self._waiter is None or self._waiter.done():
-            self._reset_head()
+            if self._timer is not None:
+                self._reset_head()
             return
         self._head += len(data)
         if self._head > _HEAD_BYTES:
