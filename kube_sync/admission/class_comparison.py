@@ -10,9 +10,10 @@ Until then it is not counted; if the revision has changed, the two answers are n
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 import structlog
 
 from kube_sync.admission.decision_client import Admitted, DecisionReference, Denied
@@ -95,7 +96,7 @@ class Comparison:
 
 def _bare(verdict: Admitted | Denied) -> Admitted | Denied:
     """Return the verdict without what identifies the query."""
-    return replace(verdict, asked=DecisionReference())
+    return msgspec.structs.replace(verdict, asked=DecisionReference())
 
 
 counted = {

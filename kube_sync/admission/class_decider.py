@@ -73,7 +73,11 @@ class _Question(NamedTuple):
     confirmed: float  # when the report was asked for
 
 
-_NONE: tuple[None, float] = None, 0.0
+class _Given(msgspec.Struct, frozen=True, gc=False):
+    """An answer of OPA, and when it was given."""
+
+    answer: Admitted | Denied
+    at: float
 
 
 class Answers:
@@ -82,14 +86,14 @@ class Answers:
     def __init__(self, most: int = MOST) -> None:
         self._most = most
         self._revision: Revision = "", -1
-        self._known: dict[bytes, tuple[Admitted | Denied, float]] = {}
+        self._known: dict[bytes, _Given] = {}
 
     def find(self, question: _Question) -> Admitted | Denied | None:
         """Return the answer for a class, None if none is confirmed under this revision."""
         if question.revision != self._revision:
             return None
-        answer, given = self._known.get(question.kind, _NONE)
-        return answer if given < question.confirmed else None
+        given = self._known.get(question.kind)
+        return given.answer if given is not None and given.at < question.confirmed else None
 
     def has_any(self, revision: Revision) -> bool:
         """Return whether an answer of this revision is kept."""
@@ -101,7 +105,7 @@ class Answers:
             self._revision = question.revision
             self._known.clear()
         if question.kind in self._known or len(self._known) < self._most:
-            self._known.setdefault(question.kind, (answer, now))
+            self._known.setdefault(question.kind, _Given(answer, now))
 
 
 class ClassDecider:

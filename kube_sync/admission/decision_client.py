@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Protocol
 
 import msgspec
@@ -78,8 +77,9 @@ class Gate(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionReference:
+# Structs, not dataclasses: thousands are kept for classes. They hold text, so the garbage collector
+# need not know them.
+class DecisionReference(msgspec.Struct, frozen=True, gc=False):
     """Ids by which logs of webhook and engine show a verdict."""
 
     decision_id: str = ""  # the engine's own, else the review's uid
@@ -87,8 +87,7 @@ class DecisionReference:
     epoch: str = ""  # of the load of OPA's data that it was made on; "" if not reported
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True, gc=False):
     """The resource may be stored, with these annotations and labels, or with this JSON Patch."""
 
     decision: Decision
@@ -98,8 +97,7 @@ class Admitted:
     reasons: tuple[str, ...] = ()  # for the patch, from a system that explains
 
 
-@dataclass(frozen=True, slots=True)
-class Denied:
+class Denied(msgspec.Struct, frozen=True, gc=False):
     """The policy denies the resource."""
 
     reasons: tuple[str, ...]
@@ -107,8 +105,7 @@ class Denied:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Undecidable:
+class Undecidable(msgspec.Struct, frozen=True, gc=False):
     """A policy may exist, and there is no usable decision; `reason` is one line for the user."""
 
     reason: str
@@ -226,7 +223,7 @@ class DecisionClient:
 
     def _read(self, answer: Answer, asked: DecisionReference) -> Admitted | Denied:
         try:
-            return replace(self._decided(answer.decision), asked=asked)
+            return msgspec.structs.replace(self._decided(answer.decision), asked=asked)
         except Undecided as error:
             msg = f"{self._engine.where}: {error}"
             raise Failed(msg, "malformed") from error

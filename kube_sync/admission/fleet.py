@@ -9,7 +9,6 @@ is compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Protocol
 
 import msgspec
@@ -48,7 +47,9 @@ class FleetDecider:
         if (inventory := self._fleet()) is None:
             return verdict
         decision = compared(review, verdict.decision, self._placements, inventory)
-        return verdict if decision is verdict.decision else replace(verdict, decision=decision)
+        if decision is verdict.decision:
+            return verdict
+        return msgspec.structs.replace(verdict, decision=decision)
 
 
 def compared(

@@ -14,7 +14,7 @@ import msgspec
 from kube_sync.errors import NO_JSON, Undecided
 
 
-class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
+class Operation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One operation of a JSON Patch."""
 
     op: Literal["add", "remove", "replace", "test", "move", "copy"]

@@ -21,7 +21,7 @@ import msgspec
 from kube_sync.errors import NO_JSON, Undecided, json_type
 
 
-class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
+class Decision(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The annotations and labels that a policy wants, or the errors for which it refuses.
 
     `warnings` are for the sender of the resource, `reasons` say why a cluster was chosen, by
