@@ -137,6 +137,10 @@ class Entry(msgspec.Struct, eq=False, gc=False):
         return head, self.encoded.tail()
 
 
+# An entry, and the verdict that it replaces; None: there was no decision, and no failure.
+Replaced = tuple[Entry, EncodedVerdict | None]
+
+
 def parts_of(entries: Sequence[Entry]) -> tuple[bytes, ...]:
     """Return one line for entries that agree, in its encoded parts."""
     if len(entries) > 1 and (encoded := entries[0].encoded) is not None:

@@ -7,6 +7,7 @@ classes of their own. It keeps digests and uids, never objects.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
@@ -19,6 +20,8 @@ from kube_sync.opa.analysis.paths import Path, covers
 from kube_sync.opa.analysis.result import Reads
 
 Classify = Callable[[bytes], bytes]
+
+_revisions = itertools.count(1)
 
 
 def may_share(reads: Reads) -> bool:
@@ -73,6 +76,8 @@ class Members:
     def __init__(self) -> None:
         self._classify: Classify | None = None
         self._edition = 0
+        # Another one whenever the class of an object may have changed; no two have the same.
+        self.revision = next(_revisions)
         self._members: dict[ObjectKey, Member] = {}
         self._sizes: Counter[bytes] = Counter()
         self._kinds: dict[bytes, bytes] = {}  # interned digests
@@ -98,6 +103,7 @@ class Members:
             return False
         self._classify = classify
         self._edition += 1
+        self.revision = next(_revisions)
         for found in (self._members, self._sizes, self._kinds):
             found.clear()
         return True
@@ -113,6 +119,7 @@ class Members:
         is_current = other._edition == self._edition
         found = other if is_current else self.fresh()
         self._members, self._sizes, self._kinds = found._members, found._sizes, found._kinds  # noqa: SLF001
+        self.revision = next(_revisions)
 
     def read(self, body: bytes, uid: str) -> Classified | None:
         """Return the class of an object, None if it is unknown."""
@@ -125,6 +132,7 @@ class Members:
 
     def note(self, key: ObjectKey, found: Classified | None) -> None:
         """Record the class of an object in OPA; None: it is unknown, or there is no object."""
+        self.revision = next(_revisions)
         if (old := self._members.get(key)) is not None:
             self._sizes[old.kind] -= 1
             if not self._sizes[old.kind]:
@@ -142,11 +150,13 @@ class Members:
         """Return the class of an object in OPA, None if it is unknown."""
         return self._members.get(key)
 
-    def by_class(self) -> dict[bytes, list[ObjectKey]]:
-        """Return the objects of each class."""
-        found: dict[bytes, list[ObjectKey]] = {kind: [] for kind in self._sizes}
+    def by_class(self) -> dict[bytes, tuple[list[ObjectKey], list[str]]]:
+        """Return the objects of each class, and their uids."""
+        found: dict[bytes, tuple[list[ObjectKey], list[str]]] = {k: ([], []) for k in self._sizes}
         for key, member in self._members.items():
-            found[member.kind].append(key)
+            keys, uids = found[member.kind]
+            keys.append(key)
+            uids.append(member.uid)
         return found
 
     def without(self, keys: Collection[ObjectKey]) -> list[ObjectKey]:

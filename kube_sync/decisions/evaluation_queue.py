@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kube_sync.decisions.records import Source
 from kube_sync.objects import ObjectKey
@@ -51,6 +51,20 @@ class Group:
 
     keys: list[ObjectKey]
     cause: Cause
+    # Their uids, while the classes of the collection have this revision; None: not known.
+    uids: list[str] | None = field(default=None, compare=False)
+    revision: int = field(default=0, compare=False)
+
+    def begin_with(self, index: int) -> None:
+        """Put this object before all others."""
+        self.keys.insert(0, self.keys.pop(index))
+        if self.uids is not None:
+            self.uids.insert(0, self.uids.pop(index))
+
+    def part(self, start: int, end: int) -> Group:
+        """Return a part of it."""
+        uids = None if self.uids is None else self.uids[start:end]
+        return Group(self.keys[start:end], self.cause, uids, self.revision)
 
 
 Sweep = dict[tuple[str, bytes | ObjectKey], Group]  # by collection, and by class if known
@@ -74,7 +88,7 @@ class Evaluation:
     def without_representative(self) -> Evaluation:
         """The evaluation without the object that represents the others."""
         first, *others = self.groups
-        return replace(self, groups=[Group(first.keys[1:], first.cause), *others])
+        return replace(self, groups=[first.part(1, len(first.keys)), *others])
 
     def with_causes(self) -> Iterator[tuple[ObjectKey, Cause]]:
         """Yield all objects, and why each is evaluated."""
@@ -84,7 +98,7 @@ class Evaluation:
 
     def add(self, key: ObjectKey, cause: Cause) -> None:
         """Evaluate for one more object."""
-        if self.groups and self.groups[-1].cause is cause:
+        if self.groups and self.groups[-1].cause is cause and self.groups[-1].uids is None:
             self.groups[-1].keys.append(key)
         else:
             self.groups.append(Group([key], cause))

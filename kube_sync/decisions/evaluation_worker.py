@@ -172,7 +172,7 @@ class EvaluationWorker:
             for start in range(0, len(group.keys), OBJECTS_PER_YIELD):
                 if self._collections.targets.get(collection.name) != gvr:  # withdrawn meanwhile
                     return
-                part = Group(group.keys[start : start + OBJECTS_PER_YIELD], group.cause)
+                part = group.part(start, start + OBJECTS_PER_YIELD)
                 for key, cause in self._sharing.share(answer, part, collection, gvr).items():
                     self._queue.sweep[key] = Group([key[1]], cause)
                 await asyncio.sleep(0)

@@ -14,7 +14,7 @@ from itertools import islice
 
 import msgspec
 
-from kube_sync.decisions.changelog import EncodedVerdict, Entry
+from kube_sync.decisions.changelog import EncodedVerdict, Entry, Replaced
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.records import Source, Target
 from kube_sync.runtime.clock import unix_clock
@@ -83,18 +83,18 @@ class History:
         self._number = 0
         self._same: tuple[EncodedVerdict | None, EncodedVerdict | None, bool] = None, None, True
 
-    def add(self, entry: Entry, before: EncodedVerdict | None) -> None:
-        """Add a change of the hub; `before` is the verdict that it replaces, None: there was none.
+    def add(self, changes: Iterable[Replaced]) -> None:
+        """Add changes of the hub.
 
         A decision or failure that is the same as before is no change.
         """
-        if not self._is_change(entry.encoded, before):
-            return
-        changes = self._changes
-        if len(changes) == changes.maxlen:
-            self._dropped_at = changes[0].time
-        self._number += 1
-        changes.append(_Step(self._number, self._clock(), entry, before))
+        kept, now = self._changes, self._clock()
+        for entry, before in changes:
+            if self._is_change(entry.encoded, before):
+                if len(kept) == kept.maxlen:
+                    self._dropped_at = kept[0].time
+                self._number += 1
+                kept.append(_Step(self._number, now, entry, before))
 
     def _is_change(self, now: EncodedVerdict | None, before: EncodedVerdict | None) -> bool:
         # Objects of one class change alike, one after the other.

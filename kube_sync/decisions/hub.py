@@ -12,12 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 from kube_sync.decisions.basis import DecisionBasis
-from kube_sync.decisions.changelog import ENDED, ChangeLog, EncodedVerdict, Entry, Verdict
+from kube_sync.decisions.changelog import (
+    ENDED,
+    ChangeLog,
+    EncodedVerdict,
+    Entry,
+    Replaced,
+    Verdict,
+)
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.input_reader import RecordedInput
@@ -83,8 +90,8 @@ class DecisionHub:
         self._stricter = stricter
         self._recorder = recorder
         self.waiting: set[asyncio.Event] = set()  # of readers that have read everything
-        # Called with each change, and the verdict that it replaces; None: there was none.
-        self.listeners: list[Callable[[Entry, EncodedVerdict | None], None]] = []
+        # Called with changes, each with the verdict that it replaces; None: there was none.
+        self.listeners: list[Callable[[Sequence[Replaced]], None]] = []
         self.freshness: DecisionFreshness = Freshness(clock, on_change=self._wake)
         self._holds: dict[str, str] = {}
         self._notes: dict[str, str] = {}
@@ -217,8 +224,7 @@ class DecisionHub:
             # A failure may lack the uid: then it is that of the present decision.
             before, uid = old.encoded.verdict.decision, uid or old.uid
         encoded = self._encode_verdict(outcome, before, cause, policy, data, source)
-        self._add(gvr, key, uid, encoded, outcome.evidence)
-        self._wake()
+        self._announce([self._add(gvr, key, uid, encoded, outcome.evidence)])
 
     def publish_shared(
         self,
@@ -235,7 +241,7 @@ class DecisionHub:
 
         What becomes of a former verdict is worked out once for all objects that had it.
         """
-        current, seq = self.log.of(gvr), self.log.seq
+        current, changes = self.log.of(gvr), list[Replaced]()
         following: dict[EncodedVerdict | None, EncodedVerdict | None] = {}  # None: none, unchanged
         for key, uid in members:
             old = current.get(key)
@@ -251,11 +257,10 @@ class DecisionHub:
                     else self._encode_verdict(outcome, before, cause, policy, data, source)
                 )
             if (encoded := following[former]) is not None:
-                self._add(gvr, key, uid, encoded, outcome.evidence)
+                changes.append(self._add(gvr, key, uid, encoded, outcome.evidence))
             elif old is not None:
                 old.uid = uid  # as in `publish`
-        if self.log.seq != seq:
-            self._wake()
+        self._announce(changes)
 
     def delete(self, target: Target) -> None:
         """Delete the decision on a resource that is gone."""
@@ -265,8 +270,7 @@ class DecisionHub:
         ended = self.log.find_ended(gvr, key)
         # Readers know that it is undefined, and need not remember that any longer.
         if key in self.log.of(gvr) or (ended is not None and ended.encoded is not None):
-            self._add(gvr, key, "", None)
-            self._wake()
+            self._announce([self._add(gvr, key, "", None)])
 
     def retain(self, gvr: GroupVersionResource, keys: Collection[ObjectKey]) -> None:
         """Delete the decisions of a collection whose objects are not among `keys`."""
@@ -313,13 +317,19 @@ class DecisionHub:
         uid: str,
         encoded: EncodedVerdict | None,
         evidence: RecordedInput | None = None,
-    ) -> None:
+    ) -> Replaced:
         entry, old = self.log.add(gvr, key, uid, encoded)
         self._uncounted += encoded is not None
-        for listener in self.listeners:
-            listener(entry, None if old is None else old.encoded)
         if self._recorder is not None:  # kept by nobody else: it would be all objects
             self._recorder.record(entry, evidence)
+        return entry, None if old is None else old.encoded
+
+    def _announce(self, changes: Sequence[Replaced]) -> None:
+        """Notify listeners of changes, and readers that there are some."""
+        if changes:
+            for listener in self.listeners:
+                listener(changes)
+            self._wake()
 
     def _encode_verdict(
         self,

@@ -155,8 +155,9 @@ class Sharing:
         sweep: Sweep = {}
         if self._may_share and self._sets is self._in_force:
             # The classes are as they are: all objects at once, since this may be half a million.
-            for kind, members in collection.members.by_class().items():
-                sweep[collection.name, kind] = Group(members, cause)
+            revision = collection.members.revision
+            for kind, (members, uids) in collection.members.by_class().items():
+                sweep[collection.name, kind] = Group(members, cause, uids, revision)
             keys = collection.members.without(keys)
         for key in keys:
             member = self._member(collection, key)
@@ -231,7 +232,7 @@ class Sharing:
             if self._is_of_class(collection, key, kind) and not collection.is_pending(key)
         )
         if index := next(fitting, 0):
-            group.keys.insert(0, group.keys.pop(index))
+            group.begin_with(index)
         evaluations[kind] = Evaluation(kind, [group], self._revision, self._hub.data)
         return True
 
@@ -296,14 +297,18 @@ class Sharing:
         self, answer: Answer, group: Group, collection: Objects, gvr: GroupVersionResource
     ) -> Changed:
         """Publish a class's decision for these; return those that are of another class by now."""
-        kind, data = answer.evaluation.kind, answer.evaluation.data
-        member: Callable[[ObjectKey], Member | None] = partial(self._member, collection)
-        if self._may_share and self._sets is self._in_force:  # the classes are as they are
-            member = collection.members.of
-        members, others = _split(member, group.keys, kind)
+        name, data, found = collection.name, answer.evaluation.data, collection.members
+        if not (self._may_share and self._sets is self._in_force):
+            member: Callable[[ObjectKey], Member | None] = partial(self._member, collection)
+            members, others = _split(member, group.keys, answer.evaluation.kind)
+        elif group.uids is not None and group.revision == found.revision:
+            # Nothing to look up: no class has changed since.
+            members, others = [*zip(group.keys, group.uids, strict=True)], []
+        else:
+            members, others = _split(found.of, group.keys, answer.evaluation.kind)
         if members:
-            self._publish(collection.name, gvr, members, answer.outcome, group.cause, data=data)
-        return {(collection.name, key): group.cause for key in others}
+            self._publish(name, gvr, members, answer.outcome, group.cause, data=data)
+        return {(name, key): group.cause for key in others}
 
     def measure(self, collection: Objects, *, is_deciding: bool) -> None:
         """Update the metrics of a collection's classes, and log if no objects share a decision."""

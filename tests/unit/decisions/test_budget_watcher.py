@@ -165,7 +165,7 @@ async def test_other_policies_have_other_limits_before_they_decide() -> None:
     async with world.loaded():
         world.text, world.document = "two", {"moves_burst": 1}
         budgets: list[Budget | None] = []
-        world.hub.listeners.append(lambda *_: budgets.append(world.hub.budget))
+        world.hub.listeners.append(lambda _: budgets.append(world.hub.budget))
         world.policies_changed()
         await until(lambda: budgets)
         assert budgets == [Budget({"moves_burst": 1})]
@@ -181,7 +181,7 @@ async def test_policies_that_come_while_opa_decides_limit_what_they_decided() ->
         world.tracker.policies_changing()
         world.text, world.document = "two", {"moves_burst": 1}
         budgets: list[Budget | None] = []
-        world.hub.listeners.append(lambda *_: budgets.append(world.hub.budget))
+        world.hub.listeners.append(lambda _: budgets.append(world.hub.budget))
         world.tracker.written("replicasets", [_key("a")])
         await until(lambda: budgets)
         assert budgets == [Budget({"moves_burst": 1})]
@@ -194,7 +194,7 @@ async def test_data_that_comes_while_opa_decides_limits_what_it_decided() -> Non
         world.text, world.document = "two", {"moves_burst": 1}
         world.clusters.pending = 1
         budgets: list[Budget | None] = []
-        world.hub.listeners.append(lambda *_: budgets.append(world.hub.budget))
+        world.hub.listeners.append(lambda _: budgets.append(world.hub.budget))
         world.tracker.written("replicasets", [_key("a")])
         await until(lambda: budgets)
     assert budgets == [Budget({"moves_burst": 1})]
@@ -206,7 +206,7 @@ async def test_what_is_written_beside_while_opa_decides_limits_what_it_decided()
         world.text, world.document = "two", {"moves_burst": 1}
         world.beside.pending = 1
         budgets: list[Budget | None] = []
-        world.hub.listeners.append(lambda *_: budgets.append(world.hub.budget))
+        world.hub.listeners.append(lambda _: budgets.append(world.hub.budget))
         world.tracker.written("replicasets", [_key("a")])
         await until(lambda: budgets)
         assert budgets == [Budget({"moves_burst": 1})]
@@ -221,7 +221,7 @@ async def test_a_collection_that_is_being_withdrawn_limits_what_is_decided_meanw
         world.questions.clear()
         world.text, world.document = "two", {"moves_burst": 1}
         budgets: list[Budget | None] = []
-        world.hub.listeners.append(lambda *_: budgets.append(world.hub.budget))
+        world.hub.listeners.append(lambda _: budgets.append(world.hub.budget))
         world.tracker.written("replicasets", [_key("a")])
         await until(lambda: budgets)
         assert budgets == [Budget({"moves_burst": 1})]
@@ -240,7 +240,7 @@ async def test_the_end_of_a_limit_is_told_after_the_decisions_of_the_same_data()
     async with world.loaded():
         world.text, world.document = "two", None
         budgets: list[Budget | None] = []
-        world.hub.listeners.append(lambda *_: budgets.append(world.hub.budget))
+        world.hub.listeners.append(lambda _: budgets.append(world.hub.budget))
         with world.hub.subscribe() as reader:
             await reader.read(100, 0.0)
             world.tracker.written("clusters", [ObjectKey("", "c1")])
@@ -281,7 +281,7 @@ async def test_the_end_of_a_limit_waits_for_what_opa_may_hold_already() -> None:
         assert world.hub.budget == Budget({"moves_burst": 1})
         world.text, world.clusters.pending = "two", 0
         budgets: list[Budget | None] = []
-        world.hub.listeners.append(lambda *_: budgets.append(world.hub.budget))
+        world.hub.listeners.append(lambda _: budgets.append(world.hub.budget))
         world.tracker.written("clusters", [ObjectKey("", "c1")])
         await until(lambda: world.hub.budget is None)
     assert budgets == [Budget({"moves_burst": 1})]
@@ -320,7 +320,7 @@ async def test_what_is_queued_while_opa_is_asked_for_limits_is_decided_before_th
             world.tracker.written("replicasets", [_key("a")])
 
         budgets: list[Budget | None] = []
-        world.hub.listeners.append(lambda *_: budgets.append(world.hub.budget))
+        world.hub.listeners.append(lambda _: budgets.append(world.hub.budget))
         world.budget_watcher.refresh = kept  # type: ignore[method-assign]
         world.budget_watcher.written("clusters")
         world.tracker.wake()
@@ -348,7 +348,7 @@ async def test_targets_that_limits_look_at_ask_for_them_before_they_are_told() -
         world.questions.clear()
         world.text, world.document = "two", {"moves_burst": 1}
         budgets: list[Budget | None] = []
-        world.hub.listeners.append(lambda *_: budgets.append(world.hub.budget))
+        world.hub.listeners.append(lambda _: budgets.append(world.hub.budget))
         world.tracker.written("replicasets", [_key("a")])
         await until(lambda: budgets)
     assert budgets == [Budget({"moves_burst": 1})]
@@ -462,7 +462,7 @@ async def test_opa_that_does_not_answer_delays_what_is_decided_meanwhile() -> No
         world.took = 0.1
         world.answer = None  # what it loaded is not whole
         budgets: list[Budget | None] = []
-        world.hub.listeners.append(lambda *_: budgets.append(world.hub.budget))
+        world.hub.listeners.append(lambda _: budgets.append(world.hub.budget))
         world.policies_changed()
         await until(lambda: world.waits.seconds)
         assert not budgets

@@ -96,6 +96,25 @@ def test_objects_are_told_by_class_and_apart_from_those_without() -> None:
     members.note(A, members.read(b"one", "u"))
     members.note(B, members.read(b"two", "u"))
     members.note(others[0], members.read(b"one", "u"))
-    assert members.by_class() == {b"one": [A, others[0]], b"two": [B]}
+    assert members.by_class() == {b"one": ([A, others[0]], ["u", "u"]), b"two": ([B], ["u"])}
     assert members.without({A, B, *others}) == [others[1]]
     assert members.without({A, B, others[0]}) == []
+
+
+def test_whatever_may_change_a_class_begins_another_revision() -> None:
+    members, other = _members(), _members()
+    seen = {members.revision, other.revision}
+    assert len(seen) == 2, "of two collections none is the same"
+    loading = members.fresh()
+    for change in (
+        lambda: members.note(A, members.read(b"one", "u")),
+        lambda: members.note(A, None),
+        lambda: members.adopt(loading),
+        lambda: members.classify(bytes.upper),
+    ):
+        change()
+        assert members.revision not in seen
+        seen.add(members.revision)
+    members.of(A)
+    members.by_class()
+    assert members.revision in seen

@@ -154,3 +154,21 @@ def test_sweep_goes_on_once_it_is_known_what_policies_read() -> None:
     assert not queue.may_sweep
     queue.policies_changed()
     assert queue.may_sweep
+
+
+def test_group_keeps_each_uid_beside_its_object() -> None:
+    group = Group([A, B, C], DATA, ["a", "b", "c"], 7)
+    group.begin_with(2)
+    assert (group.keys, group.uids) == ([C, A, B], ["c", "a", "b"])
+    others = Evaluation(b"k", [group, Group([A], DATA)], 0, 0).without_representative
+    first, second = others.groups
+    assert (first.keys, first.uids, first.revision) == ([A, B], ["a", "b"], 7)
+    assert (second.keys, second.uids) == ([A], None)
+    assert [*others.with_causes()] == [(A, DATA), (B, DATA), (A, DATA)]
+
+
+def test_object_that_is_added_takes_no_uid_of_another() -> None:
+    evaluation = Evaluation(b"k", [Group([A], DATA, ["a"], 7)], 0, 0)
+    evaluation.add(B, DATA)
+    evaluation.add(C, DATA)
+    assert [group.keys for group in evaluation.groups] == [[A], [B, C]]
