@@ -1,14 +1,18 @@
 """Evaluate the queue's next objects by OPA, with retries, and publish the decisions in the hub.
 
-A changed object never waits for a sweep. If an object changes, or a collection is withdrawn, during
-a query, the answer does not count for it. Limits are queried before decisions are published. While
-OPA does not answer, the hub reports that, and the query is repeated.
+A changed object never waits for a sweep. While OPA decides on the next classes of a sweep, the
+decisions of the last ones are published for their objects, always before those of the next. If an
+object changes, or a collection is withdrawn, during a query, the answer does not count for it.
+Limits are queried before decisions are published. While OPA does not answer, the hub reports that,
+and the query is repeated.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import structlog
 
@@ -24,6 +28,14 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.runtime.backoff import Backoff
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+class _Unshared(NamedTuple):
+    """The decision of a class that was published for one of its objects."""
+
+    answer: Answer
+    gvr: GroupVersionResource
+    collection: Collection_
 
 
 class EvaluationWorker:
@@ -48,10 +60,17 @@ class EvaluationWorker:
         self._sharing = sharing
         self._budget_watcher = budget_watcher
         self._backoff = backoff
+        self._unshared: deque[_Unshared] = deque()  # the answers of a sweep's last query
 
     async def process_next(self) -> None:
         """Evaluate as many as fit into one query, and publish known decisions of classes."""
         await self._retry(self._process_batch)
+
+    async def finish(self) -> bool:
+        """Publish the last decisions of a sweep for all objects; return whether there were any."""
+        found = bool(self._unshared)
+        await self._share()
+        return found
 
     async def settle_limits(self) -> None:
         """Query the limits alone, once all due decisions are published."""
@@ -83,6 +102,7 @@ class EvaluationWorker:
     async def _process_batch(self) -> None:
         await self._refresh_limits()  # known decisions are published right away
         if self._queue.changed:  # changed objects never wait
+            await self._share()  # first: what is decided of them next is newer
             await self._evaluate_changed()
         elif self._queue.is_due:  # else withdrawn, or the policies are changing
             await self._evaluate_sweep()
@@ -125,31 +145,44 @@ class EvaluationWorker:
         evaluations, cached = self._sharing.take_swept(
             queue.sweep, collection, self.evaluator.batch_size
         )
-        if evaluations:
+        outcomes = await self._evaluate_while_sharing(collection, evaluations)
+        if isinstance(outcomes, SyncError):
+            if targets.get(name) == gvr:
+                queue.requeue_sweep(name, [*evaluations, *(answer.evaluation for answer in cached)])
+            raise outcomes
+        for evaluation in evaluations:
+            if targets.get(name) != gvr:  # withdrawn during the query
+                return
+            outcome, changed = outcomes.get(evaluation.representative), queue.changed
+            is_shareable = self._sharing.publish_representative(
+                evaluation, outcome, collection, gvr, changed
+            )
+            if outcome is not None and is_shareable:
+                cached.append(Answer(evaluation, outcome))
+            else:
+                queue.requeue_sweep(name, [evaluation.without_representative])
+        self._unshared.extend(_Unshared(answer, gvr, collection) for answer in cached)
+
+    async def _evaluate_while_sharing(
+        self, collection: Collection_, evaluations: Sequence[Evaluation]
+    ) -> Mapping[ObjectKey, Outcome] | SyncError:
+        """Evaluate, and publish the answers of the last query meanwhile."""
+
+        async def ask() -> Mapping[ObjectKey, Outcome] | SyncError:
             try:
-                outcomes = await self._evaluate(collection, evaluations)
-            except SyncError:
-                if targets.get(name) == gvr:
-                    queue.requeue_sweep(
-                        name, [*evaluations, *(answer.evaluation for answer in cached)]
-                    )
-                raise
-            for evaluation in evaluations:
-                if targets.get(name) != gvr:  # withdrawn during the query
-                    return
-                outcome, changed = outcomes.get(evaluation.representative), queue.changed
-                is_shareable = self._sharing.publish_representative(
-                    evaluation, outcome, collection, gvr, changed
-                )
-                if outcome is not None and is_shareable:
-                    cached.append(Answer(evaluation, outcome))
-                else:
-                    queue.requeue_sweep(name, [evaluation.without_representative])
-        for answer in cached:
-            await self._share(answer, gvr, collection)
+                return await self._evaluate(collection, evaluations) if evaluations else {}
+            except SyncError as error:
+                return error  # the other task goes on
+
+        if not self._unshared:
+            return await ask()
+        async with asyncio.TaskGroup() as group:
+            asking = group.create_task(ask())
+            group.create_task(self._share())
+        return asking.result()
 
     async def _evaluate(
-        self, collection: Collection_, evaluations: Iterable[Evaluation]
+        self, collection: Collection_, evaluations: Sequence[Evaluation]
     ) -> Mapping[ObjectKey, Outcome]:
         keys = [
             evaluation.representative
@@ -164,15 +197,15 @@ class EvaluationWorker:
                 outcomes[evaluation.representative] = Outcome(unreadable[0], failure=unreadable[1])
         return outcomes
 
-    async def _share(
-        self, answer: Answer, gvr: GroupVersionResource, collection: Collection_
-    ) -> None:
-        """Publish a decision for a whole class, in slices that yield to other tasks."""
-        for group in answer.evaluation.groups:
-            for start in range(0, len(group.keys), OBJECTS_PER_YIELD):
-                if self._collections.targets.get(collection.name) != gvr:  # withdrawn meanwhile
-                    return
-                part = group.part(start, start + OBJECTS_PER_YIELD)
-                for key, cause in self._sharing.share(answer, part, collection, gvr).items():
-                    self._queue.sweep[key] = Group([key[1]], cause)
-                await asyncio.sleep(0)
+    async def _share(self) -> None:
+        """Publish decisions for whole classes, in slices that yield to other tasks."""
+        while self._unshared:
+            answer, gvr, collection = self._unshared.popleft()
+            for group in answer.evaluation.groups:
+                for start in range(0, len(group.keys), OBJECTS_PER_YIELD):
+                    if self._collections.targets.get(collection.name) != gvr:  # withdrawn meanwhile
+                        break
+                    part = group.part(start, start + OBJECTS_PER_YIELD)
+                    for key, cause in self._sharing.share(answer, part, collection, gvr).items():
+                        self._queue.sweep[key] = Group([key[1]], cause)
+                    await asyncio.sleep(0)

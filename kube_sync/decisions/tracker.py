@@ -216,6 +216,8 @@ class Tracker:
             if self._queue.is_due:
                 await self._worker.process_next()
                 self._end_load()
+            elif await self._worker.finish():
+                self._end_load()
             elif self._queue.is_empty:
                 await self._worker.settle_limits()
                 self._collections.release_decided()
