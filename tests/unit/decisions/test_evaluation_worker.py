@@ -33,6 +33,8 @@ class World:
         self.sharing.policies_changed("p1", READS)
         self.waits = Waits()
         self.asked: list[list[str]] = []
+        self.known: list[int] = []  # how many decisions there were at each question
+        self.decision = Decision({})
         self.meanwhile: Callable[[], None] = lambda: None
         self.worker = EvaluationWorker(
             self,
@@ -49,9 +51,10 @@ class World:
     ) -> dict[ObjectKey, Outcome]:
         asked = [*keys]
         self.asked.append([key.name for key in asked])
+        self.known.append(self.hub.count)
         await asyncio.sleep(0)
         self.meanwhile()
-        return {key: Outcome(f"uid-{key.name}", Decision({})) for key in asked}
+        return {key: Outcome(f"uid-{key.name}", self.decision) for key in asked}
 
     def change(self, *names: str) -> None:
         self.queue.add("replicasets", [ObjectKey("ns", name) for name in names], OBJECT_CHANGED)
@@ -111,6 +114,52 @@ async def test_answer_about_a_withdrawn_collection_is_told_to_nobody(
     assert world.decided == {}
     assert world.asked == [["a"]]
     assert world.queue.is_empty
+
+
+def _world_of_three_classes() -> World:
+    world = World(*"abcdef")
+    world.sets.knows(a="one", b="one", c="two", d="two", e="three", f="three")
+    world.sweep()
+    return world
+
+
+async def test_classes_are_published_while_the_next_ones_are_decided_on() -> None:
+    world = _world_of_three_classes()
+    await world.worker.process_next()
+    await world.worker.process_next()
+    assert world.asked == [["a", "c"], ["e"]]
+    assert world.known == [0, 2]
+    assert not world.queue.is_due
+    assert world.decided.keys() == set("abcde")
+    assert await world.worker.finish()
+    assert not await world.worker.finish()
+    told = sorted(world.hub.records.values(), key=lambda record: record.seq)
+    assert [record.object.name for record in told] == [*"acbdef"]
+
+
+async def test_question_that_fails_keeps_no_decision_of_the_last_one_back() -> None:
+    world = _world_of_three_classes()
+    await world.worker.process_next()
+    world.meanwhile = world.fail_once
+    await world.worker.process_next()
+    assert world.asked == [["a", "c"], ["e"], ["e"]]
+    assert world.known == [0, 2, 4]
+    await world.worker.finish()
+    assert world.decided.keys() == set("abcdef")
+
+
+async def test_object_that_changes_is_decided_on_after_its_class_was_published() -> None:
+    """Or what was decided of the class before would be told last."""
+    world = _world_of_three_classes()
+    await world.worker.process_next()
+    world.sharing.invalidate()
+    world.decision = Decision({"place": "new"})
+    world.change("b")
+    await world.worker.process_next()
+    await world.worker.finish()
+    found = {target.name: record.decision for target, record in world.hub.records.items()}
+    assert found["b"] == Decision({"place": "new"})
+    assert found["d"] == Decision({})
 
 
 async def test_object_that_cannot_be_read_is_a_failure_that_opa_is_not_asked_about() -> None:
