@@ -27,7 +27,11 @@ _PT_INTERP = 3
 
 def ensure_binary(name: str) -> Path:
     """Return the path of a pinned program, obtaining it first where it is not cached."""
-    tool = tool_named(name)
+    return ensure_tool(tool_named(name))
+
+
+def ensure_tool(tool: Tool) -> Path:
+    """Return the path of a program, obtaining it first where it is not cached."""
     cached = cached_path(tool)
     if cached.exists():
         return cached

@@ -138,6 +138,11 @@ def ensure_kinds(name: str) -> Path:
     except KeyError:
         msg = f"no such kinds: {name} (there are {', '.join(third_parties())})"
         raise ToolError(msg) from None
+    return kinds_of(project)
+
+
+def kinds_of(project: ThirdParty) -> Path:
+    """Return a file with all kinds of a project, likewise."""
     cached = (
         cache_dir("kinds", f"{project.name}-{project.version}-{_digest(project)}") / "kinds.yaml"
     )
