@@ -7,6 +7,7 @@ import re
 from urllib.parse import urlsplit, urlunsplit
 
 from kube_sync.config.model import Decisions, Remediate
+from kube_sync.config.remediation import ArgoCd
 from kube_sync.errors import Misconfigured
 
 
@@ -60,6 +61,23 @@ def check_status(remediate: Remediate) -> None:
             "loopback address and its clients may approve changes"
         )
         raise Misconfigured(msg)
+
+
+def check_generator(generator: ArgoCd) -> None:
+    """Check that the generator needs TLS and a token beyond this machine.
+
+    Raises Misconfigured.
+    """
+    if generator.listen is None:
+        return
+    host, _ = parse_listen("remediate.argocd.listen", generator.listen)
+    for name, file in (("token_file", generator.token_file), ("cert_file", generator.cert_file)):
+        if file is None and not _is_loopback(host):
+            msg = (
+                f"remediate.argocd.{name}: needed, since remediate.argocd.listen "
+                f"({generator.listen}) is not a loopback address and answers show what runs where"
+            )
+            raise Misconfigured(msg)
 
 
 def _is_loopback(host: str) -> bool:

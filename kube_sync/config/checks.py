@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from kube_sync.config.addresses import check_status, check_url, parse_listen
+from kube_sync.config.addresses import check_generator, check_status, check_url, parse_listen
 from kube_sync.config.model import (
     TOPOLOGY,
     Admission,
@@ -24,6 +24,7 @@ from kube_sync.config.model import (
     Settings,
     Target,
 )
+from kube_sync.config.remediation import ArgoCd
 from kube_sync.config.systems import check_builtin
 from kube_sync.config.topology import check_links
 from kube_sync.errors import Misconfigured
@@ -49,6 +50,8 @@ def check(settings: Settings) -> None:
         parse_listen(f"{section}.listen", pair.listen)
     _check_basis(settings.decisions.basis)
     check_status(settings.remediate)
+    _check_pair("remediate.argocd", settings.remediate.argocd)
+    check_generator(settings.remediate.argocd)
     if settings.observe.listen is not None:
         parse_listen("observe.listen", settings.observe.listen)
     if settings.admission.client_names and settings.admission.client_ca_file is None:
@@ -138,7 +141,7 @@ def _check_own(url: str, engine: Engine) -> None:
             raise Misconfigured(msg)
 
 
-def _check_pair(section: str, pair: Decisions | BasisPort | Admission | Engine) -> None:
+def _check_pair(section: str, pair: Decisions | BasisPort | Admission | Engine | ArgoCd) -> None:
     if (pair.cert_file is None) != (pair.key_file is None):
         missing = "key_file" if pair.key_file is None else "cert_file"
         msg = f"{section}.{missing}: needed, since the other half of the pair is set"

@@ -155,6 +155,26 @@ class Sinks(Section, frozen=True):
         return tuple(found)
 
 
+class ArgoCd(Section, frozen=True):
+    """A generator for ApplicationSets of Argo CD: it answers with the clusters of a placement.
+
+    An answer has the clusters that the guard let through; where they are not known, it is an error,
+    at which Argo CD keeps all Applications.
+    """
+
+    listen: Listen | None = None
+    """Address on which the remediator serves the plugin generator; null: it does not. An address
+    that is not loopback requires `token_file` and `cert_file`."""
+    namespace: Namespace = "argocd"
+    """Namespace of Argo CD, with the Secrets of its clusters."""
+    token_file: File | None = None
+    """File with the bearer token that the ApplicationSet controller sends; null: none."""
+    cert_file: File | None = None
+    """Certificate (PEM) of the server; null: plain HTTP. Requires `key_file`."""
+    key_file: File | None = None
+    """Private key (PEM) of that certificate."""
+
+
 class Remediate(Section, frozen=True):
     """Whether and how decisions are written to objects."""
 
@@ -179,3 +199,4 @@ class Remediate(Section, frozen=True):
     add_first: AddFirst = AddFirst()
     guard: Guard = Guard()
     sinks: Sinks = Sinks()
+    argocd: ArgoCd = ArgoCd()

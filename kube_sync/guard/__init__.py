@@ -13,7 +13,7 @@ from kube_sync.guard.guard import Guard
 from kube_sync.guard.history import HISTORY, read_history
 from kube_sync.guard.inventory import Inventory
 from kube_sync.guard.limits import Limits, Tightening, limits_of, parse_tightening, stricter
-from kube_sync.guard.moves import Change, Comparer, compare
+from kube_sync.guard.moves import Change, Comparer, compare, placement_digest
 from kube_sync.guard.placements import Placements
 from kube_sync.guard.verdicts import Allowed, PendingChange, Withheld
 
@@ -36,6 +36,7 @@ __all__ = [
     "compare",
     "limits_of",
     "parse_tightening",
+    "placement_digest",
     "read_addition",
     "read_history",
     "stricter",

@@ -111,6 +111,11 @@ class Comparer:
         return change and replace(change, namespace=namespace, idle=idle)
 
 
+def placement_digest(placements: Placements, annotations: Mapping[str, str]) -> str:
+    """Return the digest of an object's placement, as its history has it."""
+    return _digest(placements.read(annotations), annotations)
+
+
 def _left(key: str, old: _Read, new: _Read) -> frozenset[str]:
     if not old and new[key] != NOWHERE:
         return frozenset()  # a first placement

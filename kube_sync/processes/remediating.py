@@ -23,6 +23,7 @@ from kube_sync.kube.reflector import Store
 from kube_sync.ledger.report_client import ReportClient, report_client
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
+from kube_sync.processes.argocd import argocd_generator
 from kube_sync.processes.context import Context, report_lease
 from kube_sync.processes.fleet import clusters_of, counted, fleet_collection
 from kube_sync.processes.moves import Moving, moving
@@ -75,6 +76,9 @@ async def remediate(context: Context) -> list[Service]:
         partial(parts.events.run, reconciler.waiting),
     ]
     services += parts.sinks.followed(reconciler, parts.modes.of)
+    services += await argocd_generator(
+        context, reconciler.decisions, parts.placements, parts.approvals.names, parts.events
+    )
     services.append(partial(follow, stream, parts.events.apply_record, reconciler.apply_record))
     services += parts.followed()
     readiness.met("start")
@@ -92,8 +96,8 @@ class _Parts:
         self._clusters: Clusters | None = None
         if self._fleet is not None:
             self._clusters = Clusters(counted(settings, self._fleet), self._weigh, self._clock)
-        self._approvals = _Approvals(settings, self._weigh, self._clock)
-        self._placements = Placements(settings.remediate.guard.placements)
+        self.approvals = _Approvals(settings, self._weigh, self._clock)
+        self.placements = Placements(settings.remediate.guard.placements)
         self.lease = context.lease(LEASE, self._lead)
         self.fenced = FencedWriter(lambda: self.lease.remaining)
         self.recorder = context.recorder(CONTROLLER, metrics.remediation_events)
@@ -101,12 +105,12 @@ class _Parts:
         self._seals = Seals(settings.placement.key_file)
         patches = _Patches(context.kube)
         self.events = EventReporter(self.recorder, patches.kind_of, lambda: self.fenced.may_write)
-        memory = AuditLog(reports, self._approvals.where)
+        memory = AuditLog(reports, self.approvals.where)
         fixed = settings.remediate.concurrency
         self.concurrency = Concurrency(
             None if fixed == "auto" else fixed, metrics.remediation_concurrency
         )
-        annotations = AnnotationSink(patches.send, self._seals, self._placements.unreadable)
+        annotations = AnnotationSink(patches.send, self._seals, self.placements.unreadable)
         self.sinks = Sinks(context, annotations, self.fenced)
         brakes, rehearsal = self._brakes()
         self._moving = self._moves()
@@ -133,9 +137,9 @@ class _Parts:
         brakes, rehearsal = (
             Brakes(
                 Guard(limits_of(guard)),
-                self._placements,
+                self.placements,
                 facts,
-                self._approvals.names,
+                self.approvals.names,
                 self._clock,
                 rehearsed=rehearsed,
             )
@@ -160,7 +164,7 @@ class _Parts:
             name, source = f"{self._fleet.gvr} to count", fleet_collection(kube, self._fleet)
             current = self._freshness.reporter(name)
             services.append(follow(name, source, self._clusters, current, current))
-        for maps in self._approvals.maps:
+        for maps in self.approvals.maps:
             source = KubeCollection(kube, CONFIGMAPS, namespace=maps.scope, metadata_only=True)
             services.append(follow(f"approvals in {maps.where}", source, maps))
         return [*services, *self._moving.services]
@@ -192,7 +196,7 @@ class _Parts:
 
     def _named(self) -> int:
         objects = self.reconciler.objects()
-        return len(self._placements.named(self._placed(*found) for found in objects))
+        return len(self.placements.named(self._placed(*found) for found in objects))
 
     def _placed(self, key: Key, current: Current) -> dict[str, str]:
         """Return the placements that a policy gave an object, not those of its owner."""

@@ -35,11 +35,12 @@ _QUIET = frozenset(["unseen", "dry-run", "adding"])  # over in a moment, or as c
 
 @dataclass(frozen=True, slots=True)
 class _Warning:
-    """A warning about a placement that was written."""
+    """A warning about the placement of an object."""
 
     key: Key
     uid: str
     text: str
+    kind: str
 
 
 _Subject = Key | Unreadable | _Warning
@@ -66,9 +67,9 @@ class EventReporter:
         self._reported: frozenset[Unreadable] = frozenset()
         self.enqueue: Callable[[Key], None] = self._queue.add
 
-    def warn(self, key: Key, uid: str, text: str) -> None:
-        """Enqueue a warning about a placement that was written."""
-        self._queue.add(_Warning(key, uid, text))
+    def warn(self, key: Key, uid: str, text: str, kind: str = "unknown_clusters") -> None:
+        """Enqueue a warning about a placement, by default about one that was written."""
+        self._queue.add(_Warning(key, uid, text, kind))
 
     def apply_record(self, record: Record | None) -> None:
         """Read from a status record the objects that cannot be decoded."""
@@ -92,7 +93,7 @@ class EventReporter:
             if isinstance(subject, Unreadable):
                 await self._report_unreadable(subject)
             elif isinstance(subject, _Warning):
-                await self._occurred(subject.key, subject.uid, "unknown_clusters", subject.text)
+                await self._occurred(subject.key, subject.uid, subject.kind, subject.text)
             elif (wait := waiting.get(subject)) is not None and wait.kind not in _QUIET:
                 await self._report(subject, wait)
         except SyncError as error:

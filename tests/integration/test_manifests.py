@@ -402,3 +402,35 @@ def test_a_dry_run_changes_the_mode_and_nothing_else(tmp_path: Path) -> None:
         [container] = [c for _, c in containers(manifests) if c["name"] == "remediator"]
         assert settings(manifests, container, tmp_path).remediate.mode == mode
     assert len(dry) == len(wet)
+
+
+def test_argo_cd_reaches_the_generator_by_a_name_of_its_certificate(tmp_path: Path) -> None:
+    manifests = _with("argocd", tmp_path)
+    [container] = [c for _, c in containers(manifests) if c["name"] == "remediator"]
+    served = settings(manifests, container, tmp_path).remediate.argocd
+    assert served.listen is not None
+    [config] = of_kind(build("argocd"), "ConfigMap")
+    url = urlsplit(config["data"]["baseUrl"])
+    assert url.scheme == "https"
+    assert url.hostname in {
+        host for found in wanted(Settings()).certificates for host in found.hosts
+    }
+    [service] = [
+        found
+        for found in of_kind(manifests, "Service")
+        if f"{found['metadata']['name']}.kube-sync.svc" == url.hostname
+    ]
+    [port] = [found for found in service["spec"]["ports"] if found["port"] == url.port]
+    [target] = [p for p in container["ports"] if p["name"] == port["targetPort"]]
+    assert parse_listen("", served.listen)[1] == target["containerPort"]
+    token = config["data"]["token"].removeprefix("$").partition(":")
+    [volume] = [
+        volume
+        for pod, found in containers(manifests)
+        if found is container
+        for volume in pod["volumes"]
+        if volume["name"] == "generator"
+    ]
+    assert volume["secret"]["secretName"] == token[0]
+    assert [item["key"] for item in volume["secret"]["items"]] == [token[2]]
+    assert len(manifests) == len(build("overlays/minimal"))

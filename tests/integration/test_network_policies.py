@@ -16,6 +16,7 @@ from tests.fakes.manifests import OVERLAYS, Manifest, build, of_kind, pod_templa
 NAMES = [("UDP", 53), ("TCP", 53), ("UDP", 5353), ("TCP", 5353)]
 API_SERVERS = [("TCP", 443), ("TCP", 6443), ("TCP", 8443), ("TCP", 16443)]
 BASIS = 9408  # without metrics
+GENERATOR = 9409
 OTHERS = [("TCP", 80), ("TCP", 2379), ("TCP", 5432), ("TCP", 8181), ("TCP", 10250), ("UDP", 443)]
 
 
@@ -159,3 +160,18 @@ def test_prometheus_reaches_every_port_with_metrics(overlay: str) -> None:
         for port in pod.ports:
             reached = connects(policies, PROMETHEUS, pod, ("TCP", port))
             assert reached == (port != BASIS), (pod.component, port)
+
+
+def test_argo_cds_controller_reaches_the_generator_and_nothing_else() -> None:
+    """Its port is there with manifests/components/argocd."""
+    policies = network_policies("minimal")
+    name = {"app.kubernetes.io/name": "argocd-applicationset-controller"}
+    controller, neighbour = Place("argocd", name), Place("argocd")
+    [opa] = [pod for pod in pods("minimal") if pod.component == "opa"]
+    for source, expected in ((controller, {GENERATOR}), (neighbour, set[int]())):
+        reached = {
+            port
+            for port in (*opa.ports, GENERATOR)
+            if connects(policies, source, opa, ("TCP", port))
+        }
+        assert reached == expected

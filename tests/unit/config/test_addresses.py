@@ -108,3 +108,32 @@ def test_the_status_for_others_needs_a_token(file: Path) -> None:
         "and its clients may approve changes"
     )
     assert _load(file, "remediate: {listen: ':9404', token_file: /t}").remediate.token_file == "/t"
+
+
+@pytest.mark.parametrize(
+    ("have", "missing"),
+    [
+        ("", "token_file"),
+        ("token_file: /t, ", "cert_file"),
+        ("cert_file: /c, key_file: /k, ", "token_file"),
+    ],
+)
+def test_a_generator_for_others_needs_token_and_certificate(
+    file: Path, have: str, missing: str
+) -> None:
+    with pytest.raises(Misconfigured) as raised:
+        _load(file, f"remediate: {{argocd: {{{have}listen: ':9409'}}}}")
+    assert str(raised.value) == (
+        f"remediate.argocd.{missing}: needed, since remediate.argocd.listen (:9409) is not a "
+        "loopback address and answers show what runs where"
+    )
+
+
+def test_a_generator_on_this_machine_alone_needs_neither(file: Path) -> None:
+    text = "remediate: {argocd: {listen: 'localhost:9409'}}"
+    assert _load(file, text).remediate.argocd.listen == "localhost:9409"
+
+
+def test_a_generator_has_both_halves_of_its_certificate_or_none(file: Path) -> None:
+    with pytest.raises(Misconfigured, match=r"^remediate\.argocd\.key_file: needed, since"):
+        _load(file, "remediate: {argocd: {cert_file: /c}}")

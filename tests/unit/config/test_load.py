@@ -58,6 +58,7 @@ remediate:
   sinks:
     placement_decisions: {enabled: false, namespace: null}
     ocm_placement_decisions: {enabled: false, namespace: null}
+  argocd: {listen: null, namespace: argocd, token_file: null, cert_file: null, key_file: null}
   namespaces: {}
   moves: together                                       # together | add-first
   add_first:
@@ -617,6 +618,11 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "remediate.sinks.placement_decisions.namespace": ("0123", "0123"),
     "remediate.sinks.ocm_placement_decisions.enabled": ("true", True),
     "remediate.sinks.ocm_placement_decisions.namespace": ("argocd", "argocd"),
+    "remediate.argocd.listen": ("127.0.0.1:1", "127.0.0.1:1"),
+    "remediate.argocd.namespace": ("0123", "0123"),
+    "remediate.argocd.token_file": ("/a", "/a"),
+    "remediate.argocd.cert_file": ("/a", "/a"),
+    "remediate.argocd.key_file": ("/a", "/a"),
     "remediate.namespaces": ("{shop: off}", {"shop": "off"}),
     "remediate.moves": ("add-first", "add-first"),
     "remediate.add_first.healthy_within_seconds": ("7", 7),

@@ -1,0 +1,103 @@
+"""Wires the generator that Argo CD's ApplicationSet controller asks.
+
+In the remediator: the replicator knows what is decided, but only the guard beside the PATCHes knows
+what may be carried out of it, and what was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import aclosing
+
+from kube_sync.config import parse_listen
+from kube_sync.errors import NO_JSON, Retriable
+from kube_sync.guard import Placements
+from kube_sync.kube.client import KubeClient
+from kube_sync.kube.collection import KubeCollection
+from kube_sync.kube.meta import object_meta
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.processes.context import Context
+from kube_sync.remediation.argocd.clusters import CLUSTER, SECRETS, ArgoClusters
+from kube_sync.remediation.argocd.generator import Generator, Notice
+from kube_sync.remediation.argocd.let_through import Carried
+from kube_sync.remediation.argocd.server import generator_app
+from kube_sync.remediation.decision_cache import DecisionCache
+from kube_sync.remediation.events import EventReporter
+from kube_sync.runtime.clock import unix_clock
+from kube_sync.runtime.httpserver import serving
+from kube_sync.runtime.servertls import ServerTls, TlsFiles
+from kube_sync.runtime.services import Service
+from kube_sync.runtime.tokenfile import TokenFile
+
+
+async def argocd_generator(
+    context: Context,
+    decisions: DecisionCache,
+    placements: Placements,
+    approvals: Callable[[], frozenset[str]],
+    events: EventReporter,
+) -> list[Service]:
+    """Serve the generator, if it is configured; return the services that it needs."""
+    settings = context.settings.remediate.argocd
+    if settings.listen is None:
+        return []
+    token = TokenFile(settings.token_file)
+    token.current()  # if it is invalid now: fail at the start
+    clusters = ArgoClusters()
+
+    def notify(notice: Notice) -> None:
+        events.warn(notice.key, notice.uid, notice.text, notice.kind)
+
+    generator = Generator(
+        _Objects(context.kube),
+        [resource.gvr for resource in context.settings.targets()],
+        clusters,
+        decisions,
+        placements,
+        approvals,
+        unix_clock(),
+        notify,
+    )
+    services = list[Service]()
+    tls = None
+    if settings.cert_file is not None and settings.key_file is not None:
+        tls = ServerTls(
+            "generator", TlsFiles(settings.cert_file, settings.key_file), context.readiness
+        )
+        services.append(tls.follow)
+    address = parse_listen("remediate.argocd.listen", settings.listen)
+    served = serving(generator_app(generator, token), address, None if tls is None else tls.context)
+    await context.stack.enter_async_context(served)
+    source = KubeCollection(
+        context.kube, SECRETS, namespace=settings.namespace, label_selector=CLUSTER
+    )
+    services.append(
+        context.followed(f"clusters of Argo CD in {settings.namespace}", source, clusters)
+    )
+    return services
+
+
+class _Objects:
+    """Reads the metadata of objects, with no other permission than a watch needs."""
+
+    def __init__(self, kube: KubeClient) -> None:
+        self._kube = kube
+
+    async def read(self, gvr: GroupVersionResource, key: ObjectKey) -> Carried | None:
+        """Return the metadata of an object as it is now. Raises SyncError."""
+        source = KubeCollection(
+            self._kube,
+            gvr,
+            namespace=key.namespace or None,
+            metadata_only=True,
+            field_selector=f"metadata.name={key.name}",
+        )
+        async with aclosing(source.list()) as pages:
+            async for page in pages:
+                for item in page.items:
+                    try:
+                        return Carried(item.uid, object_meta(item.body).annotations or {})
+                    except NO_JSON as error:
+                        msg = f"its metadata cannot be read: {error}"
+                        raise Retriable(msg) from error
+        return None

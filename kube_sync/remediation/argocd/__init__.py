@@ -1,0 +1,1 @@
+"""Serves Argo CD's ApplicationSet controller with the clusters of placements (plugin generator)."""

@@ -1,0 +1,223 @@
+"""The generator as a controller asks it, on a real API server: TLS, token, rights, what it says.
+
+Argo CD's own controller asks in `test_argocd.py`. The account of the remediator has exactly its
+roles, so what a role lacks is seen too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncGenerator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube_sync.certificates import issue, make_authority
+from kube_sync.decisions.records import StatusRecord
+from tests.eventually import eventually
+from tests.fakes.decisionstream import FakeDecisionStream, fake_decision_stream
+from tests.fakes.manifests import build
+from tests.integration.decisions_world import World, profile
+from tools.demo.components import GUARD_OFF, start_service
+from tools.demo.fleet import PREFERENCES
+from tools.servers.argocd_controller import cluster_secret
+from tools.servers.files import LOOPBACK, write_file, write_pair, write_private
+from tools.servers.http import request
+from tools.servers.running import Launcher, RunningServer, free_port
+from tools.servers.stack import RunningStack, furnished_stack
+
+ARGO = "argocd"
+TOKEN = "s3cr3t"
+
+
+@pytest.fixture(scope="module")
+def cluster(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
+    """A stack of its own: the remediator watches all ReplicaSets there are."""
+    with furnished_stack(launcher, tmp_path_factory.mktemp("generator")) as stack:
+        stack.api.create_namespace(ARGO)
+        for one in build("argocd"):
+            stack.api.apply(one)
+        stack.api.create_namespace("fleet")
+        for name in ("eu", "us"):
+            stack.api.create(profile(name))
+            stack.api.create(cluster_secret(name, {"region": name}))
+        yield stack
+
+
+@dataclass
+class Asked:
+    """A remediator that serves the generator, and who asks it."""
+
+    world: World
+    folder: Path
+    port: int = field(default_factory=free_port)
+    services: list[RunningServer] = field(default_factory=list)
+
+    async def start(self) -> None:
+        authority = make_authority("generator")
+        write_file(self.folder / "ca.crt", authority.cert_pem)
+        write_pair(self.folder, "tls", issue(authority, "kube-sync", LOOPBACK))
+        stack, stream = self.world.stack, self.world.stream
+        configuration: dict[str, object] = {
+            "kubernetes": {"kubeconfig": str(stack.kubeconfigs["remediator"])},
+            "decisions": {"url": f"{stream.http.url}/v1/decisions"},
+            "remediate": {
+                "guard": GUARD_OFF,
+                "argocd": {
+                    "listen": f"127.0.0.1:{self.port}",
+                    "token_file": str(write_private(self.folder / "token", TOKEN)),
+                    "cert_file": str(self.folder / "tls.crt"),
+                    "key_file": str(self.folder / "tls.key"),
+                },
+            },
+        }
+        folder = self.folder / "remediate"
+        self.services.append(
+            await asyncio.to_thread(start_service, "remediate", folder, configuration)
+        )
+
+    async def stop(self) -> None:
+        await asyncio.to_thread(self.services.pop().stop)
+
+    def ask(self, name: str, token: str = TOKEN) -> tuple[int, Any]:
+        parameters = {"resource": "replicasets", "namespace": self.world.namespace, "name": name}
+        body = {"applicationSetName": "set", "input": {"parameters": parameters}}
+        answer = request(
+            "POST",
+            f"https://127.0.0.1:{self.port}/api/v1/getparams.execute",
+            ca_file=self.folder / "ca.crt",
+            token=token,
+            body=json.dumps(body),
+        )
+        said = json.loads(answer.body)
+        return answer.status, said["output"] if answer.status == 200 else said["message"]
+
+    def names(self, name: str) -> list[str] | str:
+        """Return the clusters of an answer, or why there are none."""
+        status, said = self.ask(name)
+        return [one["name"] for one in said["parameters"]] if status == 200 else str(said)
+
+
+@pytest.fixture
+async def stream() -> AsyncGenerator[FakeDecisionStream]:
+    async with fake_decision_stream() as found:
+        yield found
+
+
+@pytest.fixture
+async def asked(
+    cluster: RunningStack, stream: FakeDecisionStream, tmp_path: Path
+) -> AsyncGenerator[Asked]:
+    name = f"test-{secrets.token_hex(4)}"
+    cluster.api.create_namespace(name)
+    found = Asked(World(cluster, stream, name), tmp_path)
+    await found.start()
+    yield found
+    while found.services:
+        await found.stop()
+
+
+async def test_a_placement_is_answered_with_what_argo_cd_knows_of_its_clusters(
+    asked: Asked,
+) -> None:
+    uid = await asked.world.create("web")
+    asked.world.decide("web", uid, ["eu", "us"], {"eu": "jurisdiction"})
+    await eventually(lambda: asked.names("web"), ["eu", "us"])
+    _, said = await asyncio.to_thread(asked.ask, "web")
+    assert said["parameters"][0] == {
+        "name": "eu",
+        "server": "https://eu.example.com",
+        "labels": {"region": "eu"},
+        "reason": "jurisdiction",
+    }
+
+
+async def test_what_is_held_is_answered_with_what_was_let_through_also_after_a_restart(
+    asked: Asked,
+) -> None:
+    world = asked.world
+    uid = await world.create("web")
+    world.decide("web", uid, ["eu", "us"])
+    await eventually(lambda: asked.names("web"), ["eu", "us"])
+    world.stream.say(StatusRecord(("OPA is being loaded",), "fake"))
+    world.decide("web", uid, ["eu"])
+    assert asked.names("web") == ["eu", "us"]
+    world.decide("web", uid, [])  # never without `evict`
+    world.stream.say(StatusRecord((), "fake"))
+    await asked.stop()
+    await asked.start()
+    await eventually(lambda: asked.names("web"), ["eu", "us"])
+
+
+async def test_a_placement_that_somebody_wrote_is_not_answered(asked: Asked) -> None:
+    """As `mode: off` leaves it: nobody puts it right, and no policy let it through."""
+    text = '{"clusters":{"eu":{"weight":1}}}'
+    await asked.world.create("web", {PREFERENCES: text})
+    said = await eventually(lambda: asked.names("web"), lambda found: "written by" in found)
+    assert said.endswith("written by somebody else, and no usable decision on it is known")
+
+
+async def test_a_cluster_without_a_secret_is_said_on_the_object_too(asked: Asked) -> None:
+    world = asked.world
+    world.stack.api.create(profile("asia"))
+    uid = await world.create("web")
+    world.decide("web", uid, ["eu", "asia"])
+    await eventually(lambda: asked.names("web"), lambda said: "no cluster asia" in said)
+    await eventually(
+        lambda: [
+            one["note"]
+            for one in world.stack.api.get("events.events.k8s.io", namespace=world.namespace)[
+                "items"
+            ]
+            if one["reason"] == "RemediationUnanswered"
+        ],
+        ["set: Argo CD knows no cluster asia"],
+    )
+    world.stack.api.create(cluster_secret("asia"))
+    await eventually(lambda: asked.names("web"), ["asia", "eu"])
+    world.stack.api.delete("secrets", "cluster-asia", ARGO)
+    await eventually(lambda: asked.names("web"), lambda said: "no cluster asia" in said)
+
+
+async def test_an_object_that_is_not_there_and_a_wrong_token_are_refused(asked: Asked) -> None:
+    where = f"{asked.world.namespace}/gone"
+    assert await asyncio.to_thread(asked.ask, "gone") == (
+        404,
+        f"there is no replicasets.apps {where}",
+    )
+    status, _ = await asyncio.to_thread(asked.ask, "gone", "wrong")
+    assert status == 401
+
+
+@pytest.mark.parametrize(
+    ("resource", "verb", "namespace", "allowed"),
+    [
+        ("secrets", "list", ARGO, True),
+        ("secrets", "watch", ARGO, True),
+        ("secrets", "get", ARGO, False),
+        ("secrets", "list", "default", False),
+        ("secrets", "patch", ARGO, False),
+        ("applicationsets", "patch", ARGO, True),
+        ("applicationsets", "delete", ARGO, False),
+        ("applications", "list", ARGO, False),
+    ],
+)
+def test_the_remediator_may_read_the_clusters_of_argo_cd_and_no_more(
+    cluster: RunningStack, resource: str, verb: str, namespace: str, *, allowed: bool
+) -> None:
+    group = "" if resource == "secrets" else "argoproj.io"
+    attributes = {"group": group, "resource": resource, "verb": verb, "namespace": namespace}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": "system:serviceaccount:kube-sync:kube-sync-remediator",
+            "resourceAttributes": attributes,
+        },
+    }
+    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    assert cluster.api.ask("POST", path, review)["status"]["allowed"] == allowed
