@@ -19,7 +19,7 @@ WHOLE := kube_sync/kube/reflector.py,kube_sync/replicator/projection.py,kube_syn
 # Each of these is a world of its own: examples share a package name.
 REGO := rego/system rego/kube_sync $(wildcard rego/examples/*/)
 
-.PHONY: help setup demo demo-policy-sync down up image test test-rest test-all coverage unit check audit sbom fuzz bench soak soak-classes docs clean
+.PHONY: help setup demo demo-policy-sync down up image test test-rest test-all test-argocd faults-argocd coverage unit check audit sbom fuzz bench soak soak-classes docs clean
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -36,14 +36,14 @@ $(INSTALLED): requirements-dev.lock pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
-demo: setup ## Tell the story on a real API server and OPA (STACK=compose: in containers)
-	@$(BIN)/python -m tools.demo up --stack $(or $(STACK),processes)
+demo: setup ## Tell the story on a real API server and OPA (STACK=compose: in containers; WITH=argocd)
+	@$(BIN)/python -m tools.demo up --stack $(or $(STACK),processes) $(if $(WITH),--with $(WITH))
 
 demo-policy-sync: setup ## Tell how policies come from a hub to its spokes, on three real API servers
 	@$(BIN)/python -m tools.demo policy-sync
 
 up: setup ## Start the docker-compose stack (STACK=processes: without containers)
-	@$(BIN)/python -m tools.demo start --stack $(or $(STACK),compose)
+	@$(BIN)/python -m tools.demo start --stack $(or $(STACK),compose) $(if $(WITH),--with $(WITH))
 
 image: setup ## Build the image kube-sync:dev, also where no registry is reached (else: docker build .)
 	@$(BIN)/python -m tools.servers project-image
@@ -77,13 +77,20 @@ test-all: setup ## Run everything, and hold the gates of coverage
 	@$(MAKE) --no-print-directory test COVERAGE=1
 	$(MAKE) --no-print-directory test-rest
 
+test-argocd: setup ## Build Argo CD's ApplicationSet controller (once), and try placements on it
+	@$(BIN)/python -m tools.servers path argocd
+	$(BIN)/pytest --built=argocd -m built $(PYTEST)
+
+faults-argocd: setup ## Count the Applications it deletes under each fault (FAULTS=--help for a smaller table)
+	@$(BIN)/python -m tools.soak.argocd $(FAULTS)
+
 # One file in seconds, as `make unit FILE=tests/unit/kube/test_lease.py`.
 unit: setup ## Run the unit tests, or one file of tests (FILE=…)
 	@$(BIN)/pytest $(if $(FILE),,--numprocesses=$(WORKERS)) $(or $(FILE),tests/unit) $(PYTEST)
 
 # What can be installed. What kube-score finds in it and stays is named on the object, with the reason.
 KUSTOMIZATIONS := manifests/base manifests/labelled manifests/placement-decisions manifests/ocm-placement-decisions \
-	manifests/ocm-placement-decisions-argocd manifests/argocd-health manifests/webhook \
+	manifests/ocm-placement-decisions-argocd manifests/argocd manifests/argocd-health manifests/webhook \
 	manifests/webhook-scheduling manifests/webhook-metadata manifests/scheduler-name \
 	manifests/crds manifests/examples/colorpolicy manifests/scheduling \
 	manifests/scheduling-options manifests/scheduling-rbac manifests/metadata-rbac \

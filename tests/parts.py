@@ -9,6 +9,8 @@
   at the end; short ones, which mostly compute, come between them. Their seconds are in
   `tests/durations.json`, by what is run of them (`-m`), which a run with `--record-durations`
   writes.
+- A test marked `built("argocd")` needs a program that only who asks for it builds. It is left out
+  unless `--built=argocd` is given, as by `make test-argocd`.
 - `--shard=2/4` keeps the files of the second of four machines; all take about as long.
 """
 
@@ -28,6 +30,7 @@ _DURATIONS = Path(__file__).with_name("durations.json")
 _SHORT = 2.0  # seconds: files below are not recorded
 _LONG = 10.0  # and those from here on have short ones run beside them
 _LEFT_OUT = pytest.StashKey[int]()
+_APART = pytest.StashKey[int]()
 _WORKER_OUTPUT = "workeroutput"  # what pytest-xdist gives a worker's configuration
 
 # How long an example takes says more of the machine than of what is tried.
@@ -62,6 +65,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--record-durations", action="store_true", help=f"write {_DURATIONS.name}: seconds by file"
     )
+    parser.addoption(
+        "--built",
+        action="append",
+        default=[],
+        metavar="PROGRAM",
+        help="run the tests that need this program too, which is built first",
+    )
     parser.addoption("--shard", default="1/1", help="run the files of one of so many, as 2/4")
 
 
@@ -71,12 +81,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.property)
+    _leave_out(config, items)
     seconds = _recorded().get(config.option.markexpr, {})
     order = in_order(list(dict.fromkeys(map(_of, items))), seconds)
     kept = shard(config.option.shard, order, seconds)
     places = {file: place for place, file in enumerate(order) if file in kept}
     items[:] = [item for item in items if _of(item) in kept]
     items.sort(key=lambda item: places[_of(item)])
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the tests of programs that were not asked for."""
+    apart = [item for item in items if not _programs(item) <= set(config.option.built)]
+    if apart:
+        config.stash[_APART] = len(apart)
+        config.hook.pytest_deselected(items=apart)
+        items[:] = [item for item in items if item not in apart]
+
+
+def _programs(item: pytest.Item) -> set[str]:
+    return {str(name) for mark in item.iter_markers("built") for name in mark.args}
 
 
 def in_order(files: Sequence[str], seconds: Mapping[str, float]) -> list[str]:
@@ -125,13 +149,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Tell the controller how many tests this worker left out: each worker collects them all."""
     if (output := getattr(session.config, _WORKER_OUTPUT, None)) is not None:
         output["left_out"] = session.config.stash.get(_LEFT_OUT, 0)
+        output["apart"] = session.config.stash.get(_APART, 0)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Keep what a worker told."""
-    told = getattr(node, _WORKER_OUTPUT, {}).get("left_out", 0)
-    node.config.stash[_LEFT_OUT] = max(told, node.config.stash.get(_LEFT_OUT, 0))
+    for name, key in (("left_out", _LEFT_OUT), ("apart", _APART)):
+        told = getattr(node, _WORKER_OUTPUT, {}).get(name, 0)
+        node.config.stash[key] = max(told, node.config.stash.get(key, 0))
 
 
 def pytest_terminal_summary(
@@ -145,12 +171,18 @@ def pytest_terminal_summary(
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Say last of all what was left out and how it is run."""
-    left = config.stash.get(_LEFT_OUT, 0)
+    apart = config.stash.get(_APART, 0)
+    left = config.stash.get(_LEFT_OUT, 0) - apart
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if left and reporter is not None and config.option.markexpr == "not slow":
         reporter.write_line(
             f"left out: {left} tests marked slow, and most examples of property tests;"
             " make test-rest runs those, make test-all runs everything"
+        )
+    if apart and reporter is not None:
+        reporter.write_line(
+            f"left out: {apart} tests that need a program which is built only when asked for;"
+            " make test-argocd builds it and runs them"
         )
 
 

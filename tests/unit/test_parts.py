@@ -30,7 +30,13 @@ def test_what_make_test_leaves_out_make_test_rest_runs() -> None:
 def test_no_other_mark_hides_a_test() -> None:
     options = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     names = [mark.split(":")[0] for mark in options["tool"]["pytest"]["ini_options"]["markers"]]
-    assert names == ["slow", "property"]
+    assert names == ["slow", "property", "built"]
+
+
+def test_who_leaves_out_what_needs_a_program_says_how_it_is_run() -> None:
+    """Which is the only other mark that hides one."""
+    recipe = (_ROOT / "Makefile").read_text(encoding="utf-8").split("\ntest-argocd: ", 1)[1]
+    assert "--built=argocd -m built" in recipe.split("\n\n", 1)[0]
 
 
 @given(st.integers())
