@@ -14,7 +14,8 @@ from pathlib import Path
 
 import yaml
 
-from tools.demo.components import TOLD, TRIED, start_components
+from tools.demo.argocd import argo_cd_follows, prepare
+from tools.demo.components import TOLD, TRIED, WATCHED, start_components
 from tools.demo.narrator import Differs, Narrator
 from tools.demo.shell import write_shell
 from tools.demo.story import tell
@@ -24,6 +25,7 @@ from tools.demo.sync.world import World as SyncWorld
 from tools.demo.webhook import register_webhook
 from tools.demo.world import World
 from tools.servers import compose
+from tools.servers.argocd import ensure_argocd
 from tools.servers.console import say, step
 from tools.servers.engine import stop_idle_engine
 from tools.servers.errors import ToolError
@@ -48,15 +50,25 @@ def main() -> int:
         default="processes",
         help="what the servers run as (default: %(default)s)",
     )
+    parser.add_argument(
+        "--with",
+        dest="argocd",
+        choices=["argocd"],
+        help="put another project's controller beside it, built first (processes only)",
+    )
     arguments = parser.parse_args()
+    if arguments.argocd and arguments.stack != "processes":
+        parser.error("--with argocd: only with --stack processes")
     try:
         if arguments.command == "down":
             _down()
             return 0
         if arguments.command == "start":
-            _start(arguments.stack)
+            _start(arguments.stack, argocd=bool(arguments.argocd))
             return 0
-        return _sync() if arguments.command == "policy-sync" else _up(arguments.stack)
+        if arguments.command == "policy-sync":
+            return _sync()
+        return _up(arguments.stack, argocd=bool(arguments.argocd))
     except ToolError as error:
         say(f"error: {error}")
         return 1
@@ -65,19 +77,27 @@ def main() -> int:
         return 130
 
 
-def _up(form: str) -> int:
+def _up(form: str, *, argocd: bool) -> int:
     started = time.monotonic()
     if form == "compose":
         compose.down()
-    stack, shell = _compose() if form == "compose" else _processes(TOLD)
+    stack, shell = _compose() if form == "compose" else _processes(TOLD, argocd=argocd)
+
+    def story(narrator: Narrator) -> None:
+        world = World(stack, _stream(shell))
+        tell(world, narrator)
+        if argocd:
+            argo_cd_follows(world, narrator)
+
     try:
-        return _told(started, lambda narrator: tell(World(stack, _stream(shell)), narrator))
+        return _told(started, story)
     finally:
         _where_to_look(stack, shell)
 
 
-def _start(form: str) -> None:
-    _, shell = _compose() if form == "compose" else _processes(TRIED)
+def _start(form: str, *, argocd: bool) -> None:
+    tried = WATCHED if argocd else TRIED
+    _, shell = _compose() if form == "compose" else _processes(tried, argocd=argocd)
     say(f"\n{_page(shell)}")
     say(f"\nThe stack goes on running; `make down` removes it.\n{_for_a_shell(shell)}")
 
@@ -139,16 +159,30 @@ def _sync() -> int:
         say(f"  logs and configuration: {SYNC_FOLDER}")
 
 
-def _processes(remediate: Mapping[str, object]) -> tuple[RunningStack, Path]:
+def _processes(
+    remediate: Mapping[str, object], *, argocd: bool = False
+) -> tuple[RunningStack, Path]:
     """Start the stack as processes; returns it, and what a shell sources to work with it."""
     _end_earlier(FOLDER)
+    if argocd:
+        ensure_argocd()
     with step("starting etcd, kube-apiserver and OPA (seconds, once they are built)"):
         stack = start_stack(ProcessLauncher(), FOLDER / "stack")
         stack.furnish()
         stack.apply(ROOT / "manifests/placement-decisions")
+    parts = prepare(stack, FOLDER / "argocd") if argocd else None
     with step("starting replicator, remediator and webhook (seconds)"):
-        components = start_components(stack, FOLDER / "components", remediate, classes="on")
+        components = start_components(
+            stack,
+            FOLDER / "components",
+            {**remediate, **(parts.remediate if parts else {})},
+            classes="on",
+            shared=parts.shared if parts else None,
+        )
         register_webhook(stack, components.webhook_url, components.webhook_ca)
+    if parts:
+        with step("starting Argo CD's ApplicationSet controller (seconds)"):
+            parts.start()
     servers = {"opa": stack.opa_settings(), "decisions": stack.endpoint.client()}
     admin = stack.kubeconfigs["admin"]
     return stack, write_shell(FOLDER, admin, {**servers, **components.client})

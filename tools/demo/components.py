@@ -37,6 +37,11 @@ UNBRAKED: Mapping[str, object] = {"guard": dict(GUARD_OFF)}
 TOLD: Mapping[str, object] = {"guard": {**GUARD_OFF, "shrink_share": 0.3}}
 # For whoever tries things by hand, the same, with placements that can be read with their reasons.
 TRIED: Mapping[str, object] = {**TOLD, "sinks": {"placement_decisions": {"enabled": True}}}
+# With Argo CD beside it: no cluster is taken away without an approval.
+WATCHED: Mapping[str, object] = {
+    **TRIED,
+    "guard": {**GUARD_OFF, "shrink_share": 0.3, "mass_share": 0, "mass_floor": 0},
+}
 _PROGRAM = str(Path(sys.executable).with_name("kube-sync"))
 
 
@@ -61,24 +66,26 @@ def start_components(
     remediate: Mapping[str, object] = UNBRAKED,
     *,
     classes: str = "off",
+    shared: Mapping[str, Mapping[str, object]] | None = None,
 ) -> Components:
     """Start replicator, remediator and webhook on a stack that has our kinds and roles.
 
     `remediate` is that section of the remediator's configuration, `classes` the webhook's
-    `admission.classes`. The replicator knows the remediator's port, whose holds its page shows, and
-    keeps a ledger. How moves are made is configured for all three.
+    `admission.classes`, `shared` are more sections, of all three. The replicator knows the
+    remediator's port, whose holds its page shows, and keeps a ledger. How moves are made is
+    configured for all three.
     """
     moves = {name: remediate[name] for name in ("moves", "add_first") if name in remediate}
     authority = make_authority("kube-sync demo webhook")
-    shared = folder / "shared"
-    write_pair(shared, "tls", issue(authority, "kube-sync", LOOPBACK))
+    common = folder / "shared"
+    write_pair(common, "tls", issue(authority, "kube-sync", LOOPBACK))
     token_file = write_private(folder / "remediation.token", secrets.token_urlsafe(24))
     webhook = free_port()
     client: dict[str, dict[str, object]] = {
         "remediate": {"listen": f"127.0.0.1:{free_port()}", "token_file": str(token_file)},
         "ledger": {"path": str(folder / "replicate/ledger.db")},
     }
-    tls = {"cert_file": str(shared / "tls.crt"), "key_file": str(shared / "tls.key")}
+    tls = {"cert_file": str(common / "tls.crt"), "key_file": str(common / "tls.key")}
     opa, tokens = stack.opa_settings(), stack.opa_token_files
     configurations: dict[str, tuple[str, dict[str, object]]] = {
         "replicate": (
@@ -113,9 +120,11 @@ def start_components(
         ),
     }
     services: dict[str, RunningServer] = {}
-    key_file = write_private(shared / "notes.key", secrets.token_urlsafe(32))
+    key_file = write_private(common / "notes.key", secrets.token_urlsafe(32))
     for command, (role, configuration) in configurations.items():
-        configuration["placement"] = {"key_file": str(key_file)}
+        sections = {name: dict(section) for name, section in (shared or {}).items()}
+        configuration.update(sections)
+        configuration["placement"] = {**sections.get("placement", {}), "key_file": str(key_file)}
         configuration["kubernetes"] = {"kubeconfig": str(stack.kubeconfigs[role])}
         services[command] = start_service(command, folder / command, configuration)
     url = f"https://127.0.0.1:{webhook}/admit/placement"

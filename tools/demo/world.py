@@ -130,6 +130,11 @@ class World:
         """Take clusters out of the fleet."""
         self.stack.kubectl("delete", "clusterprofiles", *clusters, f"--namespace={FLEET}")
 
+    def unknow(self, *clusters: str) -> None:
+        """Take clusters out of Argo CD."""
+        names = [f"cluster-{name}" for name in clusters]
+        self.stack.kubectl("delete", "secrets", *names, "--namespace=argocd")
+
     def annotate(self, name: str, key: str, value: str) -> str:
         """Change an annotation of a ReplicaSet as a developer would; returns what kubectl says."""
         return self.stack.kubectl(

@@ -41,6 +41,7 @@ class Estate:
 
     sets: int  # of each way
     clusters: Sequence[str]
+    every: int = 5  # seconds between two reconciles of an ApplicationSet that nothing else causes
 
 
 Act = Callable[[Scene, Estate], Awaitable[None]]

@@ -103,8 +103,13 @@ def generator_objects(url: str, token: str) -> Iterator[Manifest]:
     }
 
 
-def application_set(way: str, number: int, tier: str = GOLD, selected: str = TIER) -> Manifest:
-    """Return an ApplicationSet; `selected` is the label that the cluster generator looks at."""
+def application_set(
+    way: str, number: int, tier: str = GOLD, selected: str = TIER, every: int = 5
+) -> Manifest:
+    """Return an ApplicationSet that is reconciled `every` so many seconds.
+
+    `selected` is the label that the cluster generator looks at.
+    """
     name = f"{way}-{number}"
     labels = {} if way == OWN else {TIER: tier}
     return {
@@ -114,7 +119,7 @@ def application_set(way: str, number: int, tier: str = GOLD, selected: str = TIE
         "spec": {
             "goTemplate": True,
             "goTemplateOptions": ["missingkey=error"],
-            "generators": [_generator(way, name, tier, selected)],
+            "generators": [_generator(way, name, tier, selected, every)],
             # Nothing runs here that would finish the deletion of what was deployed.
             "syncPolicy": {"preserveResourcesOnDeletion": True},
             "template": {
@@ -133,7 +138,7 @@ def application_set(way: str, number: int, tier: str = GOLD, selected: str = TIE
     }
 
 
-def _generator(way: str, name: str, tier: str, selected: str) -> Manifest:
+def _generator(way: str, name: str, tier: str, selected: str, every: int) -> Manifest:
     if way == OWN:
         return {"clusters": {"selector": {"matchLabels": {selected: tier}}}}
     if way == DECISION:
@@ -144,7 +149,7 @@ def _generator(way: str, name: str, tier: str, selected: str) -> Manifest:
                 "labelSelector": {
                     "matchLabels": {"cluster.open-cluster-management.io/placement": key}
                 },
-                "requeueAfterSeconds": 5,
+                "requeueAfterSeconds": every,
             }
         }
     named = {"resource": "applicationsets.argoproj.io", "namespace": NAMESPACE, "name": name}
@@ -152,6 +157,6 @@ def _generator(way: str, name: str, tier: str, selected: str) -> Manifest:
         "plugin": {
             "configMapRef": {"name": CONFIG},
             "input": {"parameters": named},
-            "requeueAfterSeconds": 5,
+            "requeueAfterSeconds": every,
         }
     }

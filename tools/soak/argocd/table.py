@@ -16,6 +16,8 @@ from tools.soak.argocd.faults import FAULTS, Estate, Fault
 from tools.soak.argocd.fleet import WAYS, application_set, known_cluster, policy, profile
 from tools.soak.argocd.scene import REMEDIATOR, REPLICATOR, Scene, until
 
+_MANY = 100  # Applications
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -27,7 +29,9 @@ class Row:
 
 def estate_of(sets: int, clusters: int) -> Estate:
     """Return an estate of so many ApplicationSets of each way, and so many clusters."""
-    return Estate(sets, [f"c{number:03}" for number in range(clusters)])
+    # Of many, a controller that looks every few seconds would do nothing else.
+    every = 5 if sets * clusters < _MANY else 600
+    return Estate(sets, [f"c{number:03}" for number in range(clusters)], every)
 
 
 async def furnish(scene: Scene, estate: Estate) -> None:
@@ -40,7 +44,7 @@ async def furnish(scene: Scene, estate: Estate) -> None:
         scene.api.apply(policy())
         for way in WAYS:
             for number in range(estate.sets):
-                scene.api.apply(application_set(way, number))
+                scene.api.apply(application_set(way, number, every=estate.every))
         for command in (REPLICATOR, REMEDIATOR):
             scene.start(command)
         scene.start_controller()
