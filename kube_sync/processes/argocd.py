@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import aclosing
 
-from kube_sync.config import parse_listen
+from kube_sync.config import Settings, parse_listen
 from kube_sync.errors import NO_JSON, Retriable
 from kube_sync.guard import Placements
 from kube_sync.kube.client import KubeClient
@@ -50,7 +50,7 @@ async def argocd_generator(
 
     generator = Generator(
         _Objects(context.kube),
-        [resource.gvr for resource in context.settings.targets()],
+        _targets(context.settings),
         clusters,
         decisions,
         placements,
@@ -75,6 +75,11 @@ async def argocd_generator(
         context.followed(f"clusters of Argo CD in {settings.namespace}", source, clusters)
     )
     return services
+
+
+def _targets(settings: Settings) -> list[GroupVersionResource]:
+    """Return the collections whose objects carry their placements, with what was let through."""
+    return [one.gvr for one in settings.targets() if "annotations" in settings.sinks_of(one)]
 
 
 class _Objects:

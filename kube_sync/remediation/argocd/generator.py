@@ -116,7 +116,7 @@ class Generator:
         found = [gvr for gvr in self._targets if resource in (gvr.resource, _with_group(gvr))]
         if len(found) != 1:
             known = ", ".join(map(_with_group, self._targets)) or "none"
-            raise Refusal(400, f"input.parameters.resource: {resource!r}; decided on are: {known}")
+            raise Refusal(400, f"input.parameters.resource: {resource!r}; placed are: {known}")
         return found[0]
 
     async def _read(self, key: Key) -> Carried:

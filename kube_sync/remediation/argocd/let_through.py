@@ -17,7 +17,7 @@ from kube_sync.guard import HISTORY, Placements, placement_digest, read_history
 from kube_sync.guard.digests import digest
 from kube_sync.kube.events import cut
 from kube_sync.remediation.plan import Wanted
-from kube_sync.remediation.sinks.slices import clusters_of
+from kube_sync.remediation.sinks.placement import clusters_of
 
 _SELECTED = "selected by the policies"
 _REQUESTED = "asked for by the resource itself"

@@ -212,7 +212,7 @@ async def test_a_collection_without_decisions_is_refused(world: World) -> None:
     status, why = await world.ask(resource="pods")
     assert (status, why) == (
         400,
-        "input.parameters.resource: 'pods'; decided on are: deployments.apps",
+        "input.parameters.resource: 'pods'; placed are: deployments.apps",
     )
 
 
