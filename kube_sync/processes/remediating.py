@@ -149,9 +149,9 @@ class _Parts:
 
     def _moves(self) -> Moving:
         """Return how moves are made."""
-        approved, changed = self._approvals.names, self._health_changed
+        approved, changed = self.approvals.names, self._health_changed
         return moving(
-            self._context, self._placements, self._clusters, approved, self._clock, changed
+            self._context, self.placements, self._clusters, approved, self._clock, changed
         )
 
     def followed(self) -> list[Service]:
