@@ -66,13 +66,11 @@ def described(addition: Addition) -> str:
     """Describe the step of a move for people."""
     names, at = ", ".join(addition.added), datetime.fromtimestamp(addition.at, UTC)
     when = at.isoformat().replace("+00:00", "Z")
-    match addition.step:
-        case "added":
-            return f"added to {names} at {when}; the old clusters stay until it is healthy there"
-        case "reverted":
-            return f"taken back at {when}: it was added to {names}, and was not healthy in time"
-        case "kept":
-            return f"not healthy in time at {when}: it was added to {names}, and nothing is removed"
+    if addition.step == "added":
+        return f"added to {names} at {when}; the old clusters stay until it is healthy there"
+    if addition.step == "reverted":
+        return f"taken back at {when}: it was added to {names}, and was not healthy in time"
+    return f"not healthy in time at {when}: it was added to {names}, and nothing is removed"
 
 
 def write_addition(addition: Addition) -> str:

@@ -24,7 +24,10 @@ _values = msgspec.json.Decoder(dict[str, object] | str)
 class AnnotatedHealth:
     """Health from the annotations `<prefix>/<cluster>`."""
 
-    trouble = None  # it is as current as the object
+    @property
+    def trouble(self) -> str | None:
+        """Nothing: it is as current as the object."""
+        return None
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -39,7 +42,10 @@ class AnnotatedHealth:
 class StatusHealth:
     """Health from a field, which the cache of objects has read by `healthy_at`."""
 
-    trouble = None  # it is as current as the object
+    @property
+    def trouble(self) -> str | None:
+        """Nothing: it is as current as the object."""
+        return None
 
     def healthy(self, key: Key, current: Current, clusters: frozenset[str]) -> frozenset[str]:
         """Return which of these clusters are healthy for the object."""

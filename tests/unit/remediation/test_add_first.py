@@ -53,11 +53,24 @@ class Witness(ApiServer):
 
 
 class Clusters:
-    """The labels of clusters, and what is approved."""
+    """The labels of clusters, and whether the health of workloads there is known."""
 
     def __init__(self) -> None:
+        self.trouble: str | None = None
         self.labels: dict[str, Mapping[str, str]] = {}
         self.inventory: Inventory | None = None
+
+
+class Health(AnnotatedHealth):
+    """Health from annotations, as long as it is known."""
+
+    def __init__(self, clusters: Clusters) -> None:
+        super().__init__(HEALTH)
+        self._clusters = clusters
+
+    @property
+    def trouble(self) -> str | None:
+        return self._clusters.trouble
 
 
 def world_of(
@@ -74,7 +87,7 @@ def world_of(
         return AddFirst(
             Terms(within, on_unhealthy),
             PLACEMENTS,
-            AnnotatedHealth(HEALTH),
+            Health(fleet),
             lambda: world.now,
             inventory=lambda: fleet.inventory,
             labels=fleet.labels.get,
@@ -436,3 +449,22 @@ async def test_a_workload_without_replicas_moves_at_once() -> None:
     async with world.running():
         world.stream(_decision("a", "eu"))
     assert texts_of(world) == ["eu"]
+
+
+async def test_while_health_is_not_known_a_move_waits_and_goes_on_once_it_is() -> None:
+    clusters = Clusters()
+    clusters.trouble = "the Applications are not listed yet"
+    world = world_of(Witness(a="us"), clusters=clusters)
+    heal(world.server, "a", "eu")
+    async with world.running():
+        world.stream(_decision("a", "eu"))
+        await seen(world)
+        world.now += LATE
+        await seen(world)
+        assert (world.server.places(), world.waits()) == ({"a": "us,eu"}, {"a": "adding"})
+        (_, wait), *_ = world.reconciler.waiting
+        assert clusters.trouble in wait.reason
+        clusters.trouble = None
+        world.reconciler.replan(None)
+        await world.idle()
+        assert world.server.places() == {"a": "eu"}

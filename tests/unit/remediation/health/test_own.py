@@ -43,3 +43,7 @@ def test_a_text_names_the_one_cluster() -> None:
     read = healthy_at("status.clusterName")
     assert read(b'{"status": {"clusterName": "eu"}}') == {"eu"}
     assert read(b'{"status": {"clusterName": ""}}') == frozenset()
+
+
+def test_health_of_the_object_itself_is_as_current_as_the_object() -> None:
+    assert (AnnotatedHealth("h.io").trouble, StatusHealth().trouble) == (None, None)
