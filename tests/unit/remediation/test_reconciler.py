@@ -30,7 +30,7 @@ from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation import brakes, reconciler
 from kube_sync.remediation.brakes import Brakes
-from kube_sync.remediation.decision_cache import follow
+from kube_sync.remediation.decision_cache import Key, follow
 from kube_sync.remediation.modes import Mode, Modes
 from kube_sync.remediation.plan import Apply, Write, plan
 from kube_sync.remediation.planner import Moves
@@ -385,30 +385,64 @@ async def test_a_mass_is_weighed_as_a_whole_although_its_decisions_come_one_by_o
     assert {*world.waits().values()} == {"mass"}
 
 
+async def _approved_and_held(world: World, *names: str) -> None:
+    """Have a person approve the first object's move, while a fleet that shrank holds it."""
+    world.facts.clusters = 5
+    world.stream(*(_decision(name, "eu") for name in names))
+    await until(lambda: len(world.waits()) == len(names))
+    (key,) = [key for key, _ in world.reconciler.waiting if key[1].name == names[0]]
+    assert world.reconciler.apply([key]) == [key]
+    await until(lambda: world.waits().get(names[0]) == "fleet")
+
+
 async def test_a_decision_that_is_taken_back_at_once_leaves_what_a_person_approved() -> None:
-    world = World(ApiServer(a="us"), "manual")
-    turns = [_decision("a", "us"), _decision("a", "eu")]
+    world = World(ApiServer(a="us"), "manual", limits=Limits(shrink=0.3))
+    turns = [_decision("a", "eu")]
 
     async def sleep(seconds: float) -> None:
         if turns:
-            world.take(turns.pop(0))
+            world.take(turns.pop())
         else:
             world.now += seconds
-        await world.idle()
+        await asyncio.sleep(0)
 
     async with world.running():
-        world.stream(_decision("a", "eu"))
-        await world.idle()
-        ((key, _),) = world.reconciler.waiting
-        world.server.failures = [Retriable("503")]
-        assert world.reconciler.apply([key]) == [key]
-        await world.idle()
+        await _approved_and_held(world, "a")
         world.pause = sleep
-        world.take(_decision("a", "eu"))
+        world.take(_decision("a", "us"))
         await until(lambda: not turns)
-        await world.steady()
-        world.reconciler.lead()
-    assert (world.server.patched, world.waits()) == (["a", "a"], {})
+        await world.idle()
+        world.facts.clusters = 10
+        world.reconciler.weigh()
+    assert (world.server.patched, world.waits()) == (["a"], {})
+
+
+async def test_a_new_stream_while_all_are_planned_leaves_what_a_person_approved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It makes every decision unconfirmed, and what is not decided needs no step."""
+    others = [f"o{number}" for number in range(2 * TURN)]
+    world = World(ApiServer(**dict.fromkeys([*others, "a"], "us")), "manual", Limits(shrink=0.3))
+    dropped, drop = list[Key](), world.brakes.drop
+
+    def drop_and_tell(key: Key) -> None:
+        if not dropped:
+            asyncio.get_running_loop().call_soon(world.take, None)
+        dropped.append(key)
+        drop(key)
+
+    async with world.running():
+        await _approved_and_held(world, "a", *others)
+        monkeypatch.setattr(world.brakes, "drop", drop_and_tell)
+        world.relist()
+        await until(lambda: dropped)
+        await world.idle()
+        world.stream(*(_decision(name, "eu") for name in ("a", *others)))
+        await until(lambda: len(world.waits()) == len(others) + 1)
+        world.facts.clusters = 10
+        world.reconciler.weigh()
+        await until(lambda: world.server.patched)
+    assert world.server.patched == ["a"]
 
 
 async def test_a_note_is_taken_off_once_what_was_asked_for_is_there() -> None:
