@@ -11,6 +11,7 @@ import json
 import secrets
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,8 @@ class Asked:
     port: int = field(default_factory=free_port)
     services: list[RunningServer] = field(default_factory=list)
 
-    async def start(self) -> None:
+    async def start(self, **sections: object) -> None:
+        """Start the remediator, with more sections of its configuration."""
         authority = make_authority("generator")
         write_file(self.folder / "ca.crt", authority.cert_pem)
         write_pair(self.folder, "tls", issue(authority, "kube-sync", LOOPBACK))
@@ -75,16 +77,19 @@ class Asked:
                 },
             },
         }
-        folder = self.folder / "remediate"
+        start = partial(
+            start_service, "remediate", self.folder / "remediate", configuration | sections
+        )
+        # With a kind that is not served it is not ready, and answers all the same.
         self.services.append(
-            await asyncio.to_thread(start_service, "remediate", folder, configuration)
+            await asyncio.to_thread(start, ready="/livez" if sections else "/readyz")
         )
 
     async def stop(self) -> None:
         await asyncio.to_thread(self.services.pop().stop)
 
-    def ask(self, name: str, token: str = TOKEN) -> tuple[int, Any]:
-        parameters = {"resource": "replicasets", "namespace": self.world.namespace, "name": name}
+    def ask(self, name: str, token: str = TOKEN, resource: str = "replicasets") -> tuple[int, Any]:
+        parameters = {"resource": resource, "namespace": self.world.namespace, "name": name}
         body = {"applicationSetName": "set", "input": {"parameters": parameters}}
         answer = request(
             "POST",
@@ -98,7 +103,10 @@ class Asked:
 
     def names(self, name: str) -> list[str] | str:
         """Return the clusters of an answer, or why there are none."""
-        status, said = self.ask(name)
+        try:
+            status, said = self.ask(name)
+        except OSError as error:
+            return f"no answer: {error}"
         return [one["name"] for one in said["parameters"]] if status == 200 else str(said)
 
 
@@ -191,6 +199,27 @@ async def test_an_object_that_is_not_there_and_a_wrong_token_are_refused(asked: 
     )
     status, _ = await asyncio.to_thread(asked.ask, "gone", "wrong")
     assert status == 401
+
+
+async def test_a_kind_that_is_not_served_is_said_and_other_objects_are_answered(
+    asked: Asked,
+) -> None:
+    world = asked.world
+    uid = await world.create("web")
+    world.decide("web", uid, ["eu"])
+    world.decide("web", uid, ["eu", "us"])
+    await eventually(lambda: asked.names("web"), ["eu", "us"])
+    await asked.stop()
+    kinds = [("argoproj.io", "v1alpha1", "applicationsets"), ("apps", "v1", "replicasets")]
+    resources = [{"group": g, "version": v, "resource": r} for g, v, r in kinds]
+    await asked.start(
+        replicate={"resources": resources},
+        placement={"resources": ["applicationsets", "replicasets"]},
+    )
+    await eventually(lambda: asked.names("web"), ["eu", "us"])
+    resource = "applicationsets.argoproj.io"
+    status, why = await asyncio.to_thread(asked.ask, "web", resource=resource)
+    assert (status, why) == (503, f"the API server does not serve {resource} now")
 
 
 @pytest.mark.parametrize(

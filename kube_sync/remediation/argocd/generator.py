@@ -16,7 +16,7 @@ from typing import Annotated, Protocol
 import msgspec
 
 from kube_sync.decisions.decision import PLACEMENT
-from kube_sync.errors import NotFound, SyncError
+from kube_sync.errors import NotFound, SyncError, Unconfirmed
 from kube_sync.guard import Placements
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.argocd.clusters import ArgoClusters, Cluster
@@ -123,8 +123,9 @@ class Generator:
         gvr, name = key
         try:
             carried = await self._reader.read(gvr, name)
-        except NotFound as error:
-            raise Refusal(404, f"the API server does not serve {_with_group(gvr)}") from error
+        except (NotFound, Unconfirmed) as error:
+            why = f"the API server does not serve {_with_group(gvr)} now"
+            raise Refusal(503, why) from error
         except SyncError as error:
             raise Refusal(503, f"{_with_group(gvr)} {name} cannot be read now: {error}") from error
         if carried is None:

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from kube_sync.decisions.records import BookmarkRecord, DecisionRecord, StatusRecord, Target
-from kube_sync.errors import NotFound, Retriable, SyncError
+from kube_sync.errors import NotFound, Retriable, SyncError, Unconfirmed
 from kube_sync.guard import Placements
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.argocd import server as module
@@ -188,7 +188,8 @@ async def test_an_object_that_is_not_there_is_refused(world: World) -> None:
 @pytest.mark.parametrize(
     ("failure", "status", "said"),
     [
-        (NotFound("404"), 404, "the API server does not serve deployments.apps"),
+        (NotFound("404"), 503, "the API server does not serve deployments.apps now"),
+        (Unconfirmed("404"), 503, "the API server does not serve deployments.apps now"),
         (Retriable("no answer"), 503, "deployments.apps shop/web cannot be read now: no answer"),
     ],
 )
