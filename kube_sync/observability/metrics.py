@@ -316,6 +316,12 @@ remediation_additions = Counter(
     " where it was not healthy in time were reverted or kept",
     ["outcome"],
 )
+generator_answers = Counter(
+    "kube_sync_generator_answers_total",
+    "Requests of Argo CD's controller, by HTTP status; at any other than 200 it keeps all"
+    " Applications",
+    ["status"],
+)
 remediation_rivals = Counter(
     "kube_sync_remediation_rivals_total",
     "Resources whose writes were paused because another writer keeps reverting them",
@@ -452,6 +458,7 @@ _AT_ZERO: dict[Counter, tuple[tuple[str, ...], ...]] = {
         ("held",),
         ("dry-run",),
     ),
+    generator_answers: (("200",), ("400",), ("401",), ("404",), ("409",), ("503",)),
     remediation_additions: (("added",), ("ended",), ("reverted",), ("kept",)),
     ledger_records: (
         ("start",),

@@ -106,6 +106,20 @@ _MOVING = Row(
             ),
         ),
         Panel(
+            "Answers to Argo CD",
+            "Requests of its ApplicationSet controller, by HTTP status; at any other than 200 it"
+            " keeps all Applications, and shows why on the ApplicationSet.",
+            (
+                (
+                    (
+                        "sum by (status)"
+                        f" (increase(kube_sync_generator_answers_total{_RATE})) or vector(0)"
+                    ),
+                    "{{status}}",
+                ),
+            ),
+        ),
+        Panel(
             "Rivals",
             "Resources whose writes were paused because another writer keeps reverting them.",
             ((f"sum(increase(kube_sync_remediation_rivals_total{_RATE}))", "rivals"),),

@@ -16,6 +16,7 @@ import structlog
 from aiohttp import web
 
 from kube_sync.errors import NO_JSON, Misconfigured
+from kube_sync.observability import metrics
 from kube_sync.remediation.argocd.generator import Generator, Parameters
 from kube_sync.remediation.argocd.let_through import Refusal
 from kube_sync.runtime.tokenfile import TokenFile
@@ -91,4 +92,5 @@ def _refused(status: int, why: str) -> web.Response:
 
 
 def _json(status: int, document: object) -> web.Response:
+    metrics.generator_answers.labels(str(status)).inc()
     return web.Response(status=status, body=msgspec.json.encode(document), content_type=_JSON)

@@ -95,6 +95,9 @@ def test_what_begins_at_0_is_what_there_can_be() -> None:
     assert children(metrics.remediations) == {
         (word,) for word in (*get_args(writer.Status), "held", "dry-run")
     }
+    assert children(metrics.generator_answers) == {
+        (status,) for status in ("200", "400", "401", "404", "409", "503")
+    }
     assert children(metrics.remediation_additions) == {
         (word,) for word in (*get_args(additions.Step), "ended")
     }
