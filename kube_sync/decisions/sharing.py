@@ -113,10 +113,8 @@ class Sharing:
         self._changing.discard("division")
         self._update_sets()
         self._begin_revision()  # pending evaluations may be of either
-        cached = self._cached.items()
-        self._cached = {
-            ident: found for ident, found in cached if not division.is_outdated(ident[1])
-        }
+        for ident in [one for one in self._cached if division.is_outdated(one[1])]:
+            del self._cached[ident]
 
     def _update_sets(self) -> None:
         self._sets = self._in_force if self._sets_for is None else self._sets_for(self._in_force)

@@ -17,7 +17,7 @@ from kube_sync.admission.class_decider import Answers, ClassDecider
 from kube_sync.admission.decision_client import DecisionClient, Engine, placement, waits
 from kube_sync.admission.denials import CONTROLLER, Denials
 from kube_sync.admission.entry import entry_client
-from kube_sync.admission.fleet import FleetDecider
+from kube_sync.admission.fleet import Fleet, FleetDecider
 from kube_sync.admission.identified import identifying_client
 from kube_sync.admission.policygate import PolicyGate, canary_may_exist
 from kube_sync.admission.registration import LEASE, Registration, policy_exists
@@ -76,10 +76,7 @@ async def admit(context: Context, crew: Crew | None = None) -> list[Service]:
     denied = Denials(recorder).denied if settings.admission.events else nobody
     systems = await serve_systems(context, recorder, notifier.notify)
     fleet, watching = watch_fleet(context)
-    decides, compares = (
-        _placing(settings, FleetDecider(decider, placements, fleet), placements)
-        for decider in deciders
-    )
+    decides, compares = (_placing(settings, one, placements, fleet) for one in deciders)
     routes = [
         *(route for system in systems for route in system.routes),
         placement_check(compares, policies.may_exist, settings.admission, denied, seals),
@@ -103,8 +100,9 @@ async def admit(context: Context, crew: Crew | None = None) -> list[Service]:
     ]
 
 
-def _placing(settings: Settings, decider: Decider, placements: Placements) -> Decider:
-    """Return the decider, without moves if the remediator adds first, for annotated targets."""
+def _placing(settings: Settings, decider: Decider, placements: Placements, fleet: Fleet) -> Decider:
+    """Return the decider for a fleet and annotated targets, which leaves moves to `add-first`."""
+    decider = FleetDecider(decider, placements, fleet)
     if settings.remediate.moves == "add-first":
         decider = AddFirstDecider(decider, placements, settings.admission.remediator)
     unannotated = [r.gvr for r in settings.targets() if "annotations" not in settings.sinks_of(r)]

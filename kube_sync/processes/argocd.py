@@ -58,23 +58,21 @@ async def argocd_generator(
         unix_clock(),
         notify,
     )
-    services = list[Service]()
-    tls = None
-    if settings.cert_file is not None and settings.key_file is not None:
-        tls = ServerTls(
-            "generator", TlsFiles(settings.cert_file, settings.key_file), context.readiness
-        )
-        services.append(tls.follow)
-    address = parse_listen("remediate.argocd.listen", settings.listen)
+    address, tls = parse_listen("remediate.argocd.listen", settings.listen), _tls(context)
     served = serving(generator_app(generator, token), address, None if tls is None else tls.context)
     await context.stack.enter_async_context(served)
-    source = KubeCollection(
-        context.kube, SECRETS, namespace=settings.namespace, label_selector=CLUSTER
-    )
-    services.append(
-        context.followed(f"clusters of Argo CD in {settings.namespace}", source, clusters)
-    )
-    return services
+    namespace = settings.namespace
+    source = KubeCollection(context.kube, SECRETS, namespace=namespace, label_selector=CLUSTER)
+    follow = context.followed(f"clusters of Argo CD in {namespace}", source, clusters)
+    return [follow] if tls is None else [follow, tls.follow]
+
+
+def _tls(context: Context) -> ServerTls | None:
+    settings = context.settings.remediate.argocd
+    if settings.cert_file is None or settings.key_file is None:
+        return None
+    files = TlsFiles(settings.cert_file, settings.key_file)
+    return ServerTls("generator", files, context.readiness)
 
 
 def _targets(settings: Settings) -> list[GroupVersionResource]:

@@ -86,22 +86,18 @@ class Reconciler:
         self.decisions = DecisionCache(clock, self._tighten)
         self.decisions.subscribe(self._touch)
         self.waiting = Waiting(notify, clock, held)
-        self._warned = warned
-        self._writer = writer
-        self._modes = modes
+        self._warned, self._writer, self._modes = warned, writer, modes
         self._brakes = BrakesByMode(modes, brakes, rehearsal)
-        self._clock = clock
+        self._clock, self._sleep = clock, sleep
         self._target_changed = target_changed
         self._changed = asyncio.Event()
-        read_health = None if moves is None else moves.read_health
-        self._targets = LedTargets(lead, self._differs, self._changed.set, read_health)
+        health = None if moves is None else moves.read_health
+        self._targets = LedTargets(lead, self._differs, self._changed.set, health)
         self._planner = Planner(self.decisions.get, self._targets.get, self._targets.plan, moves)
-        self._sleep = sleep
         self._begun = self._restart = False  # anew: begin again, even during `_begin`
         self._touched: dict[Key, None] = {}
         self._recorded: dict[Key, None] = {}  # to be enqueued once all are weighed
-        self._fresh = False  # a change was recorded that is not weighed yet
-        self._weighed_at = -math.inf
+        self._fresh, self._weighed_at = False, -math.inf  # a change is not weighed yet
         # Namespaces take turns: a mass of changes in one delays no other.
         self._queue = WorkQueue[Key]("remediation", _backoff, group=_namespace)
         self._attempts = Attempts(clock)
