@@ -216,7 +216,7 @@ class ChangeLog:
             old.superseded = True
         elif self._ended and (gone := self._ended.pop((gvr, key), None)) is not None:
             gone.superseded = True
-        if entry.is_ended:
+        if encoded is None or encoded.is_undefined:
             current.pop(key, None)
             self._end(entry)
         else:

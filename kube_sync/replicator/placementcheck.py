@@ -16,6 +16,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from operator import attrgetter
 from typing import Final, NoReturn
 
 from kube_sync.config import CLUSTERS
@@ -32,6 +33,7 @@ _REST_SECONDS: Final = 2.0  # minimum pause between two checks
 _SHARE: Final = 20
 _SLICE: Final = 1_000  # objects processed between two yields to other tasks
 _NAMES: Final = 10  # unknown names that are searched for in policies
+_encoded = attrgetter("encoded")  # not a generator: it is called for every object
 
 
 class PlacementCheck:
@@ -97,12 +99,11 @@ class PlacementCheck:
 
     async def _told(self) -> Counter[EncodedVerdict]:
         """Return the current decisions, each with its number of objects."""
-        found, entries = Counter[EncodedVerdict](), [*self._hub.log]
+        found, entries = Counter[EncodedVerdict | None](), [*self._hub.log]
         for start in range(0, len(entries), _SLICE):
-            told = (entry.encoded for entry in entries[start : start + _SLICE])
-            found.update(encoded for encoded in told if encoded is not None)
+            found.update(map(_encoded, entries[start : start + _SLICE]))
             await asyncio.sleep(0)
-        return found
+        return Counter({one: number for one, number in found.items() if one is not None})
 
     def _compared(
         self, inventory: Inventory, told: Mapping[EncodedVerdict, int]
