@@ -149,7 +149,7 @@ class ClassDecider:
         if known is not None and self._comparison is None and self._may_reuse():
             counted["reused"].inc()
             return known
-        verdict = await self._client.verdict(review, seconds)
+        verdict = await self._client.verdict(review, seconds, always=True)  # a policy may exist
         if isinstance(verdict, Undecidable):
             return verdict
         if not self._origin.is_confirmed(question.epoch, verdict.asked.epoch):
