@@ -1,27 +1,37 @@
 """Moves that add first, with Argo CD's released kinds on a real API server.
 
-The Applications are written here as Argo CD's application controller would: it needs the clusters
-themselves. The remediator has exactly its roles.
+What Argo CD's application controller would write is written here: it needs the clusters themselves.
+The remediator has exactly its roles. Of the last test the ApplicationSet controller is Argo CD's.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tools.servers.argocd import argocd_kinds
 
 from kube_sync.decisions.decision import Decision
 from tests.eventually import eventually
 from tests.fakes.standin import StandIn, stand_in
 from tools.demo.components import GUARD_OFF, start_service
 from tools.demo.fleet import PREFERENCES, cluster, namespace, replica_set
+from tools.servers.argocd import argocd_kinds
 from tools.servers.running import Launcher
 from tools.servers.stack import RunningStack, furnished_stack
+from tools.soak.argocd.fleet import (
+    DECISION,
+    PLUGIN,
+    POLICY,
+    application_set,
+    known_cluster,
+    policy,
+    profile,
+)
+from tools.soak.argocd.scene import REMEDIATOR, REPLICATOR, Scene, argocd_scene
 
 ROOT = Path(__file__).resolve().parents[2]
 ARGO = "argocd"
@@ -130,3 +140,63 @@ async def test_what_argo_cd_calls_degraded_is_taken_back(
     await eventually(world.place, ["eu", "us"])
     world.application("us", "Degraded")
     await eventually(world.place, ["eu"])
+
+
+DECISIONS = "placementdecisions.cluster.open-cluster-management.io"
+WITHIN = 20  # seconds
+
+
+@pytest.mark.built("argocd")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("is_healthy", [True, False])
+async def test_argo_cd_deletes_no_application_before_another_one_is_healthy(
+    launcher: Launcher, tmp_path: Path, *, is_healthy: bool
+) -> None:
+    moves: dict[str, Any] = {
+        "moves": "add-first",
+        "add_first": {"healthy_within_seconds": WITHIN, "health": {"source": "argocd"}},
+    }
+    with furnished_stack(launcher, tmp_path / "stack") as stack:
+        stack.api.create(namespace(ARGO))
+        stack.apply(ROOT / "manifests/argocd-health")
+        async with argocd_scene(stack, tmp_path / "scene", GUARD_OFF, **moves) as scene:
+            await asyncio.to_thread(_set_up, scene)
+            await eventually(lambda: len(scene.api.get(DECISIONS, namespace=ARGO)["items"]), 2)
+            # Before there was one, Argo CD took that for an error, and waits.
+            await scene.reconciled([f"{way}-0" for way in (DECISION, PLUGIN)])
+            await eventually(scene.applications, _are("c0"))
+            before = scene.applications()
+            _health(scene, "c0", "Healthy")
+            scene.api.apply(policy(POLICY.replace("== input.metadata.labels.tier", '== "silver"')))
+            await eventually(scene.applications, _are("c0", "c1"))
+            assert scene.applications().items() >= before.items(), "the same as before"
+            _health(scene, "c1", "Healthy" if is_healthy else "Degraded")
+            await eventually(scene.applications, _are("c1" if is_healthy else "c0"))
+            assert is_healthy or scene.applications() == before
+
+
+def _set_up(scene: Scene) -> None:
+    """Place two ApplicationSets, each of which follows its placement in one way."""
+    for name, tier in (("c0", "gold"), ("c1", "silver")):
+        scene.api.create(profile(name, tier))
+        scene.api.create(known_cluster(name, tier=tier))
+    scene.api.apply(policy())
+    for command in (REPLICATOR, REMEDIATOR):
+        scene.start(command)
+    scene.start_controller()
+    for way in (DECISION, PLUGIN):
+        found = application_set(way, 0, every=1)
+        template = found["spec"]["template"]["spec"]
+        template["destination"] = {"name": "{{.name}}", "namespace": "web"}
+        scene.api.create(found)
+
+
+def _are(*clusters: str) -> Callable[[Mapping[str, str]], bool]:
+    names = {f"{way}-0-{name}" for way in (DECISION, PLUGIN) for name in clusters}
+    return lambda found: found.keys() == names
+
+
+def _health(scene: Scene, cluster: str, health: str) -> None:
+    for way in (DECISION, PLUGIN):
+        status = {"status": {"health": {"status": health}, "sync": {"status": "Synced"}}}
+        scene.api.merge(APPLICATIONS, f"{way}-0-{cluster}", status, ARGO)

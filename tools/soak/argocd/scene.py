@@ -60,6 +60,7 @@ class Scene:
     proxy: FaultProxy
     token: str  # of the generator
     guard: Mapping[str, object]
+    moves: Mapping[str, object] = field(default_factory=dict)  # keys of the section `remediate`
     ports: Mapping[str, int] = field(
         default_factory=lambda: {"generator": free_port(), "status": free_port()}
     )
@@ -108,6 +109,7 @@ class Scene:
                 "cert_file": str(self.folder / "tls.crt"),
                 "key_file": str(self.folder / "tls.key"),
             },
+            **self.moves,
         }
 
     def start_controller(self) -> None:
@@ -191,9 +193,15 @@ async def until(what: str, holds: Any, seconds: float = _PATIENCE) -> None:
 
 @asynccontextmanager
 async def argocd_scene(
-    stack: RunningStack, folder: Path, guard: Mapping[str, object] = EVERY_MOVE_WAITS
+    stack: RunningStack,
+    folder: Path,
+    guard: Mapping[str, object] = EVERY_MOVE_WAITS,
+    **moves: object,
 ) -> AsyncGenerator[Scene]:
-    """Put Argo CD's kinds and roles on a stack that has ours; no service runs yet."""
+    """Put Argo CD's kinds and roles on a stack that has ours; no service runs yet.
+
+    `moves` are more keys of the remediator's section.
+    """
     authority = make_authority("argocd scene")
     write_file(folder / "ca.crt", authority.cert_pem)
     write_pair(folder, "tls", issue(authority, "kube-sync", LOOPBACK))
@@ -204,7 +212,7 @@ async def argocd_scene(
     reach = ssl.create_default_context(cafile=stack.apiserver_ca_file)
     port = int(stack.apiserver_url.rpartition(":")[2])
     async with FaultProxy(port, serve=serve, reach=reach) as proxy:
-        scene = Scene(stack, folder, proxy, token, guard)
+        scene = Scene(stack, folder, proxy, token, guard, moves)
         await asyncio.to_thread(partial(_furnish, scene))
         try:
             yield scene
