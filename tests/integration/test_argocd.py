@@ -113,6 +113,21 @@ async def test_no_accident_deletes_an_application_of_the_plugin_generator(
     }
 
 
+async def test_clusters_that_only_the_policy_does_not_see_cost_neither_way_an_application(
+    scene: Scene,
+) -> None:
+    before = scene.applications()
+    for name in ESTATE.clusters:
+        await asyncio.to_thread(scene.api.delete, "clusterprofiles", name, FLEET)
+    await eventually(lambda: len(scene.waiting()), 4)
+    await refresh(scene, *(f"{way}-{number}" for way in WAYS for number in range(2)))
+    assert scene.applications() == before
+    for name in ESTATE.clusters:
+        await asyncio.to_thread(scene.api.create, profile(name))
+    await eventually(scene.waiting, [])
+    await complete(scene, ESTATE)
+
+
 async def test_an_approved_move_deletes_exactly_what_was_approved(scene: Scene) -> None:
     before = scene.applications()
     await asyncio.to_thread(scene.api.label, "clusterprofiles", "c000", FLEET, tier="silver")
