@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 
 from tests.eventually import eventually
+from tests.integration.decisions_world import preferences
 from tools.demo.fleet import FLEET, POLICIES, PREFERENCES
 from tools.servers.argocd_controller import NAMESPACE
 from tools.servers.errors import ToolError
@@ -177,6 +178,25 @@ async def test_a_placement_edited_by_hand_deletes_nothing(scene: Scene) -> None:
     await eventually(lambda: "c003" in str(scene.placement(f"{PLUGIN}-0")), expected=True)
     await refresh(scene, f"{PLUGIN}-0")
     assert scene.applications() == before
+
+
+async def test_a_decision_written_past_the_brakes_deletes_nothing_until_it_is_approved(
+    scene: Scene,
+) -> None:
+    """As the webhook writes it with any update of the owner, while the remediator holds it."""
+    before, name = scene.applications(), f"{PLUGIN}-0"
+    await asyncio.to_thread(scene.api.label, "clusterprofiles", "c000", FLEET, tier="silver")
+    await eventually(lambda: len(asked_for(scene)), 1)
+    written = {PREFERENCES: preferences(ESTATE.clusters[1:])}
+    await asyncio.to_thread(scene.api.annotate, SETS, name, written, NAMESPACE)
+    await refresh(scene, name)
+    why = await eventually(lambda: scene.error(name), lambda said: "no brake" in said)
+    assert scene.applications() == before
+    await approve(scene, why.split("`")[1].rpartition(" ")[2])
+    await scene.reconciled([name])
+    await eventually(lambda: clusters(scene, name), list(ESTATE.clusters[1:]))
+    await asyncio.to_thread(scene.api.label, "clusterprofiles", "c000", FLEET, tier="gold")
+    await complete(scene, ESTATE)
 
 
 async def test_two_application_sets_of_one_target_are_said_on_it(scene: Scene) -> None:

@@ -20,7 +20,7 @@ from kube_sync.errors import NotFound, SyncError, Unconfirmed
 from kube_sync.guard import Placements
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.argocd.clusters import ArgoClusters, Cluster
-from kube_sync.remediation.argocd.let_through import Carried, Refusal, let_through
+from kube_sync.remediation.argocd.let_through import Answered, Carried, Refusal, let_through
 from kube_sync.remediation.decision_cache import DecisionCache, Key
 
 _SHARED_SECONDS = 3600.0  # an ApplicationSet that asked within this time counts
@@ -87,6 +87,7 @@ class Generator:
         self._now = now
         self._notify = notify
         self._askers: dict[Key, dict[str, float]] = {}
+        self._answered: dict[Key, Answered] = {}  # last, also of objects that are gone by now
 
     async def answer(self, application_set: str, asked: Parameters) -> list[dict[str, object]]:
         """Return the parameters for each cluster. Raises Refusal."""
@@ -108,8 +109,10 @@ class Generator:
             raise Refusal(503, "the clusters of Argo CD are not listed yet")
         # Of a stream that is new or held, nothing may be taken for decided.
         wanted = self._decisions.get(key) if self._decisions.may_act(key) else None
-        found = let_through(carried, wanted, self._placements, self._approvals(), self._now())
+        approvals, before = self._approvals(), self._answered.get(key)
+        found = let_through(carried, wanted, self._placements, approvals, self._now(), before)
         known = self._known(found)
+        self._answered[key] = Answered(carried.uid, frozenset(found))
         return [_parameters(known[name], reason) for name, reason in found.items()]
 
     def _target(self, resource: str) -> GroupVersionResource:

@@ -5,6 +5,10 @@ through, and the same PATCH writes both. So a placement that fits the last entry
 whatever is decided, held, stale or unknown by now, and after a restart as well. A placement that
 does not fit it was written by somebody else: it counts only if it is what is decided, as when the
 webhook wrote it, or if no policy decides about the object and its owner asks for it.
+
+No brake holds what the webhook writes with an update of its owner, nor a first placement, as of an
+object that was created again. So these take away no cluster that was answered before, unless a
+person approves it.
 """
 
 from __future__ import annotations
@@ -40,17 +44,27 @@ class Carried:
     annotations: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What was answered last for an object of a name: its uid then, and its clusters."""
+
+    uid: str
+    clusters: frozenset[str]
+
+
 def let_through(
     carried: Carried,
     wanted: Wanted | None,
     placements: Placements,
     approvals: Collection[str],
     now: float,
+    before: Answered | None = None,
 ) -> dict[str, str]:
     """Return the clusters of the placement that was let through last, each with its reason.
 
     `wanted` is the decision on the object, None if it is not known. `approvals` are the names that
-    operators approved by `now` (Unix seconds). Raises Refusal.
+    operators approved by `now` (Unix seconds). `before` is the last answer for an object of this
+    name, None if it is not known. Raises Refusal.
     """
     text, decision = carried.annotations.get(PLACEMENT), _usable(wanted, carried)
     history = read_history(carried.annotations, now)
@@ -68,7 +82,13 @@ def let_through(
     if names is None:
         raise Refusal(409, "its placement does not name its clusters one by one")
     if not names and not (guarded and last is not None and last.approval):
-        _check_nothing(carried, text, approvals)
+        _check(carried, "nothing", "its placement selects no cluster", approvals)
+    if guarded:
+        unbraked = len(history) == 1 and before is not None and before.uid != carried.uid
+    else:
+        unbraked = decision is not None and PLACEMENT in decision.annotations
+    if unbraked and (lost := _lost(names, before, known=guarded or not history)):
+        _check(carried, "placement", f"no brake has let through that it leaves {lost}", approvals)
     return {name: _reason(name, text, decision) for name in sorted(names)}
 
 
@@ -82,15 +102,23 @@ def _is_wanted(text: str, decision: Decision | None) -> bool:
     return decision is not None and decision.annotations.get(PLACEMENT, text) == text
 
 
-def _check_nothing(carried: Carried, text: str, approvals: Collection[str]) -> None:
-    """Raise Refusal unless a person approved that this object has no cluster."""
-    # Of this placement alone: the next one that is empty needs its own approval.
-    name = f"nothing-{digest([carried.uid, text, carried.annotations.get(HISTORY)])}"
+def _lost(names: frozenset[str], before: Answered | None, *, known: bool) -> str:
+    """Return in words which clusters a placement may have left, "" for none.
+
+    `known`: without earlier answers there is nothing that it could have left.
+    """
+    if before is None:
+        return "" if known else "clusters that the last placement had"
+    return ", ".join(sorted(before.clusters - names))
+
+
+def _check(carried: Carried, what: str, why: str, approvals: Collection[str]) -> None:
+    """Raise Refusal unless a person approved the placement that an object has."""
+    # Of this object and this placement alone: the next one needs an approval of its own.
+    present = [carried.annotations.get(key) for key in (PLACEMENT, HISTORY)]
+    name = f"{what}-{digest([carried.uid, *present])}"
     if name not in approvals:
-        why = (
-            f"its placement selects no cluster; `kube-sync remediate approve {name}` confirms that"
-        )
-        raise Refusal(409, why)
+        raise Refusal(409, f"{why}; `kube-sync remediate approve {name}` confirms that")
 
 
 def _reason(cluster: str, text: str, decision: Decision | None) -> str:

@@ -10,7 +10,7 @@ import pytest
 from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.guard import HISTORY, Placements, placement_digest
 from kube_sync.guard.history import Entry, write_history
-from kube_sync.remediation.argocd.let_through import Carried, Refusal, let_through
+from kube_sync.remediation.argocd.let_through import Answered, Carried, Refusal, let_through
 from kube_sync.remediation.plan import Wanted
 
 NOW = 1_000.0
@@ -40,14 +40,24 @@ def decided(clusters: Iterable[str] | None, reasons: Mapping[str, str] | None = 
 
 
 def answer(
-    carried: Carried, wanted: Wanted | None = None, approvals: Collection[str] = ()
+    carried: Carried,
+    wanted: Wanted | None = None,
+    approvals: Collection[str] = (),
+    before: Iterable[str] | None = None,
+    uid: str = "u",
 ) -> dict[str, str]:
-    return let_through(carried, wanted, PLACEMENTS, approvals, NOW)
+    answered = None if before is None else Answered(uid, frozenset(before))
+    return let_through(carried, wanted, PLACEMENTS, approvals, NOW, answered)
 
 
-def refusal(carried: Carried, wanted: Wanted | None = None, approvals: Collection[str] = ()) -> str:
+def refusal(
+    carried: Carried,
+    wanted: Wanted | None = None,
+    before: Iterable[str] | None = None,
+    uid: str = "u",
+) -> str:
     with pytest.raises(Refusal) as raised:
-        answer(carried, wanted, approvals)
+        answer(carried, wanted, before=before, uid=uid)
     assert raised.value.status == 409
     return str(raised.value)
 
@@ -137,3 +147,49 @@ def test_an_approval_of_nothing_is_of_one_object_and_one_time() -> None:
     with pytest.raises(Refusal) as raised:
         answer(other)
     assert len(names | {str(raised.value).split("`")[1]}) == 3
+
+
+def moved(clusters: Iterable[str]) -> Carried:
+    """Return an object that the remediator placed and then moved."""
+    carried = guarded(clusters)
+    entries = (Entry(800, "another"), Entry(900, placement_digest(PLACEMENTS, carried.annotations)))
+    return Carried("u", {**carried.annotations, HISTORY: write_history(entries)})
+
+
+def test_what_the_webhook_wrote_past_the_brakes_takes_nothing_away_unless_approved() -> None:
+    """An owner's update during an outage carries a decision that the remediator holds."""
+    written = by_hand(["a"], moved(["a", "b"]))
+    why = refusal(written, decided(["a"]), before=["a", "b"])
+    assert why.startswith("no brake has let through that it leaves b; `kube-sync remediate approve")
+    name = why.split("`")[1].rpartition(" ")[2]
+    assert list(answer(written, decided(["a"]), {name}, before=["a", "b"])) == ["a"]
+    assert list(answer(written, decided(["a"]), before=["a"])) == ["a"], "after it was approved"
+
+
+def test_after_a_restart_what_the_webhook_wrote_past_the_brakes_is_not_answered() -> None:
+    written = by_hand(["a"], moved(["a", "b"]))
+    assert "it leaves clusters that the last placement had" in refusal(written, decided(["a"]))
+
+
+def test_what_the_webhook_wrote_may_add_clusters() -> None:
+    written = by_hand(["a", "b"], moved(["a"]))
+    assert list(answer(written, decided(["a", "b"]), before=["a"])) == ["a", "b"]
+
+
+def test_a_first_placement_takes_away_nothing_of_an_earlier_object_of_the_name() -> None:
+    """The guard holds no first placement: it takes nothing away from a new object."""
+    assert "it leaves b;" in refusal(guarded(["a"]), decided(["a"]), ["a", "b"], "earlier")
+    assert list(answer(guarded(["a"]), decided(["a"]))) == ["a"]
+
+
+def test_what_a_move_added_first_and_took_back_is_gone() -> None:
+    """It leaves no entry in the history, which then has the first placement alone."""
+    assert list(answer(guarded(["a"]), decided(["a"]), before=["a", "b"])) == ["a"]
+
+
+def test_a_move_that_the_guard_let_through_needs_no_other_approval() -> None:
+    assert list(answer(moved(["a"]), decided(["a"]), before=["a", "b"])) == ["a"]
+
+
+def test_an_owner_may_take_clusters_away_where_no_policy_decides() -> None:
+    assert list(answer(by_hand(["a"]), decided(None), before=["a", "b"])) == ["a"]

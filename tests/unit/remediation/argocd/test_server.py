@@ -268,3 +268,14 @@ async def test_an_application_set_that_asks_no_more_shares_nothing(world: World)
     world.now += 3_600
     await world.ask("two")
     assert world.notices == []
+
+
+async def test_what_was_answered_last_is_kept_beyond_the_end_of_an_object(world: World) -> None:
+    await world.know("a", "b")
+    world.carry(guarded("ab"))
+    assert (await world.ask())[0] == 200
+    world.objects.clear()
+    assert (await world.ask())[0] == 404
+    world.carry(Carried("another", guarded("a").annotations))
+    status, why = await world.ask()
+    assert (status, "it leaves b;" in why) == (409, True)
