@@ -10,7 +10,6 @@ field manager. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 import msgspec
 
@@ -45,7 +44,7 @@ class AddFirstDecider:
             return verdict
         annotations = {**verdict.decision.annotations, **kept}
         decision = msgspec.structs.replace(verdict.decision, annotations=annotations)
-        return replace(verdict, decision=decision)
+        return msgspec.structs.replace(verdict, decision=decision)
 
 
 def _kept(

@@ -6,7 +6,6 @@ A policy can still refuse such an object, and warn about it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import msgspec
 
@@ -31,4 +30,4 @@ class Unannotated:
         if not isinstance(verdict, Admitted) or found not in self._resources:
             return verdict
         decision = msgspec.structs.replace(verdict.decision, annotations={}, labels={})
-        return replace(verdict, decision=decision)
+        return msgspec.structs.replace(verdict, decision=decision)
