@@ -19,7 +19,7 @@ WHOLE := kube_sync/kube/reflector.py,kube_sync/replicator/projection.py,kube_syn
 # Each of these is a world of its own: examples share a package name.
 REGO := rego/system rego/kube_sync $(wildcard rego/examples/*/)
 
-.PHONY: help setup demo demo-policy-sync down up image test test-rest test-all test-argocd faults-argocd coverage unit check audit sbom fuzz bench soak soak-classes docs clean
+.PHONY: help setup demo demo-policy-sync demo-kueue down up image test test-rest test-all test-kueue test-argocd faults-argocd coverage unit check audit sbom fuzz bench bench-kueue soak soak-classes docs clean
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -41,6 +41,9 @@ demo: setup ## Tell the story on a real API server and OPA (STACK=compose: in co
 
 demo-policy-sync: setup ## Tell how policies come from a hub to its spokes, on three real API servers
 	@$(BIN)/python -m tools.demo policy-sync
+
+demo-kueue: setup ## Tell how jobs go where a policy says, with the real Kueue (built once: about eight minutes)
+	@$(BIN)/python -m tools.demo kueue
 
 up: setup ## Start the docker-compose stack (STACK=processes: without containers)
 	@$(BIN)/python -m tools.demo start --stack $(or $(STACK),compose) $(if $(WITH),--with $(WITH))
@@ -68,6 +71,9 @@ test: setup ## Prove the heart of every system on real servers; every unit test,
 test-rest: setup ## Run what `make test` leaves out: scale, chaos, compose, pages, many examples
 	@$(RUN) -m "slow or property" --hypothesis-profile=thorough $(SHARDED) $(PYTEST)
 
+test-kueue: setup ## Run the tests with the real Kueue; its manager is built first (about eight minutes, once)
+	@$(BIN)/pytest -m kueue $(PYTEST)
+
 coverage: setup ## Hold the gates for what COVERAGE=1 measured, of all shards (.coverage.*) if there are
 	@if compgen -G ".coverage.*" >/dev/null; then $(BIN)/coverage combine; fi
 	$(BIN)/coverage report --fail-under=95
@@ -90,7 +96,7 @@ unit: setup ## Run the unit tests, or one file of tests (FILE=…)
 
 # What can be installed. What kube-score finds in it and stays is named on the object, with the reason.
 KUSTOMIZATIONS := manifests/base manifests/labelled manifests/placement-decisions manifests/ocm-placement-decisions \
-	manifests/ocm-placement-decisions-argocd manifests/argocd manifests/argocd-health manifests/webhook \
+	manifests/ocm-placement-decisions-argocd manifests/argocd manifests/argocd-health manifests/multikueue manifests/webhook \
 	manifests/webhook-scheduling manifests/webhook-metadata manifests/scheduler-name \
 	manifests/crds manifests/examples/colorpolicy manifests/scheduling \
 	manifests/scheduling-options manifests/scheduling-rbac manifests/metadata-rbac \
@@ -150,6 +156,9 @@ fuzz: setup ## Give every parser odd input (N=100000 SEED=…); what does harm i
 
 bench: setup ## Run the benchmarks: ratios against a floor measured in the same run
 	@$(BIN)/python -m benchmarks --headlines
+
+bench-kueue: setup ## Compare the dispatcher of MultiKueue with Kueue's own, on the same jobs (builds Kueue once)
+	@$(BIN)/python -m benchmarks --kueue
 
 # Of a soak; SEED and more (SOAK=--help) as wanted.
 MINUTES ?= 30

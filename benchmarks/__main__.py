@@ -23,6 +23,7 @@ from benchmarks.firstplacement import RATE, measure_first_placement
 from benchmarks.guard import measure_guard
 from benchmarks.headline import headlines
 from benchmarks.kubemgmt import measure_kube_mgmt
+from benchmarks.kueue import JOBS, measure_kueue
 from benchmarks.ledger import measure_ledger
 from benchmarks.metadata import measure_metadata
 from benchmarks.narrowed import measure_narrowed
@@ -306,6 +307,7 @@ def _measured(chosen: argparse.Namespace) -> dict[str, float]:
         (headline or chosen.plan, lambda: measure_planning(runs)),
         (chosen.ledger, lambda: measure_ledger(runs)),
         (chosen.edits, lambda: asyncio.run(measure_only_edits(runs))),
+        (chosen.kueue, lambda: measure_kueue(chosen.jobs)),
         (chosen.policy_sync, lambda: asyncio.run(measure_policy_sync(runs, chosen.seconds))),
         (
             chosen.kube_mgmt,
@@ -377,6 +379,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--edits", action="store_true", help="measure edits that are planned and then made alone"
     )
+    parser.add_argument(
+        "--kueue", action="store_true", help="measure dispatchers of MultiKueue alone"
+    )
+    parser.add_argument("--jobs", type=int, default=JOBS, help="with --kueue: %(default)s")
     parser.add_argument("--policy-sync", action="store_true", help="measure policy sync alone")
     parser.add_argument(
         "--kube-mgmt", type=Path, metavar="PROGRAM", help="measure beside this kube-mgmt alone"

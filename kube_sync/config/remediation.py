@@ -19,6 +19,7 @@ from kube_sync.config.kinds import (
     Listen,
     Namespace,
     NotNegative,
+    Seconds,
     Section,
     Share,
 )
@@ -138,11 +139,26 @@ class OcmPlacementDecisions(Section, frozen=True):
     reads no other; null: each is in the namespace of its resource."""
 
 
+class MultiKueue(Section, frozen=True):
+    """Nomination of worker clusters for Workloads of Kueue, as an external MultiKueue dispatcher.
+
+    Kueue has to have another `multiKueue.dispatcherName` than those of its own dispatchers.
+    """
+
+    enabled: bool = False
+    """Writes `status.nominatedClusterNames` of Workloads, which `placement.resources` has to
+    name."""
+    next_cluster_seconds: Seconds = 300.0
+    """Seconds until the next cluster is nominated too, if none of the nominated ones has admitted a
+    Workload; the annotation `kube-sync.io/next-cluster-seconds` of the decision overrides it."""
+
+
 class Sinks(Section, frozen=True):
     """Outputs of decisions in addition to annotations and labels."""
 
     placement_decisions: PlacementDecisions = PlacementDecisions()
     ocm_placement_decisions: OcmPlacementDecisions = OcmPlacementDecisions()
+    multikueue: MultiKueue = MultiKueue()
 
     @property
     def default(self) -> tuple[SinkName, ...]:

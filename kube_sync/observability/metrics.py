@@ -352,6 +352,16 @@ placement_decision_writes = Counter(
     "Writes and deletions of PlacementDecisions, by sink and outcome",
     ["sink", "outcome"],
 )
+multikueue_nominations = Counter(
+    "kube_sync_multikueue_nominations_total",
+    "Nominations of clusters for Workloads of Kueue, by outcome; in dry-run they are not written",
+    ["outcome"],
+)
+multikueue_held = Gauge(
+    "kube_sync_multikueue_held",
+    "Workloads of Kueue that no cluster can be nominated for, by reason",
+    ["reason"],
+)
 policy_conditions = Counter(
     "kube_sync_policy_conditions_total",
     "Reconciles of the conditions of a policy, by kind and outcome",
@@ -481,6 +491,7 @@ _AT_ZERO: dict[Counter, tuple[tuple[str, ...], ...]] = {
         for sink in ("placement_decisions", "ocm_placement_decisions")
         for outcome in ("applied", "deleted", "refused", "fenced", "retried")
     ),
+    multikueue_nominations: (("applied",), ("retried",), ("refused",), ("fenced",), ("dry-run",)),
     topology_reconciles: (("ok",), ("failed",)),
     policy_sync_writes: tuple(
         (what, outcome)

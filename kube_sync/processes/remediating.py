@@ -18,6 +18,7 @@ from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.configmaps import CONFIGMAPS, ConfigMaps
 from kube_sync.kube.discovery import kind_of
 from kube_sync.kube.fencedwriter import FencedWriter
+from kube_sync.kube.kueue import WORKLOADS
 from kube_sync.kube.patch import amend_metadata, apply_metadata
 from kube_sync.kube.reflector import Store
 from kube_sync.ledger.report_client import ReportClient, report_client
@@ -27,6 +28,7 @@ from kube_sync.processes.argocd import argocd_generator
 from kube_sync.processes.context import Context, report_lease
 from kube_sync.processes.fleet import clusters_of, counted, fleet_collection
 from kube_sync.processes.moves import Moving, moving
+from kube_sync.processes.multikueue_sink import multikueue_sink
 from kube_sync.processes.sinks import Sinks
 from kube_sync.remediation.audit_log import AuditLog
 from kube_sync.remediation.brakes import Brakes
@@ -37,8 +39,9 @@ from kube_sync.remediation.modes import Modes
 from kube_sync.remediation.plan import Amend, Apply, Current, Write
 from kube_sync.remediation.reconciler import Reconciler
 from kube_sync.remediation.sinks.annotations import AnnotationSink
+from kube_sync.remediation.sinks.multikueue import MultiKueueSink
 from kube_sync.remediation.statuspage import status_app
-from kube_sync.remediation.stores import Proven
+from kube_sync.remediation.stores import Both, Proven
 from kube_sync.remediation.writer import Writer
 from kube_sync.runtime.clock import unix_clock
 from kube_sync.runtime.concurrency import Concurrency
@@ -79,6 +82,10 @@ async def remediate(context: Context) -> list[Service]:
     services += await argocd_generator(
         context, reconciler.decisions, parts.placements, parts.approvals.names, parts.events
     )
+    parts.multikueue, beside = multikueue_sink(
+        context, reconciler.decisions, parts.modes.of, parts.fenced, parts.recorder, reports
+    )
+    services += beside
     services.append(partial(follow, stream, parts.events.apply_record, reconciler.apply_record))
     services += parts.followed()
     readiness.met("start")
@@ -92,6 +99,7 @@ class _Parts:
         settings, self._context = context.settings, context
         self._clock = unix_clock()
         self._freshness = Freshness[None](self._clock, settle_seconds=SETTLE_SECONDS)
+        self.multikueue: MultiKueueSink | None = None
         self._fleet = clusters_of(settings)
         self._clusters: Clusters | None = None
         if self._fleet is not None:
@@ -170,7 +178,9 @@ class _Parts:
         return [*services, *self._moving.services]
 
     def _store(self, gvr: GroupVersionResource) -> Store:
-        store = self.reconciler.targets(gvr)
+        store: Store = self.reconciler.targets(gvr)
+        if self.multikueue is not None and gvr == WORKLOADS:
+            store = Both(store, self.multikueue.workloads)
         return Proven(store, partial(self._seals.without_unsealed_note, gvr))
 
     def _standby(self) -> str:
@@ -184,6 +194,8 @@ class _Parts:
         self.reconciler.lead()
         self.events.lead()
         self.sinks.wake()
+        if self.multikueue is not None:
+            self.multikueue.wake()
 
     def _weigh(self) -> None:
         self.reconciler.weigh()

@@ -1,4 +1,4 @@
-"""A Store that wraps another, and passes on verified bodies of objects."""
+"""Stores that wrap others: one watch for two Stores, and verified bodies of objects."""
 
 from __future__ import annotations
 
@@ -7,6 +7,33 @@ from dataclasses import replace
 
 from kube_sync.kube.collection import Event, Item
 from kube_sync.kube.reflector import Store
+
+
+class Both:
+    """Two Stores of one collection, fed by one watch."""
+
+    def __init__(self, *stores: Store) -> None:
+        self._stores = stores
+
+    async def page(self, items: Sequence[Item]) -> None:
+        """Take a part of a LIST."""
+        for store in self._stores:
+            await store.page(items)
+
+    def finish(self, *, known: bool) -> None:
+        """Hold exactly the objects of the LIST."""
+        for store in self._stores:
+            store.finish(known=known)
+
+    def abandon(self) -> None:
+        """Drop an incomplete LIST."""
+        for store in self._stores:
+            store.abandon()
+
+    def apply(self, event: Event) -> None:
+        """Apply one watch event."""
+        for store in self._stores:
+            store.apply(event)
 
 
 class Proven:

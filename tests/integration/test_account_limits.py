@@ -54,6 +54,7 @@ FOLDERS = (
     "metadata-rbac",
     "placement-decisions",
     "ocm-placement-decisions",
+    "multikueue",
     "topology-rbac",
     "policy-sync-rbac",
     "policy-sync-spoke-rbac",

@@ -1,4 +1,4 @@
-"""The command line of the demos: `python -m tools.demo up`, `… policy-sync`, `… down`.
+"""The command line of the demos: `python -m tools.demo up`, `… policy-sync`, `… kueue`, `… down`.
 
 `… start` is the stack without a story, for whoever wants to try things on it.
 """
@@ -16,6 +16,9 @@ import yaml
 
 from tools.demo.argocd import argo_cd_follows, prepare
 from tools.demo.components import TOLD, TRIED, WATCHED, start_components
+from tools.demo.jobs.estate import start_estate
+from tools.demo.jobs.story import World as JobsWorld
+from tools.demo.jobs.story import tell as tell_of_jobs
 from tools.demo.narrator import Differs, Narrator
 from tools.demo.shell import write_shell
 from tools.demo.story import tell
@@ -29,6 +32,7 @@ from tools.servers.argocd import ensure_argocd
 from tools.servers.console import say, step
 from tools.servers.engine import stop_idle_engine
 from tools.servers.errors import ToolError
+from tools.servers.kueue import ensure_kueue
 from tools.servers.processes import ProcessLauncher
 from tools.servers.stack import RunningStack, start_stack, stop_recorded
 
@@ -37,13 +41,14 @@ ROOT = Path(__file__).resolve().parents[2]
 RUN = Path(os.environ.get("KUBE_SYNC_RUN", ROOT / ".run")).absolute()
 FOLDER = RUN / "demo"
 SYNC_FOLDER = RUN / "demo-policy-sync"
+JOBS_FOLDER = RUN / "demo-kueue"
 _COMPOSE_WEBHOOK = "https://admission:8443/admit/placement"
 
 
 def main() -> int:
     """Run one command; 0 when every step of the story was as expected."""
     parser = argparse.ArgumentParser("tools.demo", description=__doc__)
-    parser.add_argument("command", choices=["up", "start", "policy-sync", "down"])
+    parser.add_argument("command", choices=["up", "start", "policy-sync", "kueue", "down"])
     parser.add_argument(
         "--stack",
         choices=["processes", "compose"],
@@ -60,21 +65,28 @@ def main() -> int:
     if arguments.argocd and arguments.stack != "processes":
         parser.error("--with argocd: only with --stack processes")
     try:
-        if arguments.command == "down":
-            _down()
-            return 0
-        if arguments.command == "start":
-            _start(arguments.stack, argocd=bool(arguments.argocd))
-            return 0
-        if arguments.command == "policy-sync":
-            return _sync()
-        return _up(arguments.stack, argocd=bool(arguments.argocd))
+        return _run(arguments)
     except ToolError as error:
         say(f"error: {error}")
         return 1
     except KeyboardInterrupt:
         say("interrupted: `make down` removes what is left")
         return 130
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    match arguments.command:
+        case "down":
+            _down()
+        case "start":
+            _start(arguments.stack, argocd=bool(arguments.argocd))
+        case "kueue":
+            return _kueue()
+        case "policy-sync":
+            return _sync()
+        case _:
+            return _up(arguments.stack, argocd=bool(arguments.argocd))
+    return 0
 
 
 def _up(form: str, *, argocd: bool) -> int:
@@ -159,6 +171,27 @@ def _sync() -> int:
         say(f"  logs and configuration: {SYNC_FOLDER}")
 
 
+def _kueue() -> int:
+    started = time.monotonic()
+    _end_earlier(JOBS_FOLDER)
+    ensure_kueue()
+    with step("starting four API servers, four managers of Kueue, OPA, replicator and remediator"):
+        estate = start_estate(ProcessLauncher(), JOBS_FOLDER)
+    manager = estate.clusters.manager
+    shell = write_shell(
+        JOBS_FOLDER,
+        manager.kubeconfigs["admin"],
+        {
+            "decisions": manager.endpoint.client(),
+            "ledger": {"path": str(JOBS_FOLDER / "ledger.db")},
+        },
+    )
+    try:
+        return _told(started, lambda narrator: tell_of_jobs(JobsWorld(estate), narrator))
+    finally:
+        say(f"\nThe clusters go on running; `make down` removes them.\n{_for_a_shell(shell)}")
+
+
 def _processes(
     remediate: Mapping[str, object], *, argocd: bool = False
 ) -> tuple[RunningStack, Path]:
@@ -197,7 +230,7 @@ def _compose() -> tuple[RunningStack, Path]:
 
 
 def _down() -> None:
-    for folder in (FOLDER, SYNC_FOLDER):
+    for folder in (FOLDER, SYNC_FOLDER, JOBS_FOLDER):
         _end_earlier(folder)
     compose.down()
     stop_idle_engine()

@@ -215,9 +215,31 @@ _PUBLISHING = Row(
     ),
 )
 
+_NOMINATING = Row(
+    "MultiKueue",
+    (
+        Panel(
+            "Nominations",
+            "Nominations of clusters for Workloads of Kueue, by outcome.",
+            (
+                (
+                    f"sum by (outcome) (rate(kube_sync_multikueue_nominations_total{_RATE}))",
+                    "{{outcome}}",
+                ),
+            ),
+            unit="ops",
+        ),
+        Panel(
+            "Not nominated",
+            "Workloads of Kueue that no cluster can be nominated for, by reason.",
+            (("sum by (reason) (kube_sync_multikueue_held) or vector(0)", "{{reason}}"),),
+        ),
+    ),
+)
+
 DECISIONS = Dashboard(
     "kube-sync-decisions",
     "kube-sync / Decisions and remediation",
     "What is decided, and what becomes of it?",
-    (_DECIDING, _MOVING, _REMEMBERING, _PUBLISHING),
+    (_DECIDING, _MOVING, _REMEMBERING, _PUBLISHING, _NOMINATING),
 )

@@ -58,6 +58,7 @@ remediate:
   sinks:
     placement_decisions: {enabled: false, namespace: null}
     ocm_placement_decisions: {enabled: false, namespace: null}
+    multikueue: {enabled: false, next_cluster_seconds: 300}
   argocd: {listen: null, namespace: argocd, token_file: null, cert_file: null, key_file: null}
   namespaces: {}
   moves: together                                       # together | add-first
@@ -623,6 +624,8 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "remediate.argocd.token_file": ("/a", "/a"),
     "remediate.argocd.cert_file": ("/a", "/a"),
     "remediate.argocd.key_file": ("/a", "/a"),
+    "remediate.sinks.multikueue.enabled": ("true", True),
+    "remediate.sinks.multikueue.next_cluster_seconds": ("60", 60.0),
     "remediate.namespaces": ("{shop: off}", {"shop": "off"}),
     "remediate.moves": ("add-first", "add-first"),
     "remediate.add_first.healthy_within_seconds": ("7", 7),

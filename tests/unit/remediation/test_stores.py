@@ -3,7 +3,7 @@ from __future__ import annotations
 from kube_sync.kube.cache import Cache
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
-from kube_sync.remediation.stores import Proven
+from kube_sync.remediation.stores import Both, Proven
 from tests.fakes.listing import Listing, at_once, listed
 
 VERSION = ResourceVersion("1")
@@ -19,6 +19,19 @@ def _item(name: str, body: str = "x") -> Item:
 
 def _cache() -> Cache[str]:
     return Cache(lambda item: item.body.decode())
+
+
+def test_two_stores_of_one_collection_hold_the_same() -> None:
+    one, other = _cache(), _cache()
+    both = Both(one, other)
+    at_once(both.page([_item("torn")]))
+    both.abandon()
+    listed(both, Listing([_item("a")], VERSION))
+    both.apply(Event("ADDED", VERSION, _item("b")))
+    for cache in (one, other):
+        assert [cache.get(_key(name)) for name in ("torn", "a", "b")] == [None, "x", "x"]
+    listed(both, Listing([], VERSION), known=False)
+    assert [cache.served for cache in (one, other)] == [False, False]
 
 
 def test_objects_are_taken_in_as_they_are_proven() -> None:

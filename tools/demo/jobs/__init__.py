@@ -1,0 +1,1 @@
+"""The demo of MultiKueue: jobs that go where a policy says."""
