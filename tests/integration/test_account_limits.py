@@ -54,7 +54,6 @@ FOLDERS = (
     "metadata-rbac",
     "placement-decisions",
     "ocm-placement-decisions",
-    "multikueue",
     "topology-rbac",
     "policy-sync-rbac",
     "policy-sync-spoke-rbac",

@@ -159,17 +159,19 @@ class MultiKueueSink:
         if wanted is None:
             self._forget(key)
             return Result()
-        self._set_hold(key, found, wanted.hold)
-        if wanted.clusters == found.nominated:
-            return self._await_next(key, found, wanted)
-        if mode not in _WRITES:
-            metrics.multikueue_nominations.labels(mode).inc()
-            log.info("not_nominated", key=str(key), clusters=wanted.clusters, mode=mode)
-            return Result()
-        if (truce := self._rivals.truce(key, _about(found, wanted), self._clock())) is not None:
-            self._set_hold(key, found, _RIVAL)
+        differs, truce = wanted.clusters != found.nominated, None
+        if differs:
+            truce = self._rivals.truce(key, _about(found, wanted), self._clock())
+        self._set_hold(key, found, wanted.hold if truce is None else _RIVAL)
+        if truce is not None:
             return Result(max(0.0, truce - self._clock()))
-        return await self._write(key, found, fleet)
+        if not differs:
+            return self._await_next(key, found, wanted)
+        if mode in _WRITES:
+            return await self._write(key, found, fleet)
+        metrics.multikueue_nominations.labels(mode).inc()
+        log.info("not_nominated", key=str(key), clusters=wanted.clusters, mode=mode)
+        return Result()
 
     def _may_act(self, key: ObjectKey) -> bool:
         decided = self._decisions.may_act((WORKLOADS, key))
