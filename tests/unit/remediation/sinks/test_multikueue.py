@@ -301,7 +301,7 @@ async def test_what_is_refused_is_said_and_waits_for_a_change() -> None:
         world.workload("w", "b")
         await idle()
         assert world.writes == []
-        world.put("w", {PLACEMENT: placed("b")})
+        world.put("w", {PLACEMENT: placed("b"), "else": "1"})
     assert world.writes == [["b"]]
     assert written("refused") - before == 1
     assert world.told[1] == "w1 w u failed: another version"
