@@ -1,7 +1,7 @@
 """The dispatcher of MultiKueue with the real Kueue: a manager cluster and three workers.
 
-The remediator has exactly its roles. What is decided comes from a stand-in; with OPA and a policy
-it is in `test_multikueue_policy`.
+The remediator has exactly its roles. What is decided comes from a stand-in; OPA and a policy are in
+the demo, which `tests/e2e/test_multikueue_page.py` runs.
 """
 
 from __future__ import annotations
