@@ -259,7 +259,6 @@ async def test_a_kueue_of_another_version_is_said_and_left_alone(
 ) -> None:
     _serve_another_version(cluster)
     uid = world.workload("later")
-    world.kueue("later", {}, WORKLOADS.version)  # and in the other one from now on
     world.kueue("later", STATUS, "v1beta9")
     world.decide("later", uid, "us")
     said = "kueue-admission writes kueue.x-k8s.io/v1beta9, and this is kueue.x-k8s.io/v1beta1"
