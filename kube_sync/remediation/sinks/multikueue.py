@@ -45,6 +45,7 @@ from kube_sync.runtime.workqueue import WorkQueue
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _RETRY_SECONDS = 0.1  # Kueue writes the same status, most often right before
+_UNDECIDED_SECONDS = 3.0
 _WRITES = ("enforce", "manual")
 _RIVAL = Hold("rival", "another writer keeps changing the nominated clusters back")
 _QUIET = ("not_applied",)  # over in a moment, or told of the placement itself
@@ -111,6 +112,7 @@ class MultiKueueSink:
         self._seconds = seconds
         self._queue = WorkQueue[ObjectKey]("multikueue", lambda: Backoff(_RETRY_SECONDS))
         self._rounds: dict[ObjectKey, Round] = {}
+        self._undecided: dict[ObjectKey, float] = {}  # since when there is no decision
         self._held: dict[ObjectKey, Hold] = {}
         self._rivals = Rivals()
         self._workloads = Cache[Workload](workload_of, self._changed, self.wake)
@@ -182,11 +184,19 @@ class MultiKueueSink:
             return None
         order = permitted(self._decisions.get((WORKLOADS, key)), found)
         if order is None:
-            return None
+            return self._without_decision(key, found)
+        self._undecided.pop(key, None)
         if isinstance(order, Hold):
             return Nomination(found.nominated, hold=order)
         seconds = seconds_of(found, self._seconds)
         return nominate(found, order, fleet, seconds, self._rounds.get(key), self._clock())
+
+    def _without_decision(self, key: ObjectKey, found: Workload) -> Nomination:
+        """Wait a little: the decision on a new Workload arrives after the Workload."""
+        since = self._undecided.setdefault(key, self._clock())
+        if (left := since + _UNDECIDED_SECONDS - self._clock()) > 0:
+            return Nomination(found.nominated, seconds=left)
+        return Nomination(found.nominated, hold=Hold("undecided", "no policy decides on it"))
 
     def _await_next(self, key: ObjectKey, found: Workload, wanted: Nomination) -> Result:
         """Note since when the last cluster is nominated; return when the next one is due."""
@@ -247,6 +257,7 @@ class MultiKueueSink:
     def _forget(self, key: ObjectKey) -> None:
         """Forget a Workload that needs no nomination."""
         self._rounds.pop(key, None)
+        self._undecided.pop(key, None)
         if (hold := self._held.pop(key, None)) is not None:
             metrics.multikueue_held.labels(hold.code).dec()
 

@@ -247,6 +247,23 @@ async def test_without_a_usable_decision_nothing_changes_and_it_is_said() -> Non
     assert world.told == ["w held: undecided"]
 
 
+async def test_a_workload_that_no_decision_arrives_for_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, time = World(), LoopTime(monkeypatch)
+    async with world.running():
+        world.stream()
+        world.put("w", {})
+        await idle()
+        assert world.told == []
+        time.forward(3.1)
+        await idle()
+        assert world.told == ["w held: undecided"]
+        world.put("w", {PLACEMENT: placed("b")})
+        world.stream(world.decide("w", "b"))
+    assert (world.writes, held_now("undecided")) == ([["b"]], 0)
+
+
 async def test_nothing_is_written_while_anything_is_not_known() -> None:
     world = World()
     async with world.running():
