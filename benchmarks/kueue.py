@@ -120,7 +120,7 @@ async def _create(estate: Estate, regions: dict[str, str]) -> dict[str, float]:
     begun = time.perf_counter()
     for number, (name, region) in enumerate(regions.items()):
         await asyncio.sleep(max(0.0, begun + number / _RATE - time.perf_counter()))
-        manifest = job(name, QUEUE, region=region)
+        manifest = job(name, QUEUE, {"region": region})
         await asyncio.to_thread(estate.clusters.manager.api.create, manifest)
         created[name] = time.perf_counter()
     return created

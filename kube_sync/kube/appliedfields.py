@@ -32,7 +32,7 @@ def applied_status(document: Mapping[str, Any], manager: str, api_version: str) 
             msg = f"{manager} writes {entry.get('apiVersion')}, and this is {api_version}"
             raise Terminal(msg)
         fields = entry.get("fieldsV1", {}).get("f:status", {})
-        status = dict(_extract(document.get("status", {}), fields) or {})
+        status = dict(_fields_of(_extract(document.get("status", {}), fields)))
     return status
 
 

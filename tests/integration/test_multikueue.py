@@ -256,7 +256,8 @@ async def test_the_account_may_change_nothing_else_of_the_status(world: World) -
     )
     where = f"{world.api.path(KIND, name, NS)}/status"
     merge = "application/merge-patch+json"
-    for status in ({"clusterName": "oregon"}, {"conditions": []}, {"admission": None}):
+    others: list[Any] = [{"clusterName": "oregon"}, {"conditions": []}, {"admission": None}]
+    for status in others:
         with pytest.raises(ToolError, match="changes the nominated clusters of a Workload"):
             api.ask("PATCH", where, {"status": status}, merge)
     with pytest.raises(ToolError, match="nothing else of an object"):

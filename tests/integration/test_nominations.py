@@ -230,7 +230,8 @@ async def test_the_account_may_change_nothing_else_of_a_workload(
     token = cluster.kube_tokens["remediator"]
     api = KubeApi(cluster.apiserver_url, cluster.apiserver_ca_file, token)
     path, merge = api.path(KIND, "kept", NS), "application/merge-patch+json"
-    for status in ({"clusterName": "us"}, {"conditions": []}, {"admission": None}):
+    others: list[Any] = [{"clusterName": "us"}, {"conditions": []}, {"admission": None}]
+    for status in others:
         with pytest.raises(ToolError, match="changes the nominated clusters of a Workload"):
             api.ask("PATCH", f"{path}/status", {"status": status}, merge)
     with pytest.raises(ToolError, match="nothing else of an object"):
@@ -247,10 +248,11 @@ async def test_every_right_of_the_sink_is_used_and_none_is_missing(
     uid = world.workload("rights")
     world.decide("rights", uid, "us")
     await eventually(lambda: world.nominated("rights"), ["us"])
-    assert cluster.audit_log is not None
+    log = cluster.audit_log
+    assert log is not None
     needed = {one for one in granted(build("multikueue")) if one.account == "remediator"}
-    await eventually(lambda: needed - asked(cluster.audit_log).keys(), set())
-    about = {one for one in refused(cluster.audit_log) if "kueue" in one.group}
+    await eventually(lambda: needed - asked(log).keys(), set())
+    about = {one for one in refused(log) if "kueue" in one.group}
     assert about - {Grant("remediator", WORKLOADS.group, "workloads", "delete")} == set()
 
 

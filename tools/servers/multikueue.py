@@ -147,7 +147,9 @@ def add_workers(api: KubeApi, check: str, kubeconfigs: Mapping[str, Path]) -> No
     api.apply(_object("AdmissionCheck", check, spec))
 
 
-def job(name: str, queue: Queue, *, cpus: int = 1, **labels: str) -> dict[str, Any]:
+def job(
+    name: str, queue: Queue, labels: Mapping[str, str] | None = None, *, cpus: int = 1
+) -> dict[str, Any]:
     """Return a Job for a queue; its labels `team` and `region` are those of its Workload, too."""
     requests = {"requests": {"cpu": cpus}}
     container = {"name": "main", "image": "example.com/main", "resources": requests}
@@ -157,7 +159,7 @@ def job(name: str, queue: Queue, *, cpus: int = 1, **labels: str) -> dict[str, A
         "metadata": {
             "name": name,
             "namespace": queue.namespace,
-            "labels": {"kueue.x-k8s.io/queue-name": queue.name, **labels},
+            "labels": {"kueue.x-k8s.io/queue-name": queue.name, **(labels or {})},
         },
         "spec": {"template": {"spec": {"containers": [container], "restartPolicy": "Never"}}},
     }

@@ -169,7 +169,7 @@ def nominate(
         return _answer(
             [usable[0]], usable, [gone, f"{usable[0]} is {_first(usable, order)}"], seconds
         )
-    since = latest.since if _is_of(latest, found, kept) else now
+    since = _since(latest, found, kept, now)
     rest = () if len(kept) >= MOST else usable
     following = next((name for name in rest if name not in kept), None)
     if following is None or (due := since + seconds - now) > 0:
@@ -179,8 +179,10 @@ def nominate(
     return _answer([*kept, following], usable, [gone, late], seconds)
 
 
-def _is_of(latest: Round | None, found: Workload, kept: Sequence[str]) -> bool:
-    return latest is not None and (latest.uid, latest.last) == (found.uid, kept[-1])
+def _since(latest: Round | None, found: Workload, kept: Sequence[str], now: float) -> float:
+    """Return since when the last cluster is nominated; where that is not known, now."""
+    known = latest is not None and (latest.uid, latest.last) == (found.uid, kept[-1])
+    return latest.since if latest is not None and known else now
 
 
 def _answer(

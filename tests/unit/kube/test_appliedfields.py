@@ -38,7 +38,7 @@ def extracted(fields: Any, **entry: str) -> dict[str, Any]:
 
 
 def test_exactly_what_the_manager_applied_is_extracted() -> None:
-    condition = {".": {}, "f:type": {}, "f:status": {}}
+    condition: dict[str, Any] = {".": {}, "f:type": {}, "f:status": {}}
     fields = {
         "f:admission": {
             "f:clusterQueue": {},
@@ -64,7 +64,7 @@ def test_a_container_that_it_applied_empty_stays_empty() -> None:
 
 
 def test_a_field_that_is_gone_is_not_made_up() -> None:
-    gone = {"f:gone": {}, "f:conditions": {'k:{"type":"Gone"}': {".": {}}}}
+    gone: dict[str, Any] = {"f:gone": {}, "f:conditions": {'k:{"type":"Gone"}': {".": {}}}}
     assert extracted(gone) == {"conditions": []}
 
 

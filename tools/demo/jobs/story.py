@@ -32,7 +32,7 @@ class World:
 
     def submit(self, name: str, **labels: str) -> None:
         """Create a Job."""
-        self._api.create(job(name, QUEUE, **labels))
+        self._api.create(job(name, QUEUE, labels))
 
     def give(self, worker: str, cpus: int) -> None:
         """Give the queue so many CPUs on a worker."""

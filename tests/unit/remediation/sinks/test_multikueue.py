@@ -75,11 +75,11 @@ class World:
         parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "c"}
         controller = "kueue.x-k8s.io/multikueue"
         check = {"spec": {"controllerName": controller, "parameters": parameters}}
-        self.list("checks", named("mk", check))
-        self.list("configs", named("c", {"spec": {"clusters": ["a", "b", "c"]}}))
-        self.list("clusters", cluster("a"), cluster("b"), cluster("c"))
+        self.relist("checks", named("mk", check))
+        self.relist("configs", named("c", {"spec": {"clusters": ["a", "b", "c"]}}))
+        self.relist("clusters", cluster("a"), cluster("b"), cluster("c"))
 
-    def list(self, what: str, *items: Item, known: bool = True) -> None:
+    def relist(self, what: str, *items: Item, known: bool = True) -> None:
         listed(getattr(self.sink.workers, what), Listing(list(items), VERSION), known=known)
 
     def put(self, name: str, annotations: dict[str, str], uid: str = "u", **status: Any) -> None:
@@ -206,14 +206,14 @@ async def test_a_cluster_that_becomes_inactive_is_left() -> None:
     async with world.running():
         world.workload("w", "b", "a")
         await idle()
-        world.list("clusters", cluster("a"), cluster("b", "False"), cluster("c"))
+        world.relist("clusters", cluster("a"), cluster("b", "False"), cluster("c"))
         await idle()
         assert world.nominated("w") == ["a"]
-        world.list("clusters", cluster("a", "False"), cluster("b", "False"), cluster("c"))
+        world.relist("clusters", cluster("a", "False"), cluster("b", "False"), cluster("c"))
         await idle()
         assert world.nominated("w") == []
         assert held_now("inactive") == 1
-        world.list("clusters", cluster("a", "False"), cluster("b"), cluster("c"))
+        world.relist("clusters", cluster("a", "False"), cluster("b"), cluster("c"))
     assert world.nominated("w") == ["b"]
     assert held_now("inactive") == 0
     assert "w held: inactive" in world.told
@@ -272,11 +272,11 @@ async def test_nothing_is_written_while_anything_is_not_known() -> None:
         for record in (None, HELD, world.decide("w", "b"), BOOKMARK):
             world.decisions.apply_record(record)
         await idle()
-        world.list("configs", known=False)
+        world.relist("configs", known=False)
         world.decisions.apply_record(RELEASED)
         await idle()
         assert world.writes == []
-        world.list("configs", named("c", {"spec": {"clusters": ["b"]}}))
+        world.relist("configs", named("c", {"spec": {"clusters": ["b"]}}))
     assert world.writes == [["b"]]
 
 
