@@ -127,9 +127,12 @@ async def _create(estate: Estate, regions: dict[str, str]) -> dict[str, float]:
 
 
 async def _all_admitted(names: Iterable[str], admitted: Admitted) -> None:
-    async with asyncio.timeout(_PATIENCE):
-        while not set(names) <= admitted.keys():  # noqa: ASYNC110 - another process
-            await asyncio.sleep(0.05)
+    until = time.perf_counter() + _PATIENCE
+    while missing := set(names) - admitted.keys():
+        if time.perf_counter() > until:
+            msg = f"not admitted within {_PATIENCE:.0f} s: {', '.join(sorted(missing))}"
+            raise TimeoutError(msg)
+        await asyncio.sleep(0.05)
 
 
 def _copies(estate: Estate, names: Iterable[str]) -> int:
