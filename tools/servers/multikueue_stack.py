@@ -7,6 +7,7 @@ as ClusterProfiles too, by the same names.
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tools.servers.errors import ToolError
 from tools.servers.multikueue import (
     EXTERNAL,
     NAMESPACE,
@@ -31,6 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CHECK: Final = "multikueue"
 QUEUE: Final = Queue("jobs", "research", 1000)
 FLEET = "fleet"
+_PATIENCE, _PAUSE = 60.0, 0.05  # seconds
 REGION = "topology.kubernetes.io/region"
 COST = "example.com/cost"
 CPUS: Final = 100  # of the queue, on each worker
@@ -61,8 +64,15 @@ class MultiKueue:
         self.kueues[""] = start_kueue(folder, manager.api, manager.kubeconfigs["admin"], dispatcher)
 
     def give(self, worker: str, cpus: int) -> None:
-        """Give the queue so many CPUs on a worker."""
-        add_queue(self.workers[worker].api, Queue(QUEUE.name, QUEUE.namespace, cpus))
+        """Give the queue so many CPUs on a worker, and return when its Kueue goes by that."""
+        api = self.workers[worker].api
+        add_queue(api, Queue(QUEUE.name, QUEUE.namespace, cpus))
+        deadline = time.monotonic() + _PATIENCE
+        while not _is_observed(api.get("clusterqueues.kueue.x-k8s.io", QUEUE.name)):
+            if time.monotonic() > deadline:
+                msg = f"{worker}: Kueue did not observe the queue within {_PATIENCE:.0f} s"
+                raise ToolError(msg)
+            time.sleep(_PAUSE)
 
     def workloads(self) -> list[Any]:
         """Return the Workloads of the manager cluster."""
@@ -127,6 +137,12 @@ def running_multikueue(
         found.stop()
         for etcd in (found.manager.etcd, *(one.cluster.etcd for one in found.workers.values())):
             shutil.rmtree(etcd.spec.folder / "data")  # 64 MB that nobody looks at afterwards
+
+
+def _is_observed(queue: Any) -> bool:
+    generation = queue["metadata"]["generation"]
+    conditions = queue.get("status", {}).get("conditions", ())
+    return any(one.get("observedGeneration") == generation for one in conditions)
 
 
 def _furnish(worker: RunningSpoke) -> None:
