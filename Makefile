@@ -72,7 +72,8 @@ test-rest: setup ## Run what `make test` leaves out: scale, chaos, compose, page
 	@$(RUN) -m "slow or property" --hypothesis-profile=thorough $(SHARDED) $(PYTEST)
 
 test-kueue: setup ## Run the tests with the real Kueue; its manager is built first (about eight minutes, once)
-	@$(BIN)/pytest -m kueue $(PYTEST)
+	@$(BIN)/python -m tools.servers path kueue
+	$(BIN)/pytest --built=kueue -m built $(PYTEST)
 
 coverage: setup ## Hold the gates for what COVERAGE=1 measured, of all shards (.coverage.*) if there are
 	@if compgen -G ".coverage.*" >/dev/null; then $(BIN)/coverage combine; fi

@@ -34,7 +34,7 @@ from tools.servers.stack import RunningStack, furnished_stack
 from tools.servers.thirdparty import ensure_kinds, third_parties
 from tools.servers.versions import tools
 
-pytest_plugins = ["tests.parts", "tests.onrequest"]
+pytest_plugins = ["tests.parts"]
 
 ROOT = Path(__file__).resolve().parent.parent
 SPOKES = ("spoke-1", "spoke-2")

@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.pages import Reader, steps
 from tools.servers.stack import stop_recorded
 
-pytestmark = [pytest.mark.kueue, pytest.mark.slow]
+pytestmark = [pytest.mark.built("kueue"), pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/multikueue.md"

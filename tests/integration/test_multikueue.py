@@ -31,7 +31,7 @@ from tools.servers.multikueue import job
 from tools.servers.multikueue_stack import CPUS, QUEUE, WORKERS, MultiKueue, running_multikueue
 from tools.servers.running import Launcher, RunningServer
 
-pytestmark = [pytest.mark.kueue, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.built("kueue"), pytest.mark.timeout(300)]
 
 NS = QUEUE.namespace
 KIND = "workloads.kueue.x-k8s.io"

@@ -33,10 +33,13 @@ def test_no_other_mark_hides_a_test() -> None:
     assert names == ["slow", "property", "built"]
 
 
-def test_who_leaves_out_what_needs_a_program_says_how_it_is_run() -> None:
+@pytest.mark.parametrize("program", ["argocd", "kueue"])
+def test_who_leaves_out_what_needs_a_program_says_how_it_is_run(program: str) -> None:
     """Which is the only other mark that hides one."""
-    recipe = (_ROOT / "Makefile").read_text(encoding="utf-8").split("\ntest-argocd: ", 1)[1]
-    assert "--built=argocd -m built" in recipe.split("\n\n", 1)[0]
+    text = (_ROOT / "Makefile").read_text(encoding="utf-8")
+    recipe = text.split(f"\ntest-{program}: ", 1)[1].split("\n\n", 1)[0]
+    assert f"tools.servers path {program}" in recipe
+    assert f"--built={program} -m built" in recipe
 
 
 @given(st.integers())
