@@ -71,6 +71,7 @@ def _running(folder: Path, dispatcher: str) -> Iterator[MultiKueue]:
             yield clusters
         return
     with running_estate(launcher, folder, audit=True) as estate:
+        clusters = estate.clusters
         api = clusters.manager.api
         api.apply(policy_map(POLICY.read_text(encoding="utf-8")))
         status = "openpolicyagent.org/kube-mgmt-status"
@@ -78,7 +79,7 @@ def _running(folder: Path, dispatcher: str) -> Iterator[MultiKueue]:
             "annotations", {}
         ):
             time.sleep(0.1)
-        yield estate.clusters
+        yield clusters
 
 
 def table(found: dict[str, float]) -> Iterator[str]:
