@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kube_sync.config import Settings
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.eventrecorder import EventRecorder
@@ -41,14 +42,7 @@ def multikueue_sink(
     configured = context.settings.remediate.sinks.multikueue
     if not configured.enabled:
         return None, []
-    settings = context.settings
-    workloads = [one for one in settings.targets() if one.gvr == WORKLOADS]
-    if not any("annotations" in settings.sinks_of(one) for one in workloads):
-        msg = (
-            "remediate.sinks.multikueue.enabled: placement.resources names no resource that is "
-            f"{WORKLOADS} and has the sink annotations"
-        )
-        raise Misconfigured(msg)
+    _check(context.settings)
     sink = MultiKueueSink(
         Nominations(context.kube),
         decisions,
@@ -68,3 +62,13 @@ def multikueue_sink(
         source = KubeCollection(context.kube, gvr)
         services.append(context.followed(f"{gvr} to nominate from", source, store))
     return sink, services
+
+
+def _check(settings: Settings) -> None:
+    workloads = [one for one in settings.targets() if one.gvr == WORKLOADS]
+    if not any("annotations" in settings.sinks_of(one) for one in workloads):
+        msg = (
+            "remediate.sinks.multikueue.enabled: placement.resources names no resource that is "
+            f"{WORKLOADS} and has the sink annotations"
+        )
+        raise Misconfigured(msg)
