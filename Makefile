@@ -83,6 +83,7 @@ coverage: setup ## Hold the gates for what COVERAGE=1 measured, of all shards (.
 test-all: setup ## Run everything, and hold the gates of coverage
 	@$(MAKE) --no-print-directory test COVERAGE=1
 	$(MAKE) --no-print-directory test-rest
+	$(MAKE) --no-print-directory test-argocd test-kueue
 
 test-argocd: setup ## Build Argo CD's ApplicationSet controller (once), and try placements on it
 	@$(BIN)/python -m tools.servers path argocd
