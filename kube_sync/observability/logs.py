@@ -91,7 +91,7 @@ def _json(log: object, level: str, record: MutableMapping[str, Any]) -> str:
     except (TypeError, ValueError, OverflowError):
         return _escaped(record)
     # Other characters are escaped: some of them control terminals.
-    plain = line.isascii() and b"\x7f" not in line
+    plain = line.isascii() and not line.count(b"\x7f")
     return line.decode() if plain else _escaped(record)
 
 
