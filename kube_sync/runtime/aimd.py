@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-_FEW, _MANY = 16.0, 20.0  # waiting requests
+_FEW, _MANY = 12.0, 16.0  # waiting requests
 _LESS, _HALF = 0.9, 0.5
 _MEASURING = 4  # concurrent requests while `base` is measured; also the first limit
 _SAMPLES = 10  # at least, for a mean
