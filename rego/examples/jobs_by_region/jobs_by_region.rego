@@ -1,9 +1,9 @@
-# METADATA
-# title: Jobs by region and cost
-# description: |
-#   A Workload of Kueue may run in the clusters of the region that its label names, in any without
-#   one; of these the cheapest is tried first. Clusters say both in labels of their ClusterProfiles,
-#   which have the names of the MultiKueueClusters.
+# Jobs by region and cost
+#
+# A Workload of Kueue may run in the clusters of the region that its label names, in any without one;
+# of these the cheapest is tried first. Clusters say both in labels of their ClusterProfiles, which
+# have the names of the MultiKueueClusters. (Not as METADATA: a package has it once, and a test loads
+# all examples at once.)
 package io.k8s.federation.admission
 
 # METADATA
