@@ -35,6 +35,7 @@ from kube_sync.policysync.feedback_fields import FIELDS
 from kube_sync.policysync.object_cache import ObjectCache
 from kube_sync.policysync.spoke_collection import copy_in
 from kube_sync.policysync.spoke_secrets import SpokeSecrets
+from kube_sync.remediation.argocd.clusters import ArgoClusters
 from kube_sync.remediation.clusters import Clusters
 from kube_sync.remediation.targets import Targets
 from kube_sync.replicator.bulk_load import EVERYWHERE
@@ -152,6 +153,11 @@ def secrets() -> tuple[Store, Probe]:
     return store, lambda: (store.listed, sorted(store.spokes))
 
 
+def argo_clusters() -> tuple[Store, Probe]:
+    store = ArgoClusters()
+    return store, lambda: (store.listed, repr(sorted(store.named().items())))
+
+
 def copies() -> tuple[Store, Probe]:
     store = CopyCache(partial(copy_in, cluster="east", fields=FIELDS), ignored, "us")
     return store, lambda: (store.listed, [str(one.where) for one in store.of(policy())])
@@ -201,6 +207,7 @@ CASES = [
     Case("PlacementDecisions of ours, ClusterProfiles to refer to", PLACEMENT_DECISIONS, kept),
     Case("objects of the policy hub", GATEWAYS, bodies),
     Case("Secrets of spokes", SECRETS, secrets),
+    Case("clusters of Argo CD", SECRETS, argo_clusters, {"data": {"name": "b25l"}}),
     Case("copies on spokes", AUTH, copies, content_of_a_copy(), PLACE),
 ]
 

@@ -356,6 +356,6 @@ def _shown(seen: Iterable[Any], world: World) -> list[str]:
     found = [
         ",".join(one["clusterName"] for one in body["status"]["decisions"])
         for body in [*seen]
-        if body["metadata"]["annotations"][source] == world.namespace
+        if body["metadata"].get("annotations", {}).get(source) == world.namespace
     ]
     return [text for before, text in zip(["", *found], found, strict=False) if text != before]
