@@ -1,4 +1,4 @@
-"""Leaves objects as they are whose decisions other sinks carry out than their annotations. Pure.
+"""Annotates no object whose decisions are carried out by other sinks than its annotations. Pure.
 
 A policy can still refuse such an object, and warn about it.
 """

@@ -15,7 +15,14 @@ from kube_sync.certificates import issue, make_authority
 from tools.demo.fleet import CLUSTERS, LEVEL, SHOP, Manifest, cluster
 from tools.demo.narrator import Narrator
 from tools.demo.world import World
-from tools.servers.argocd_controller import NAMESPACE, cluster_secret, install_argocd, start_argocd
+from tools.servers.argocd_controller import (
+    NAMESPACE,
+    application_set,
+    cluster_secret,
+    install_argocd,
+    plain_secret,
+    start_argocd,
+)
 from tools.servers.files import LOOPBACK, write_file, write_pair, write_private
 from tools.servers.manifests import manifests_of
 from tools.servers.running import RunningServer, free_port
@@ -49,7 +56,7 @@ def prepare(stack: RunningStack, folder: Path) -> Parts:
     install_argocd(stack.api)
     for manifest in manifests_of(_MANIFESTS):
         stack.api.apply(_here(manifest, f"https://127.0.0.1:{port}"))
-    stack.api.apply(_token(token))
+    stack.api.apply(plain_secret(GENERATOR, {"token": token}))
     generator = {
         "listen": f"127.0.0.1:{port}",
         "token_file": str(write_private(folder / "generator.token", token)),
@@ -78,47 +85,6 @@ def _here(manifest: Manifest, url: str) -> Manifest:
     if manifest["kind"] != "ConfigMap":
         return manifest
     return {**manifest, "data": {**manifest["data"], "baseUrl": url}}
-
-
-def _token(token: str) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {
-            "name": GENERATOR,
-            "namespace": NAMESPACE,
-            "labels": {"app.kubernetes.io/part-of": "argocd"},
-        },
-        "stringData": {"token": token},
-    }
-
-
-def application_set(name: str, generator: Manifest) -> Manifest:
-    """Return an ApplicationSet with one generator."""
-    return {
-        "apiVersion": "argoproj.io/v1alpha1",
-        "kind": "ApplicationSet",
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {
-            "goTemplate": True,
-            "goTemplateOptions": ["missingkey=error"],
-            "generators": [generator],
-            # Nothing runs here that would finish the deletion of what was deployed.
-            "syncPolicy": {"preserveResourcesOnDeletion": True},
-            "template": {
-                "metadata": {"name": f"{name}-{{{{.name}}}}"},
-                "spec": {
-                    "project": "default",
-                    "source": {
-                        "repoURL": "https://git.example.com/web.git",
-                        "targetRevision": "HEAD",
-                        "path": "deploy",
-                    },
-                    "destination": {"server": "{{.server}}", "namespace": "web"},
-                },
-            },
-        },
-    }
 
 
 def argo_cd_follows(world: World, narrator: Narrator) -> None:

@@ -31,7 +31,7 @@ def install_argocd(api: KubeApi, namespace: str = NAMESPACE) -> None:
     for name in names:
         for found in manifests_of(folder / f"{name}.yaml"):
             api.apply(_within(found, namespace))
-    api.apply(_secret("argocd-secret", namespace, {"server.secretkey": secrets.token_hex(16)}))
+    api.apply(plain_secret("argocd-secret", {"server.secretkey": secrets.token_hex(16)}, namespace))
     api.apply(_project(namespace))
 
 
@@ -43,7 +43,10 @@ def _within(manifest: Mapping[str, Any], namespace: str) -> dict[str, Any]:
     return found
 
 
-def _secret(name: str, namespace: str, values: Mapping[str, str]) -> dict[str, Any]:
+def plain_secret(
+    name: str, values: Mapping[str, str], namespace: str = NAMESPACE
+) -> dict[str, Any]:
+    """Return a Secret that Argo CD reads."""
     metadata = {"name": name, "namespace": namespace, "labels": dict(_PART_OF)}
     return {
         "apiVersion": "v1",
@@ -75,16 +78,44 @@ def cluster_secret(
     namespace: str = NAMESPACE,
 ) -> dict[str, Any]:
     """Return the Secret by which Argo CD knows a cluster; `called` is the cluster's name in it."""
-    document = _secret(
+    document = plain_secret(
         f"cluster-{name}",
-        namespace,
         {"name": called or name, "server": f"https://{name}.example.com", "config": "{}"},
+        namespace,
     )
     document["metadata"]["labels"] = {
         "argocd.argoproj.io/secret-type": "cluster",
         **(labels or {}),
     }
     return document
+
+
+def application_set(name: str, generator: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an ApplicationSet with one generator."""
+    return {
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "ApplicationSet",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "goTemplate": True,
+            "goTemplateOptions": ["missingkey=error"],
+            "generators": [dict(generator)],
+            # Nothing runs here that would finish the deletion of what was deployed.
+            "syncPolicy": {"preserveResourcesOnDeletion": True},
+            "template": {
+                "metadata": {"name": f"{name}-{{{{.name}}}}"},
+                "spec": {
+                    "project": "default",
+                    "source": {
+                        "repoURL": "https://git.example.com/web.git",
+                        "targetRevision": "HEAD",
+                        "path": "deploy",
+                    },
+                    "destination": {"server": "{{.server}}", "namespace": "web"},
+                },
+            },
+        },
+    }
 
 
 def start_argocd(

@@ -13,7 +13,8 @@ from typing import Any
 from kube_sync.objects import GroupVersionResource
 from kube_sync.remediation.sinks.slices import decision_key
 from tools.demo.fleet import FLEET, POLICIES
-from tools.servers.argocd_controller import NAMESPACE, cluster_secret
+from tools.servers import argocd_controller
+from tools.servers.argocd_controller import NAMESPACE, cluster_secret, plain_secret
 
 Manifest = dict[str, Any]
 
@@ -85,16 +86,7 @@ def policy(source: str = POLICY) -> Manifest:
 
 def generator_objects(url: str, token: str) -> Iterator[Manifest]:
     """Yield ConfigMap and Secret of the plugin generator at this URL."""
-    yield {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {
-            "name": SECRET,
-            "namespace": NAMESPACE,
-            "labels": {"app.kubernetes.io/part-of": "argocd"},
-        },
-        "stringData": {"token": token},
-    }
+    yield plain_secret(SECRET, {"token": token})
     yield {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -111,31 +103,10 @@ def application_set(
     `selected` is the label that the cluster generator looks at.
     """
     name = f"{way}-{number}"
-    labels = {} if way == OWN else {TIER: tier}
-    return {
-        "apiVersion": f"{APPLICATION_SETS.group}/{APPLICATION_SETS.version}",
-        "kind": "ApplicationSet",
-        "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
-        "spec": {
-            "goTemplate": True,
-            "goTemplateOptions": ["missingkey=error"],
-            "generators": [_generator(way, name, tier, selected, every)],
-            # Nothing runs here that would finish the deletion of what was deployed.
-            "syncPolicy": {"preserveResourcesOnDeletion": True},
-            "template": {
-                "metadata": {"name": f"{name}-{{{{.name}}}}", "labels": {"way": way}},
-                "spec": {
-                    "project": "default",
-                    "source": {
-                        "repoURL": "https://git.example.com/web.git",
-                        "targetRevision": "HEAD",
-                        "path": "deploy",
-                    },
-                    "destination": {"server": "{{.server}}", "namespace": "web"},
-                },
-            },
-        },
-    }
+    found = argocd_controller.application_set(name, _generator(way, name, tier, selected, every))
+    found["metadata"]["labels"] = {} if way == OWN else {TIER: tier}
+    found["spec"]["template"]["metadata"]["labels"] = {"way": way}
+    return found
 
 
 def _generator(way: str, name: str, tier: str, selected: str, every: int) -> Manifest:
