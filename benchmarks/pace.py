@@ -241,8 +241,9 @@ async def _takeover(stack: RunningStack, bare: Bare, objects: int, turn: int) ->
         await asyncio.to_thread(leader.kill)
         await until_applied(standby, 1)
         last = await last_applied(standby)
-        while await _placements(bare) != expected:
-            last = await last_applied(standby)
+        async with asyncio.timeout(_PATIENCE):
+            while await _placements(bare) != expected:
+                last = await last_applied(standby)
     return last - killed
 
 

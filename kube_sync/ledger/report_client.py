@@ -158,6 +158,7 @@ class ReportClient:
             self._queue.popleft()
         self._answer(name for _, name in batch)
         if status == _NO_LEDGER:
+            self._answer(name for _, name in self._queue)  # queued meanwhile
             self._queue.clear()
             self._lost = 0
             self._off_until = self._clock() + _OFF_SECONDS

@@ -42,6 +42,7 @@ class World:
         self.requests = 0
         self.now = 0.0
         self.torn = 0  # answers that never come, although the reports are taken
+        self.meanwhile: Callable[[], object] = lambda: None  # called before each answer
 
     def _journal(self) -> Journal:
         return Journal(self.path, max_age=1e9, max_size=1 << 40, again=0.01, patience=10)
@@ -76,6 +77,8 @@ class World:
         handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
     ) -> web.StreamResponse:
         self.requests += 1
+        self.meanwhile()
+        await asyncio.sleep(0)  # what that began has begun
         response = await handler(request)
         if self.torn:
             self.torn -= 1
@@ -218,6 +221,20 @@ async def test_a_replicator_without_a_ledger_is_asked_once_a_minute(world: World
             assert not reports.are_discarded
             await reports.deliver(_intent("6"))
             assert world.requests == 2
+
+
+async def test_nobody_waits_for_a_ledger_that_the_replicator_has_just_said_is_not_there(
+    world: World,
+) -> None:
+    world.recording = False
+    async with world.serving():
+        reports = world.reporting(patience=1_000)
+        second = list[asyncio.Task[bool]]()
+        world.meanwhile = lambda: second.append(asyncio.create_task(reports.deliver(_intent("2"))))
+        async with running(reports.run()), asyncio.timeout(30):
+            await reports.deliver(_intent("1"))
+            await second[0]
+        assert (world.requests, len(second)) == (1, 1)
 
 
 async def test_while_the_file_cannot_be_written_reports_stay_where_they_are(
