@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING
 
-from kube_sync.cli.options import add_output, add_several, explain
+from kube_sync.cli.options import add_output, add_sarif, add_several, explain
 from kube_sync.cli.runner import complain, printed, run_async, runner, settings_of
 from kube_sync.errors import Misconfigured
 
@@ -71,6 +71,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
     what = "a resource that has no namespaces"
     add_several(parser, "--cluster-scoped", metavar="NAME", help=what)
+    add_sarif(parser)
 
 
 @runner()
@@ -97,6 +98,7 @@ def requested(arguments: argparse.Namespace) -> Request:
         cluster=arguments.cluster,
         objects=arguments.objects,
         cluster_scoped=frozenset(arguments.cluster_scoped),
+        sarif=arguments.sarif,
     )
 
 

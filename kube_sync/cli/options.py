@@ -35,6 +35,12 @@ def add_output(parser: argparse.ArgumentParser, *forms: str) -> None:
     parser.add_argument("-o", "--output", choices=forms, default=forms[0], help=what)
 
 
+def add_sarif(parser: argparse.ArgumentParser) -> None:
+    """Declare `--sarif`."""
+    what = "write a report for code scanning to this file (SARIF 2.1.0)"
+    parser.add_argument("--sarif", metavar="FILE", help=what)
+
+
 def add_several(
     parser: argparse.ArgumentParser,
     *names: str,

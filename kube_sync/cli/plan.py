@@ -7,7 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kube_sync.cli.names import add_namespace, add_objects, add_selector, discovered, references
-from kube_sync.cli.options import add_output, add_several, check_standard_input, explain, note
+from kube_sync.cli.options import (
+    add_output,
+    add_sarif,
+    add_several,
+    check_standard_input,
+    explain,
+    note,
+)
 from kube_sync.cli.runner import (
     answered,
     answering,
@@ -101,6 +108,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     declare_clusters(parser)
     declare_source(parser)
     declare_output(parser)
+    add_sarif(parser)
 
 
 def declare_what_if(parser: argparse.ArgumentParser) -> None:
@@ -111,7 +119,7 @@ def declare_what_if(parser: argparse.ArgumentParser) -> None:
     declare_source(parser)
     declare_output(parser)
     parser.set_defaults(filename=[], instead=False, staged=False, candidate=[], remove_policy=[])
-    parser.set_defaults(clusters=[], remove_cluster=[])
+    parser.set_defaults(clusters=[], remove_cluster=[], sarif=None)
 
 
 def declare_output(parser: argparse.ArgumentParser) -> None:
@@ -197,7 +205,7 @@ def requested(arguments: argparse.Namespace) -> Request:
         options = "--remove-policy, --clusters, --set-cluster or --remove-cluster"
         msg = f"plan: say what would be otherwise: -f, --staged, {options}"
         raise Misconfigured(msg)
-    return replace(request, form=arguments.output, every=arguments.all)
+    return replace(request, form=arguments.output, every=arguments.all, sarif=arguments.sarif)
 
 
 def chosen(request: Request, arguments: argparse.Namespace, settings: Settings) -> Request:

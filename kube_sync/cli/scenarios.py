@@ -8,7 +8,13 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kube_sync.cli.options import add_output, add_several, check_standard_input, explain
+from kube_sync.cli.options import (
+    add_output,
+    add_sarif,
+    add_several,
+    check_standard_input,
+    explain,
+)
 from kube_sync.cli.runner import ENVIRONMENT, answered, answering, complain, settings_of
 from kube_sync.errors import Misconfigured
 
@@ -58,6 +64,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     add_output(parser, "text", "json")
     what = "write a report for CI to this file (JUnit XML)"
     parser.add_argument("--junit", metavar="FILE", help=what)
+    add_sarif(parser)
     what = "a resource that has no namespaces"
     add_several(parser, "--cluster-scoped", metavar="NAME", help=what)
 
@@ -93,6 +100,7 @@ def requested(arguments: argparse.Namespace) -> Request:
         verbose=arguments.verbose,
         form=arguments.output,
         junit=arguments.junit,
+        sarif=arguments.sarif,
     )
 
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from kube_sync.config import CLUSTERS, TOPOLOGY, Settings
 from kube_sync.decisions.evaluator import Outcome
-from kube_sync.errors import Broken, Undecided
+from kube_sync.errors import Broken, SyncError, Undecided
 from kube_sync.guard import Change, Fleet, Inventory, Placements, limits_of, read_history
 from kube_sync.guard.history import History
 from kube_sync.inspect.plan import sources
@@ -28,13 +28,16 @@ from kube_sync.inspect.plan.effect_classes import Effects
 from kube_sync.inspect.plan.effects import Effect, unknown_clusters
 from kube_sync.inspect.plan.extra_documents import canary_note, in_effect
 from kube_sync.inspect.plan.forecast import Forecast, Workload, forecast, tightening, workload
+from kube_sync.inspect.plan.markdown import as_markdown
 from kube_sync.inspect.plan.offline_decisions import Decided, Grouping, deciding
 from kube_sync.inspect.plan.offline_opa import World, gather_both
 from kube_sync.inspect.plan.plan import Plan, identity
-from kube_sync.inspect.plan.report import as_json, as_markdown, as_names, as_table, as_yaml
+from kube_sync.inspect.plan.report import as_json, as_names, as_table, as_yaml
 from kube_sync.inspect.plan.request import Request
+from kube_sync.inspect.plan.sarif import findings
 from kube_sync.inspect.plan.snapshot import Objects, Snapshot, currents
 from kube_sync.inspect.plan.worlds import Worlds, worlds
+from kube_sync.inspect.sarif.report import of_error, write_sarif
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.kube.client import kube_client
 from kube_sync.objects import ObjectKey
@@ -52,7 +55,13 @@ _Currents = Mapping[str, Mapping[ObjectKey, Current]]  # by collection
 
 async def run(request: Request, settings: Settings, report: PrintLine) -> Answer:
     """Plan, and return the output and the exit status. Raises SyncError: there is no plan."""
-    plan = await planned(request, settings, Progress(report), time.time())
+    try:
+        plan = await planned(request, settings, Progress(report), time.time())
+    except SyncError as error:
+        write_sarif(request.sarif, "plan", of_error(error))
+        raise
+    edited = (*request.files, *request.clusters)
+    write_sarif(request.sarif, "plan", findings(plan, edited))
     return Answer(_formatted(plan, request, settings), plan.status)
 
 

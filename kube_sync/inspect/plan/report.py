@@ -1,7 +1,7 @@
-"""Formats a plan as a table for a terminal, as Markdown for a pull request, and as JSON.
+"""Formats a plan as a table for a terminal, and as JSON, YAML and names for programs.
 
-Invariant: the JSON has the complete plan; the other formats count what they leave out.
-No text can move a terminal's cursor, and no name ends a cell of a table.
+Invariant: the JSON has the complete plan; the table counts what it leaves out. No text can move a
+terminal's cursor.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import yaml
 from kube_sync.guard import Withheld
 from kube_sync.inspect.plan.candidates import Staged
 from kube_sync.inspect.plan.causes import Cause
-from kube_sync.inspect.plan.effects import KINDS, Effect
+from kube_sync.inspect.plan.effects import KINDS, Effect, Kind
 from kube_sync.inspect.plan.plan import Plan
 from kube_sync.kube.naming import spelt
 from kube_sync.objects import GroupVersionResource
 from kube_sync.policykinds.printing import indented, plain
 
-_ROWS: Final = 40
+ROWS: Final = 40
 _LEAST: Final = 20  # characters of a cell that may be cut
 _GAP: Final = "  "
-_HEADINGS: Final = ("EFFECT", "WORKLOAD", "FROM", "TO", "WHEN", "RULE")
+HEADINGS: Final = ("EFFECT", "WORKLOAD", "FROM", "TO", "WHEN", "RULE")
 _WIDE: Final = ("TYPE", "UID")
 _WORKLOAD, _FROM, _TO, _RULE = 1, 2, 3, 5
 _YIELDING: Final = (_FROM, _TO, _WORKLOAD, _RULE)
-_COUNTED: Final = {
+_COUNTED: Final[Mapping[Kind, str]] = {
     "failed": "failed",
     "refused": "refused",
     "undecided": "undecided",
@@ -84,31 +84,16 @@ def as_table(plan: Plan, width: int | None, *, every: bool = False) -> str:
 
     What is shown then beside the rest is the kind and the uid.
     """
-    shown = plan.ordered if every else plan.ordered[:_ROWS]
-    rows = [_HEADINGS, *_rows(plan, shown)]
+    shown = plan.ordered if every else plan.ordered[:ROWS]
+    cells = [HEADINGS, *rows(plan, shown)]
     if width is None:
         more = [_WIDE, *((one.resource, one.uid) for one in shown)]
-        rows = [(kind, *row, uid) for (kind, uid), row in zip(more, rows, strict=True)]
-    blocks = ["\n".join(_table(rows, width))] if shown else []
+        cells = [(kind, *row, uid) for (kind, uid), row in zip(more, cells, strict=True)]
+    blocks = ["\n".join(_table(cells, width))] if shown else []
     if left := len(plan.effects) - len(shown):
         blocks.append(f"… and {left} more (--all, or -o json)")
     blocks.append("\n".join(_summary(plan)))
     return "\n\n".join(map(plain, blocks))
-
-
-def as_markdown(plan: Plan, *, every: bool = False) -> str:
-    """Format the plan for a pull request."""
-    summary, *more = _summary(plan)
-    shown = plan.ordered if every else plan.ordered[:_ROWS]
-    lines = [f"### Plan: {summary}", "", *(f"- {line}" for line in more)]
-    if shown:
-        rows = [[_cell(cell) for cell in row] for row in _rows(plan, shown)]
-        titles = [title.capitalize() for title in _HEADINGS]
-        rule = ["---"] * len(titles)
-        lines += ["", *(f"| {' | '.join(row)} |" for row in (titles, rule, *rows))]
-    if left := len(plan.effects) - len(shown):
-        lines += ["", f"… and {left} more."]
-    return plain("\n".join(lines))
 
 
 def duration(seconds: float) -> str:
@@ -122,7 +107,8 @@ def duration(seconds: float) -> str:
     return f"{seconds / _MINUTE / _MINUTE:.1f} h"
 
 
-def _rows(plan: Plan, effects: Iterable[Effect]) -> Iterator[tuple[str, ...]]:
+def rows(plan: Plan, effects: Iterable[Effect]) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of each effect, below HEADINGS."""
     for effect in effects:
         kind = f"{effect.kind} (pending)" if effect.pending else effect.kind
         yield (
@@ -153,8 +139,21 @@ def _table(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
 def counted(plan: Plan) -> str:
     """Return in a line how many workloads change, by effect."""
     counts = plan.counts
-    parts = [f"{counts[kind]} {_COUNTED[kind]}" for kind in KINDS if counts[kind]]
+    parts = [effect_text(kind, counts[kind]) for kind in KINDS if counts[kind]]
     return f"{', '.join(parts) or 'nothing changes'} (of {plan.workloads} workloads)"
+
+
+def effect_text(kind: Kind, number: int) -> str:
+    """Return in words how many workloads an effect has."""
+    return f"{number} {_COUNTED[kind]}"
+
+
+def first_reason(plan: Plan) -> str:
+    """Return the first workload that loses something, with why, "" if none does."""
+    for effect in plan.ordered:
+        if effect.breaks and effect.reason:
+            return f"{effect.key}: {effect.kind}: {_first_line(effect.reason)}"
+    return ""
 
 
 def names(clusters: Sequence[str]) -> str:
@@ -167,21 +166,27 @@ def _summary(plan: Plan) -> Iterator[str]:
     yield counted(plan)
     if counts["pending"]:
         yield f"{counts['pending']} would change without the edit, too (pending)"
-    yield from (
-        f"brakes: {hold.kind}: {hold.reason}: {_release(hold)}" for hold in plan.forecast.holds
-    )
-    if plan.forecast.held:
-        kinds = ", ".join(sorted({hold.kind for hold in plan.forecast.held.values()}))
-        yield f"brakes: {len(plan.forecast.held)} held for good ({kinds})"
-    if plan.forecast.seconds:
-        approval = "an approval" if plan.forecast.holds else "the edit"
-        yield f"brakes: the last one goes {duration(plan.forecast.lasts)} after {approval}"
-    for effect in plan.ordered:
-        if effect.breaks and effect.reason:
-            yield f"{effect.key}: {effect.kind}: {_first_line(effect.reason)}"
-            break
+    yield from (f"brakes: {hold_text(hold)}" for hold in plan.forecast.holds)
+    yield from (f"brakes: {line}" for line in pace_lines(plan))
+    if reason := first_reason(plan):
+        yield reason
     yield from (f"note: {note}" for note in plan.notes)
     yield from (f"warning: {warning.line()}" for warning in plan.warnings)
+
+
+def hold_text(hold: Withheld) -> str:
+    """Return a hold, why, and what releases it."""
+    return f"{hold.kind}: {hold.reason}: {_release(hold)}"
+
+
+def pace_lines(plan: Plan) -> Iterator[str]:
+    """Yield how many moves are held for good, and when the last of the others goes."""
+    if plan.forecast.held:
+        kinds = ", ".join(sorted({hold.kind for hold in plan.forecast.held.values()}))
+        yield f"{len(plan.forecast.held)} held for good ({kinds})"
+    if plan.forecast.seconds:
+        approval = "an approval" if plan.forecast.holds else "the edit"
+        yield f"the last one goes {duration(plan.forecast.lasts)} after {approval}"
 
 
 def _time_text(plan: Plan, effect: Effect) -> str:
@@ -207,10 +212,6 @@ def _short(text: str, width: int, *, from_left: bool) -> str:
     if len(text) <= width:
         return text
     return "…" + text[1 - width :] if from_left else text[: width - 1] + "…"
-
-
-def _cell(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
 
 
 def _candidate(staged: Staged) -> dict[str, str]:

@@ -29,6 +29,7 @@ class Request:
     cluster_scoped: frozenset[str] = frozenset()
     form: Form = "table"
     every: bool = False
+    sarif: str | None = None  # a file for the report for code scanning
     of: tuple[Reference, ...] = ()  # the workloads that are printed, none: all
     namespace: str | None = None  # None: all
     labels: tuple[Requirement, ...] = ()  # of the workloads that are printed

@@ -16,14 +16,16 @@ from pathlib import Path
 from typing import Literal
 
 from kube_sync.config import Settings
-from kube_sync.errors import Broken, Terminal
+from kube_sync.errors import Broken, SyncError
 from kube_sync.inspect.plan.candidate_files import SCENARIOS
+from kube_sync.inspect.sarif.report import of_error, write_report, write_sarif
 from kube_sync.inspect.scenarios.collections import Collections
 from kube_sync.inspect.scenarios.groups import GroupRunner, SelectedCases
 from kube_sync.inspect.scenarios.junit import as_junit
 from kube_sync.inspect.scenarios.loading import load
 from kube_sync.inspect.scenarios.report import Paint, as_json, as_text
 from kube_sync.inspect.scenarios.results import FileResult, Run
+from kube_sync.inspect.scenarios.sarif import findings
 from kube_sync.inspect.scenarios.scenario import Case
 from kube_sync.inspect.scenarios.strict_yaml import Invalid
 from kube_sync.inspect.survey.progress import Progress
@@ -46,15 +48,21 @@ class Request:
     verbose: bool = False
     form: Form = "text"
     junit: str | None = None  # a file
+    sarif: str | None = None  # likewise
 
 
 async def run(
     request: Request, settings: Settings, report: Callable[[str], None], *, color: bool = False
 ) -> Answer:
     """Run the tests; return the output and the exit status. Raises SyncError: nothing was run."""
-    result = await result_of(request, settings, Progress(report))
+    try:
+        result = await result_of(request, settings, Progress(report))
+    except SyncError as error:
+        write_sarif(request.sarif, "test", of_error(error))
+        raise
     if request.junit is not None:
-        await asyncio.to_thread(_write, request.junit, as_junit(result))
+        write_report("--junit", request.junit, as_junit(result))
+    write_sarif(request.sarif, "test", findings(result))
     if request.form == "json":
         return Answer(as_json(result), result.status)
     return Answer(as_text(result, Paint(color), verbose=request.verbose), result.status)
@@ -95,16 +103,6 @@ def _load(
 
 def _is_selected(pattern: str | None, file: str, case: Case) -> bool:
     return pattern is None or re.search(pattern, f"{file}: {case.name}") is not None
-
-
-def _write(file: str, text: str) -> None:
-    try:
-        path = Path(file)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        msg = f"--junit: {file}: {error.strerror}"
-        raise Terminal(msg) from error
 
 
 def _scenario_files(paths: Iterable[str]) -> list[str]:

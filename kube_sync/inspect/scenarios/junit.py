@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from kube_sync.inspect.scenarios.report import case_lines, outcome_text
+from kube_sync.inspect.scenarios.report import case_lines, difference_text, outcome_text
 from kube_sync.inspect.scenarios.results import CaseResult, FileResult, Run
 
 # XML 1.0, section 2.2: characters that no document may have, even escaped.
@@ -66,10 +66,9 @@ def _result_elements(result: CaseResult, file: str) -> Iterator[str]:
 
 def _short_message(result: CaseResult) -> str:
     first = result.differences[0]
-    name = " ".join(filter(None, [first.what, first.name]))
     more = len(result.differences) - 1
     others = f" (and {more} more)" if more else ""
-    text = f"{name}: expected {first.expected}, got {first.got}{others}"
+    text = f"{difference_text(first)}{others}"
     return text if first.what == "decision" else f"{text}; {outcome_text(result)}"
 
 

@@ -76,6 +76,12 @@ def outcome_text(result: CaseResult) -> str:
     return f"placed on {', '.join(places) or 'no cluster'}"
 
 
+def difference_text(difference: Difference) -> str:
+    """Return one difference in a line."""
+    name = " ".join(filter(None, [difference.what, difference.name]))
+    return f"{name}: expected {difference.expected}, got {difference.got}"
+
+
 def _file(file_result: FileResult, paint: Paint, *, verbose: bool) -> Iterator[str]:
     for problem in file_result.problems:
         yield f"{paint(_RED, 'ERROR')} {_plain(str(problem))}"

@@ -13,7 +13,9 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 
 from kube_sync.config import Settings, masked
-from kube_sync.errors import Misconfigured, Terminal
+from kube_sync.errors import Misconfigured, SyncError, Terminal
+from kube_sync.inspect.sarif.report import of_error, write_sarif
+from kube_sync.inspect.survey import sarif
 from kube_sync.inspect.survey.clusterobjects import objects_of
 from kube_sync.inspect.survey.exported import Exported, Found, read_objects
 from kube_sync.inspect.survey.findings import Finding, Savings, find, tallies
@@ -43,6 +45,7 @@ class Request:
     cluster: bool = False
     objects: str | None = None  # a file, "-" for standard input
     cluster_scoped: frozenset[str] = frozenset()  # resources by their name in OPA
+    sarif: str | None = None  # a file for the report for code scanning
 
 
 @dataclass(slots=True)
@@ -58,6 +61,14 @@ class _Objects:
 
 async def run(request: Request, settings: Settings, report: PrintLine) -> Answer:
     """Analyse, measure, and return the output. Raises SyncError."""
+    try:
+        return await _run(request, settings, report)
+    except SyncError as error:
+        write_sarif(request.sarif, "analyze", of_error(error))
+        raise
+
+
+async def _run(request: Request, settings: Settings, report: PrintLine) -> Answer:
     progress = Progress(report)
     decision = request.decision or settings.placement.path
     async with AsyncExitStack() as stack:
@@ -65,6 +76,7 @@ async def run(request: Request, settings: Settings, report: PrintLine) -> Answer
         sets = await _read_policies(request, settings, progress, report)
         findings = await _analyze(sets, decision, objects.places, settings, progress)
         saved = await _measure(findings, settings, objects, progress)
+    write_sarif(request.sarif, "analyze", sarif.findings(findings, request.max_whole))
     show = as_json if request.json else as_tree
     violations = tuple(_violations(findings, request.max_whole))
     return Answer(show(decision, findings, saved), 1 if violations else 0, violations)

@@ -1,0 +1,104 @@
+"""Formats a plan as Markdown, for the comment on a pull request.
+
+Invariant: no name, reason or rule ends a cell, opens HTML or a link, or hides a line: who edits a
+policy cannot hide what the edit does. What is left out is counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from kube_sync.inspect.plan.causes import Cause
+from kube_sync.inspect.plan.plan import Plan
+from kube_sync.inspect.plan.report import (
+    HEADINGS,
+    ROWS,
+    counted,
+    first_reason,
+    hold_text,
+    pace_lines,
+    rows,
+)
+from kube_sync.policykinds.printing import plain
+
+_MOST_RULES: Final = 20
+_SIGNS: Final = re.compile(r"([\\`*_\[\]<>|~&])")  # CommonMark, "Backslash escapes"
+_APPLIES: Final = {
+    "then": "applies only after the edit",
+    "now": "no longer applies",
+    "both": "applies to other data",
+}
+_APPROVE: Final = (
+    "Once these moves are requested, `kube-sync remediate status` names them, and"
+    " `kube-sync remediate approve NAME` lets them through."
+)
+
+
+def as_markdown(plan: Plan, *, every: bool = False) -> str:
+    """Format the plan for a pull request."""
+    shown = plan.ordered if every else plan.ordered[:ROWS]
+    lines = [f"### Plan: {counted(plan)}"]
+    if shown:
+        titles = [title.capitalize() for title in HEADINGS]
+        cells = ([escaped(cell) for cell in row] for row in rows(plan, shown))
+        rule = ["---"] * len(titles)
+        lines += ["", *(f"| {' | '.join(row)} |" for row in (titles, rule, *cells))]
+    if left := len(plan.effects) - len(shown):
+        lines += ["", f"… and {left} more."]
+    for title, items in (
+        ("Rules", _rules(plan)),
+        ("Needs an approval", _approvals(plan)),
+        ("Brakes", _brakes(plan)),
+        ("Notes", _notes(plan)),
+    ):
+        lines += _section(title, items)
+    return plain("\n".join(lines))
+
+
+def escaped(text: str) -> str:
+    """Return a text in one line that Markdown shows as it is, also in a cell."""
+    return _SIGNS.sub(r"\\\1", " ".join(text.splitlines()))
+
+
+def _section(title: str, items: Iterable[str]) -> list[str]:
+    lines = [f"- {item}" for item in items]
+    return ["", f"**{title}**", "", *lines] if lines else []
+
+
+def _rules(plan: Plan) -> Iterator[str]:
+    numbers = Counter[Cause](cause for e in plan.effects for cause in plan.causes_of(e))
+    for cause, number in numbers.most_common(_MOST_RULES):
+        workloads = "1 workload" if number == 1 else f"{number} workloads"
+        where, text = _code(f"{cause.file}:{cause.row}"), _code(cause.text or cause.rule)
+        yield f"{where} {_APPLIES[cause.when]} ({workloads}): {text}"
+    if (left := len(numbers) - _MOST_RULES) > 0:
+        yield f"… and {left} more"
+
+
+def _approvals(plan: Plan) -> Iterator[str]:
+    needed = [hold for hold in plan.forecast.holds if hold.approve is not None]
+    yield from (f"{hold.kind}: {escaped(hold.reason)}" for hold in needed)
+    if needed:
+        yield _APPROVE
+
+
+def _brakes(plan: Plan) -> Iterator[str]:
+    yield from (escaped(hold_text(hold)) for hold in plan.forecast.holds if hold.approve is None)
+    yield from pace_lines(plan)
+
+
+def _notes(plan: Plan) -> Iterator[str]:
+    if pending := plan.counts["pending"]:
+        yield f"{pending} would change without the edit, too (pending)"
+    if reason := first_reason(plan):
+        yield escaped(reason)
+    yield from map(escaped, plan.notes)
+    yield from (f"warning: {escaped(warning.line())}" for warning in plan.warnings)
+
+
+def _code(text: str) -> str:
+    """Return a text as code: nothing in it is Markdown or HTML."""
+    return f"`{' '.join(text.replace('`', chr(39)).splitlines())}`"
