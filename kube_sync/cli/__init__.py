@@ -26,6 +26,7 @@ from kube_sync.cli import (
     replay,
     scenarios,
     scheduling,
+    schema,
     services,
     stage,
     topology,
@@ -175,6 +176,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, Command]]] = {  # as `--help` lists th
         "scheduling": Command(scheduling.WHAT, scheduling.run, scheduling.declare),
         "metadata": Command(metadata.WHAT, metadata.run, metadata.declare),
         "export": Command(plan.EXPORT, plan.export, plan.declare_export),
+        "schema": Command(schema.WHAT, schema.run, schema.declare),
     },
     "Operate": {
         "config": Command(operate.CONFIG, operate.config, operate.declare_config),

@@ -73,14 +73,14 @@ def _parts(kind: object) -> Iterator[object]:
         yield from get_args(item) or (item,)
 
 
-def about(section: type[Section]) -> str:
+def about(section: type[msgspec.Struct]) -> str:
     """Return the description of a section from its docstring, one line for each paragraph."""
     paragraphs = (inspect.getdoc(section) or "").split("\n\n")
     return "\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 @cache
-def texts_of(section: type[Section]) -> Mapping[str, str]:
+def texts_of(section: type[msgspec.Struct]) -> Mapping[str, str]:
     """Return the text below each field of a section, in one line, by the field's name."""
     (declared,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
     assert isinstance(declared, ast.ClassDef)  # noqa: S101 - what the source of a class is

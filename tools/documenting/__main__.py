@@ -1,4 +1,4 @@
-"""Write the pages of the reference, or with `--check` say which are out of date."""
+"""Write the reference and the JSON Schemas, or with `--check` say which are out of date."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kube_sync.inspect import schemas
 from tools.documenting import commands, configuration, definitions
 from tools.documenting.readers import ROOT, readers
 
@@ -34,6 +35,7 @@ def pages() -> Mapping[Path, str]:
         ROOT / "docs/configure.md": configuration.rendered(readers()),
         ROOT / "docs/cli.md": commands.rendered(),
         ROOT / "docs/crds.md": definitions.rendered(ROOT / "manifests/crds"),
+        **{ROOT / f"schemas/{name}.schema.json": schemas.text(name) for name in schemas.SCHEMAS},
     }
 
 

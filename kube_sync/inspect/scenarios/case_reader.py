@@ -11,13 +11,14 @@ from typing import Final
 
 from kube_sync.config import CLUSTERS
 from kube_sync.inspect.scenarios.collections import InvalidObject
+from kube_sync.inspect.scenarios.format import Given, keys
 from kube_sync.inspect.scenarios.initial_objects import InitialObjects, read_body, read_facts
 from kube_sync.inspect.scenarios.strict_yaml import StrictReader
 from kube_sync.kube.collection import Item
 from kube_sync.objects import ObjectKey
 from kube_sync.yamlnodes import Node
 
-_KEYS: Final = ("object", "clusters", "joins", "objects")
+_KEYS: Final = keys(Given)
 _SHOWN: Final = 5  # existing names in a message
 
 Place = tuple[str, ObjectKey]  # a collection's name, and the key of an object

@@ -15,13 +15,14 @@ import msgspec
 
 from kube_sync.config import Resource, Settings
 from kube_sync.errors import Terminal
+from kube_sync.inspect.scenarios.format import Facts, keys
 from kube_sync.inspect.survey.exported import is_of
 from kube_sync.inspect.survey.places import guess_places
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.result import Collection
 
-FACTS: Final = ("labels", "annotations", "spec", "status")  # fields that a scenario may set
+FACTS: Final = keys(Facts)  # fields that a scenario may set
 
 _DEFAULT: Final = "default"
 _TEXTS: Final = ("labels", "annotations")

@@ -9,25 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from kube_sync.inspect.scenarios.placement import FIELDS
+from kube_sync.inspect.scenarios.format import Expect, Part, Parts, Share, keys
 from kube_sync.inspect.scenarios.scenario import Expectation, ExpectedMessage
 from kube_sync.inspect.scenarios.strict_yaml import StrictReader
 from kube_sync.yamlnodes import Node, plain
 
-KEYS: Final = (
-    "clusters",
-    "contains",
-    "excludes",
-    "placement",
-    "annotations",
-    "labels",
-    "reasons",
-    "evict",
-    "errors",
-    "fails",
-    "undecided",
-    "unchanged",
-)
+KEYS: Final = keys(Expect)
 _SILENT: Final = ("fails", "undecided", "unchanged")  # each must be the only expectation
 _WRITTEN: Final = ("clusters", "contains", "excludes", "annotations", "labels", "evict")
 
@@ -138,7 +125,7 @@ class _Clusters:
         if isinstance(node.value, int):
             found = {"weight": self._number(node)}
         else:
-            members = self._reader.members(node, FIELDS)
+            members = self._reader.members(node, keys(Share))
             found = {key: self._number(member) for key, member in members.items()}
         nothing = found.get("weight") == 0 and not found.get("minReplicas")
         if nothing or found.get("maxReplicas") == 0:
@@ -174,7 +161,7 @@ def _some_entries(node: Node, reader: StrictReader) -> dict[str, Node]:
 def _errors(node: Node, reader: StrictReader) -> tuple[tuple[ExpectedMessage, ...], bool]:
     """Return the expected errors, and whether there must be no others."""
     if isinstance(node.value, dict):
-        found = reader.members(node, ("contains",), ("contains",))
+        found = reader.members(node, keys(Parts), keys(Parts))
         parts = reader.one_or_more(found["contains"]) if "contains" in found else ()
         return tuple(ExpectedMessage(part, exact=False) for part in parts), False
     return tuple(map(ExpectedMessage, reader.texts(node))), True
@@ -182,7 +169,7 @@ def _errors(node: Node, reader: StrictReader) -> tuple[tuple[ExpectedMessage, ..
 
 def _message(node: Node, reader: StrictReader, *, exact: bool) -> ExpectedMessage:
     if isinstance(node.value, dict):
-        found = reader.members(node, ("contains",), ("contains",))
+        found = reader.members(node, keys(Part), keys(Part))
         part = reader.text(found["contains"]) if "contains" in found else ""
         return ExpectedMessage(part, exact=False)
     return ExpectedMessage(reader.text(node), exact=exact)

@@ -13,14 +13,15 @@ from kube_sync.errors import Terminal
 from kube_sync.inspect.scenarios.case_reader import CaseReader
 from kube_sync.inspect.scenarios.collections import Collections
 from kube_sync.inspect.scenarios.expectations import read_expectation
+from kube_sync.inspect.scenarios.format import CaseEntry, ScenarioFile, keys
 from kube_sync.inspect.scenarios.initial_objects import InitialObjects, relative_to_file
 from kube_sync.inspect.scenarios.scenario import Case, Scenario
 from kube_sync.inspect.scenarios.strict_yaml import Invalid, Problem, StrictReader
 from kube_sync.kube.manifests import text_of
 from kube_sync.yamlnodes import Node, NotYaml, Rules, plain, single
 
-_KEYS: Final = ("policies", "clusters", "objects", "data", "cases")
-_CASE: Final = ("name", "object", "given", "expect")
+_KEYS: Final = keys(ScenarioFile)
+_CASE: Final = keys(CaseEntry)
 _RESERVED: Final = ("kube_sync", "system")
 _RULES: Final = Rules(most=100_000)
 
