@@ -118,6 +118,11 @@ check: setup ## Check format, lint, layers, types, Rego, manifests and pages; no
 	opa=$$($(BIN)/python -m tools.servers path opa)
 	kustomize=$$($(BIN)/python -m tools.servers path kustomize)
 	kube_score=$$($(BIN)/python -m tools.servers path kube-score)
+	actionlint=$$($(BIN)/python -m tools.servers path actionlint)
+	$$actionlint -shellcheck=$(BIN)/shellcheck
+	$(BIN)/shellcheck pullrequest/*.sh
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-actions action.yml
+	$(BIN)/pre-commit validate-manifest .pre-commit-hooks.yaml
 	$$opa fmt --fail --list rego
 	for folder in $(REGO); do
 		$$opa check --strict "$$folder"

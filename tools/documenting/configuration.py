@@ -45,6 +45,15 @@ export KUBE_SYNC_OPA_URL=https://localhost:8181
 export KUBE_SYNC_PLACEMENT_RESOURCES='[replicasets, deployments]'
 ```
 
+## Editors
+`schemas/config.schema.json` is the JSON Schema of the file; `kube-sync schema config` prints the one of
+the installed version. Editors with the YAML language server complete and explain keys by it, and
+underline what does not exist, if the first row of the file names it:
+
+```yaml
+# yaml-language-server: $schema=kube-sync.schema.json
+```
+
 ## Show and check the configuration
 ```sh
 kube-sync config                            # the effective configuration, secrets masked

@@ -1,6 +1,7 @@
 """The pinned versions, read from `tools/go.mod`: the single place where one is written down.
 
-A program whose modules do not go with those has a go.mod of its own: `tools/kube-score/go.mod`.
+A program whose modules do not go with those has a go.mod of its own: `tools/kube-score/go.mod`,
+`tools/actionlint/go.mod`.
 The digests of images of these versions, and of the others that are pulled, are in
 `tools/images.json`.
 
@@ -20,6 +21,7 @@ from types import MappingProxyType
 
 GO_MODULE = Path(__file__).resolve().parent.parent
 KUBE_SCORE_MODULE = GO_MODULE / "kube-score"
+ACTIONLINT_MODULE = GO_MODULE / "actionlint"
 IMAGES = GO_MODULE / "images.json"
 _REQUIREMENT = re.compile(r"^\s*(?:require\s+)?(\S+)\s+(v\d\S*)", re.MULTILINE)
 _REPLACEMENTS = re.compile(r"^replace\s*\(.*?^\)|^replace [^\n]*$", re.MULTILINE | re.DOTALL)
@@ -85,6 +87,7 @@ def tools() -> Mapping[str, Tool]:
         _kubectl(versions["k8s.io/kubernetes"]),
         _kustomize(versions["sigs.k8s.io/kustomize/kustomize/v5"]),
         _kube_score(required(read_go_mod(KUBE_SCORE_MODULE))["github.com/zegl/kube-score"]),
+        _actionlint(required(read_go_mod(ACTIONLINT_MODULE))["github.com/rhysd/actionlint"]),
     )
     return MappingProxyType({tool.name: tool for tool in listed})
 
@@ -157,6 +160,18 @@ def _kube_score(version: str) -> Tool:
         cold_build="about a minute",
         ldflags=f"-X main.version={version.removeprefix('v')}",
         module=KUBE_SCORE_MODULE,
+    )
+
+
+def _actionlint(version: str) -> Tool:
+    return Tool(
+        name="actionlint",
+        package="github.com/rhysd/actionlint/cmd/actionlint",
+        version=version,
+        ask_version=("-version",),
+        cold_build="about ten seconds",
+        ldflags=f"-X github.com/rhysd/actionlint.version={version.removeprefix('v')}",
+        module=ACTIONLINT_MODULE,
     )
 
 

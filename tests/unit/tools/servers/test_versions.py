@@ -5,6 +5,7 @@ import re
 import pytest
 
 from tools.servers.versions import (
+    ACTIONLINT_MODULE,
     KUBE_SCORE_MODULE,
     Tool,
     go_directive,
@@ -75,7 +76,8 @@ def test_every_pinned_program_is_built_from_the_go_mod_that_pins_it() -> None:
 
 def test_all_modules_are_built_with_one_release_of_go() -> None:
     """Only tools/go.mod is asked which Go is needed."""
-    assert go_directive(read_go_mod(KUBE_SCORE_MODULE)) == go_directive(read_go_mod())
+    for module in (KUBE_SCORE_MODULE, ACTIONLINT_MODULE):
+        assert go_directive(read_go_mod(module)) == go_directive(read_go_mod())
 
 
 def test_image_tags_carry_the_version() -> None:
