@@ -1,39 +1,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 import yaml
 
-from kube_sync.guard import Change, Withheld
-from kube_sync.inspect.plan.causes import Cause, group_of
-from kube_sync.inspect.plan.effects import Effect, Kind
+from kube_sync.guard import Withheld
+from kube_sync.inspect.plan.effects import Effect
 from kube_sync.inspect.plan.forecast import Forecast
 from kube_sync.inspect.plan.plan import BREAKS, NOTHING, SOMETHING, Plan, identity
-from kube_sync.inspect.plan.report import (
-    as_json,
-    as_markdown,
-    as_names,
-    as_table,
-    as_yaml,
-    duration,
-)
-from kube_sync.objects import GroupVersionResource, ObjectKey
-
-MASS = Withheld("mass", "9 of 10 would move", "fewer, or approve moves-1", approve="moves-1")
-WAY = Cause("policies/placement/policy.rego", 12, "a.b", "b := 1 if {", "then")
-
-
-def effect(name: str, kind: Kind = "moves", **more: Any) -> Effect:
-    key = ObjectKey("shop", name)
-    change = Change("shop", "a", "b", frozenset({"c1"}), frozenset({"c2"}))
-    more = {"change": change} | more
-    return Effect("replicasets", key, f"u-{name}", kind, ("c1",), ("c2",), **more)
-
-
-def plan(*effects: Effect, **more: Any) -> Plan:
-    return Plan(300, 2, effects, {group_of(one): (WAY,) for one in effects}, **more)
+from kube_sync.inspect.plan.report import as_json, as_names, as_table, as_yaml, duration
+from kube_sync.objects import GroupVersionResource
+from tests.unit.inspect.plan.plans import MASS, effect, plan
 
 
 @pytest.mark.parametrize(
@@ -120,20 +98,12 @@ def test_table_is_as_wide_as_it_has_to_be() -> None:
 def test_what_is_left_out_of_a_table_is_counted() -> None:
     many = plan(*(effect(f"w{n}") for n in range(45)))
     assert "… and 5 more (--all, or -o json)" in as_table(many, 120)
-    assert "… and 5 more." in as_markdown(many)
     assert "more" not in as_table(many, 120, every=True)
-
-
-def test_markdown_cell_cannot_be_ended_by_a_name() -> None:
-    odd = effect("web", "refused", reason="a|b\nc", change=None)
-    found = as_markdown(Plan(3, 1, (odd,)))
-    assert "| refused | shop/web | c1 | c2 |  | a\\|b |" in found
-    assert found.startswith("### Plan: 1 refused (of 3 workloads)\n")
 
 
 def test_text_cannot_move_the_cursor() -> None:
     odd = effect("web", "refused", reason="\x1b[2Jgone", change=None)
-    assert "\x1b" not in as_table(Plan(3, 1, (odd,)), 100) + as_markdown(Plan(3, 1, (odd,)))
+    assert "\x1b" not in as_table(Plan(3, 1, (odd,)), 100)
 
 
 def test_what_is_held_for_good_says_by_what() -> None:

@@ -24,6 +24,7 @@ from kube_sync.inspect.scenarios.results import (
     Rule,
     Run,
 )
+from kube_sync.inspect.scenarios.sarif import findings
 from kube_sync.inspect.scenarios.scenario import Case, Expectation
 from kube_sync.inspect.scenarios.strict_yaml import Problem
 from kube_sync.objects import ObjectKey
@@ -294,3 +295,21 @@ def test_junit_of_a_run_that_passes_has_no_failure() -> None:
     assert text.startswith('<?xml version="1.0" encoding="UTF-8"?>\n<testsuites ')
     assert "<failure" not in text
     assert "<error" not in text
+
+
+def test_sarif_has_each_case_that_does_not_pass_at_its_row() -> None:
+    run = Run(
+        [FileResult(FILE, (), (PASS, FAIL, TIMED_OUT, SKIPPED)), FileResult("b", (PROBLEM,))], 1
+    )
+    assert [(one.rule, one.file, one.row) for one in findings(run)] == [
+        ("test/failed", FILE, 14),
+        ("test/broken", FILE, 20),
+        ("test/invalid", "b.scenario.yaml", 3),
+    ]
+    failed, broken, invalid = (one.message for one in findings(run))
+    assert failed == (
+        "bank runs in the EU (shop/web): cluster c1: expected placed, got not placed;"
+        " cluster c2: expected not placed, got weight 3 (by policies/eu.rego:6)"
+    )
+    assert broken == "x (shop/web): OPA: timed out"
+    assert invalid == "cases: there is no case, so nothing is tested"
