@@ -121,7 +121,6 @@ check: setup ## Check format, lint, layers, types, Rego, manifests and pages; no
 	actionlint=$$($(BIN)/python -m tools.servers path actionlint)
 	$$actionlint -shellcheck=$(BIN)/shellcheck
 	$(BIN)/shellcheck pullrequest/*.sh
-	$(BIN)/check-jsonschema --builtin-schema vendor.github-actions action.yml
 	$(BIN)/pre-commit validate-manifest .pre-commit-hooks.yaml
 	$$opa fmt --fail --list rego
 	for folder in $(REGO); do

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -258,3 +260,24 @@ print(json.dumps([[d.name, d.version] for d in distributions()]))
     assert installed - {("kube-sync", __version__)} == told
     modules = {part.name: part.version for part in parts() if part.ecosystem == "golang"}
     assert modules["github.com/open-policy-agent/opa"] == tools()["opa"].version
+
+
+def test_every_distribution_of_the_image_is_a_wheel_for_arm64_too(tmp_path: Path) -> None:
+    """Where the release builds for it, nothing is compiled."""
+    locks = [
+        f"--requirement={ROOT / lock}" for lock in ("requirements.lock", "requirements-build.lock")
+    ]
+    machine = ["--platform=manylinux2014_aarch64", "--python-version=3.11"]
+    options = [
+        "--quiet",
+        "--only-binary=:all:",
+        "--no-deps",
+        "--require-hashes",
+        "--dest",
+        tmp_path,
+    ]
+    command = [sys.executable, "-m", "pip", "download", *options, *machine, *locks]
+    subprocess.run(command, check=True)
+    shipped = {part.name for part in parts() if part.ecosystem == "pypi"}
+    found = {normal(wheel.name.partition("-")[0]) for wheel in tmp_path.glob("*.whl")}
+    assert shipped <= found
