@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Write what `run.sh` found into the one comment that a pull request has of it.
 
-Keeps true: there is one comment, found again by a hidden marker in its first row and by its author,
-since anybody can write the marker; what policies print can end no block of it, and is cut before
-the forge refuses it. A token that may not write (of a fork) is a warning. Standard library only.
+Keeps true: there is one comment of each PR_NAME, found again by a hidden marker in its first row and
+by its author, since anybody can write the marker; what policies print can end no block of it, and is
+cut before the forge refuses it. A token that may not write (of a fork) is a warning. Standard library
+only.
 
 Usage: comment.py REPORTS. The environment says where (GitHub's and GitLab's own variables), and
 PR_TOKEN by which right. Without a pull request the text is only written to REPORTS/comment.md and
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-MARKER = "<!-- kube-sync: pull request -->"
+NAME = "pull request"
 # GitHub takes 65,536 characters, GitLab a million.
 PLAN_BYTES, OTHER_BYTES = 44_000, 8_000
 PAGE = 100
@@ -37,6 +38,7 @@ class Forge:
     change: str  # method
     headers: Mapping[str, str]
     user: str  # URL of who the token is
+    marker: str
     one: str  # URL of one comment, with {id}
 
     def call(self, method: str, url: str, body: Mapping[str, str] | None = None) -> Any:
@@ -53,7 +55,9 @@ class Forge:
         for page in range(1, 1_000):
             url = f"{self.comments}?per_page={PAGE}&page={page}&sort=asc&order_by=created_at"
             found = self.call("GET", url)
-            yield from (one for one in found if one["body"].startswith(MARKER) and by(one, name))
+            yield from (
+                one for one in found if one["body"].startswith(self.marker) and by(one, name)
+            )
             if len(found) < PAGE:
                 return
 
@@ -76,25 +80,33 @@ def by(comment: Mapping[str, Any], name: str | None) -> bool:
 
 def forge_of(environment: Mapping[str, str]) -> Forge | None:
     """Return the forge of this job, None where there is no pull request or no token."""
-    token = environment.get("PR_TOKEN")
+    token, marker = environment.get("PR_TOKEN"), marker_of(environment)
     if token and (number := environment.get("PR_NUMBER")):
         api = environment["GITHUB_API_URL"]
         repository = f"{api}/repos/{environment['GITHUB_REPOSITORY']}"
         headers = {"Authorization": f"Bearer {token}", "Accept": "application/vnd.github+json"}
         comments = f"{repository}/issues/{number}/comments"
         one = f"{repository}/issues/comments/{{id}}"
-        return Forge(comments, "PATCH", headers, f"{api}/user", one)
+        return Forge(comments, "PATCH", headers, f"{api}/user", marker, one)
     if token and (number := environment.get("CI_MERGE_REQUEST_IID")):
         api = environment["CI_API_V4_URL"]
         project = f"{api}/projects/{environment['CI_PROJECT_ID']}"
         notes = f"{project}/merge_requests/{number}/notes"
-        return Forge(notes, "PUT", {"PRIVATE-TOKEN": token}, f"{api}/user", notes + "/{id}")
+        headers = {"PRIVATE-TOKEN": token}
+        return Forge(notes, "PUT", headers, f"{api}/user", marker, notes + "/{id}")
     return None
 
 
-def composed(reports: Path) -> str:
+def marker_of(environment: Mapping[str, str]) -> str:
+    """Return the first row of the comment, which nobody sees."""
+    return f"<!-- kube-sync: {plain(environment.get('PR_NAME') or NAME)} -->"
+
+
+def composed(reports: Path, environment: Mapping[str, str]) -> str:
     """Return the comment: the plan, and below it what scenarios and the analysis say."""
-    parts = [MARKER]
+    parts = [marker_of(environment)]
+    if name := environment.get("PR_NAME"):
+        parts.append(f"## {plain(name)}")
     if plan := read(reports / "plan.md"):
         parts.append(cut(plan, PLAN_BYTES))
     elif (reports / "plan.status").exists():
@@ -160,7 +172,7 @@ def publish(forge: Forge, text: str) -> str:
 def main() -> int:
     """Write the comment; the exit status is 1 if the forge does not answer as it should."""
     reports = Path(sys.argv[1])
-    text = composed(reports)
+    text = composed(reports, os.environ)
     (reports / "comment.md").write_text(text, encoding="utf-8")
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         with Path(summary).open("a", encoding="utf-8") as file:

@@ -239,6 +239,14 @@ def test_comment_of_somebody_else_with_the_marker_is_left_alone(
     assert len(bodies) == 2  # made once, and changed by whoever cannot ask for its name
 
 
+def test_comments_with_names_are_kept_apart(job: Job, reports: Callable[..., int]) -> None:
+    for name in ("staging", "production -->", "staging"):
+        assert reports(PR_NAME=name) == 0
+    first, second = (one["body"] for one in job.forge.comments)
+    assert first.startswith("<!-- kube-sync: staging -->\n\n## staging\n")
+    assert second.startswith("<!-- kube-sync: production --&gt; -->\n")
+
+
 def test_own_comment_is_found_behind_many(job: Job, reports: Callable[..., int]) -> None:
     for number in range(150):
         job.forge.add(f"comment {number}")

@@ -21,6 +21,7 @@ def test_arguments_become_a_request() -> None:
     candidates = ("-f", "p", "-f", "q", "--instead", "--staged", "--candidate", "a/b")
     facts = ("--clusters", "c", "--set-cluster", "c1.labels.a=b", "--remove-cluster", "c2")
     form = ("--from", "fleet", "--cluster-scoped", "clusters", "-o", "json", "--all")
+    form = (*form, "--sarif", "build/plan.sarif")
     assert parsed(*candidates, *facts, *form) == Request(
         files=("p", "q"),
         instead=True,
@@ -33,6 +34,7 @@ def test_arguments_become_a_request() -> None:
         cluster_scoped=frozenset({"clusters"}),
         form="json",
         every=True,
+        sarif="build/plan.sarif",
     )
 
 

@@ -17,7 +17,18 @@ def parsed(*arguments: str) -> Request:
 
 def test_arguments_become_a_request() -> None:
     many = ("--policies", "p", "--policies", "q", "--cluster-scoped", "clusters")
-    form = ("--run", "a|b", "--fail-fast", "-v", "-o", "json", "--junit", "r.xml")
+    form = (
+        "--run",
+        "a|b",
+        "--fail-fast",
+        "-v",
+        "-o",
+        "json",
+        "--junit",
+        "r.xml",
+        "--sarif",
+        "r.sarif",
+    )
     assert parsed("d", "e", *many, *form) == Request(
         paths=("d", "e"),
         policies=("p", "q"),
@@ -27,6 +38,7 @@ def test_arguments_become_a_request() -> None:
         verbose=True,
         form="json",
         junit="r.xml",
+        sarif="r.sarif",
     )
 
 

@@ -35,7 +35,7 @@ def test_arguments_become_a_request() -> None:
     assert parsed("p", "q", *every, "--objects", "o") == Request(
         ("p", "q"), "a/b", json=True, max_whole=3, objects="o", cluster_scoped=frozenset({"nodes"})
     )
-    assert parsed("--live", "--cluster") == Request((), cluster=True)
+    assert parsed("--live", "--cluster", "--sarif", "r") == Request((), cluster=True, sarif="r")
 
 
 @pytest.mark.parametrize(
