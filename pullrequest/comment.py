@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Write what `run.sh` found into the one comment that a pull request has of it.
 
-Keeps true: there is one comment of each PR_NAME, found again by a hidden marker in its first row and
-by its author, since anybody can write the marker; what policies print can end no block of it, and is
-cut before the forge refuses it. A token that may not write (of a fork) is a warning. Standard library
-only.
+Keeps true: there is one comment of each PR_NAME, found again by a hidden marker in its first row
+and by its author, since anybody can write the marker; what policies print can end no block of it,
+and is cut before the forge refuses it. A token that may not write (of a fork) is a warning.
+Standard library only.
 
 Usage: comment.py REPORTS. The environment says where (GitHub's and GitLab's own variables), and
 PR_TOKEN by which right. Without a pull request the text is only written to REPORTS/comment.md and

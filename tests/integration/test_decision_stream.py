@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import jsonschema
 import pytest
 
 from benchmarks.bare import Bare, bare_client
 from benchmarks.decisions import create_clusters, flip, load_policy
 from benchmarks.world import NAMESPACE, replicator
+from kube_sync.inspect import schemas
 from tests.fakes.browser import tab
 from tests.integration.test_pair import ROOT
 from tools.demo.fleet import POLICIES, POLICY, replica_set
@@ -29,6 +31,7 @@ from tools.servers.stack import RunningStack, furnished_stack
 DOCUMENTED = (ROOT / "docs/decisions.md").read_text(encoding="utf-8")
 PREFERENCES = "federation.kubernetes.io/replica-set-preferences"
 BROKEN = "package io.k8s.federation.admission\n\nannotations[}"
+RECORD = jsonschema.Draft202012Validator(schemas.decisions())
 _PATIENCE = 30.0
 
 Line = dict[str, Any]
@@ -46,12 +49,13 @@ class Reader:
             return (await self.process.stdout.readline()).decode()
 
     async def until(self, check: Callable[[Line], object]) -> list[Line]:
-        """Return the records up to the first one that passes."""
+        """Return the records up to the first one that passes; each is valid by its schema."""
         found: list[Line] = []
         while not found or not check(found[-1]):
             line = await self.line()
             assert line, f"it ended after {found}"
             found.append(json.loads(line))
+            RECORD.validate(found[-1])
         return found
 
 

@@ -46,9 +46,9 @@ export KUBE_SYNC_PLACEMENT_RESOURCES='[replicasets, deployments]'
 ```
 
 ## Editors
-`schemas/config.schema.json` is the JSON Schema of the file; `kube-sync schema config` prints the one
-of the installed version. Editors with the YAML language server complete and explain keys by it, and
-underline what does not exist, if the first row of the file names it:
+`schemas/config.schema.json` is the JSON Schema of the file; `kube-sync schema config` prints the
+one of the installed version. Editors with the YAML language server complete and explain keys by it,
+and underline what does not exist, if the first row of the file names it:
 
 ```yaml
 # yaml-language-server: $schema=kube-sync.schema.json
