@@ -1,9 +1,9 @@
 """Formats results as JUnit XML, for CI systems.
 
 There is no single specification. The output is what the common readers share: `testsuites`,
-a `testsuite` for each file, a `testcase` for each case with `classname`, `name`, `file` and `time`,
-and in it `failure`, `error` or `skipped`. Some show the attribute `message`, some the text, so the
-text is complete. `classname` and `name` identify a test, so both are stable across runs.
+a `testsuite` for each file, a `testcase` for each case with `classname`, `name`, `file`, `line` and
+`time`, and in it `failure`, `error` or `skipped`. Some show the attribute `message`, some the text,
+so the text is complete. `classname` and `name` identify a test, so both are stable across runs.
 Times are measured seconds; a test that was not run has 0.
 """
 
@@ -38,12 +38,11 @@ def _testsuite(file_result: FileResult) -> Iterator[str]:
     if file_result.problems:
         message = str(file_result.problems[0])
         text = "\n".join(map(str, file_result.problems))
-        yield from _testcase(
-            file_result.file, _FILE, 0.0, _outcome("error", "problem", message, text)
-        )
+        at = (file_result.file, max(file_result.problems[0].row, 1))
+        yield from _testcase(at, _FILE, 0.0, _outcome("error", "problem", message, text))
     for result in file_result.cases:
         yield from _testcase(
-            file_result.file,
+            (file_result.file, result.case.row),
             result.case.name,
             result.seconds,
             [*_result_elements(result, file_result.file)],
@@ -77,8 +76,12 @@ def _outcome(element: str, kind: str, message: str, text: str) -> list[str]:
     return [f"      <{element}{head}>{_escaped(text)}</{element}>"]
 
 
-def _testcase(file: str, name: str, seconds: float, inside: Iterable[str]) -> Iterator[str]:
-    named = {"classname": file, "name": name, "file": file, "time": _seconds(seconds)}
+def _testcase(
+    at: tuple[str, int], name: str, seconds: float, inside: Iterable[str]
+) -> Iterator[str]:
+    file, row = at
+    place = {"file": file, "line": str(row)}
+    named = {"classname": file, "name": name, **place, "time": _seconds(seconds)}
     lines = [*inside]
     if not lines:
         yield f"    <testcase{_attributes(named)}/>"

@@ -226,6 +226,7 @@ def test_junit_has_a_suite_for_each_file_and_counts_that_add_up() -> None:
         "skipped": "1",
         "time": "5.750000",
     }
+    assert [test.get("line") for test in root.iter("testcase")] == ["9", "14", "20", "24", "3"]
     assert (second.get("name"), second.get("tests"), second.get("errors")) == (
         "b.scenario.yaml",
         "1",
