@@ -8,7 +8,7 @@ from typing import Final
 from kube_sync.cli.options import explain
 from kube_sync.cli.runner import runner, say, while_read
 
-WHAT: Final = "print the JSON Schema of the configuration or of scenarios, for editors"
+WHAT: Final = "print the JSON Schema of the configuration, or of scenarios"
 NAMES: Final = ("config", "scenario", "decisions")  # as inspect.schemas has them
 
 _DESCRIPTION: Final = """\

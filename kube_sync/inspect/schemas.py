@@ -8,7 +8,7 @@ cannot say (a name that has to exist, keys that exclude each other) only the com
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, get_args, get_type_hints
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -84,9 +84,19 @@ def _described(parts: Mapping[str, Schema], structs: Iterator[_Struct] | list[_S
                 schema.pop("description", None)
             if field.name in texts:
                 schema = {"description": texts[field.name], **schema}
+            schema |= _keyed(field.type)
             properties[field.encode_name] = schema
         part["properties"] = properties
     return found
+
+
+def _keyed(kind: Any) -> Schema:  # noqa: ANN401 - any type
+    """Return what the keys of a mapping have to be; msgspec's schemas leave it out."""
+    if get_origin(kind) is not Mapping:
+        return {}
+    found = msgspec.json.schema(get_args(kind)[0])
+    names = {key: value for key, value in found.items() if key not in ("type", "description")}
+    return {"propertyNames": names} if names else {}
 
 
 def _structs(whole: _Struct, *, through_lists: bool = True) -> Iterator[_Struct]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kube_sync.kube.policynames import is_object, object_key
+from kube_sync.objects import ObjectKey
 from kube_sync.yamlnodes import Node, NotYaml, Rules, documents
 
 # As a plan names the module of a manifest: `policies.yaml (policies/placement/policy.rego)`.
@@ -68,14 +70,16 @@ class Positions:
                 self._nodes[file] = [one for node in documents(text, _RULES) for one in _all(node)]
             except NotYaml:
                 self._nodes[file] = []
-        _, name, key = module.split("/")
+        namespace, name, key = module.split("/")
+        policy = ObjectKey(namespace, name)
+        modules = _of_object if is_object(policy) else _of_config_map
         named = [
             (_text(node, "metadata", "name"), source)
             for node in self._nodes[file]
-            for source in _modules(node, key)
+            for source in modules(node, key)
         ]
         # A staged policy has another name than the one that it stands for.
-        own = [one for said, one in named if said == name.removesuffix(".PlacementPolicy")]
+        own = [one for said, one in named if said == object_key(policy).name]
         sources = own or [one for _, one in named]
         if len(sources) != 1:
             return 0
@@ -92,10 +96,14 @@ def _all(node: Node) -> Iterator[Node]:
             yield node
 
 
-def _modules(node: Node, key: str) -> Iterator[Node]:
-    """Yield the modules of a ConfigMap or a PlacementPolicy that have this key."""
+def _of_config_map(node: Node, key: str) -> Iterator[Node]:
+    """Yield the module of a ConfigMap that has this key."""
     if (source := _member(node, "data", key)) is not None:
         yield source
+
+
+def _of_object(node: Node, key: str) -> Iterator[Node]:
+    """Yield the module of a PlacementPolicy that has this name."""
     match _member(node, "spec", "modules"):
         case Node(value=list() as modules):
             for module in modules:
