@@ -16,7 +16,7 @@ pip=("$home/bin/pip" install --quiet --disable-pip-version-check)
 "${pip[@]}" --no-deps --no-build-isolation "$root"
 
 if ! command -v opa >/dev/null; then
-    version=$(sed -n 's/^\s*github.com\/open-policy-agent\/opa v//p' "$root/tools/go.mod")
+    version=$(sed -n 's/^\s*github.com\/open-policy-agent\/opa v\([0-9.]*\).*/\1/p' "$root/tools/go.mod")
     case $(uname -m) in
     aarch64 | arm64) machine=arm64 ;;
     *) machine=amd64 ;;

@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -31,7 +32,10 @@ from tools.servers.versions import tools
 ROOT = Path(__file__).resolve().parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 MARKER = "<!-- kube-sync: pull request -->"
-EDIT = POLICY.replace("_fit contains name if {", '_fit contains name if {\n\tname != "c1"')
+RULE = "_fit contains name if { # not on c1"
+EDIT = POLICY.replace("_fit contains name if {", RULE).replace(
+    "== _zone(input.metadata.annotations)", '== _zone(input.metadata.annotations)\n\tname != "c1"'
+)
 SCENARIO = """\
 policies: policies/policy.rego
 clusters:
@@ -155,6 +159,7 @@ def test_pull_request_has_one_comment_that_each_push_changes(job: Job) -> None:
     assert (job.folder / "summary.md").read_text() == second["body"]
     assert job.outputs["run"]["plan-status"] == "2"
     assert job.outputs["run"]["test-status"] == "1"
+    _reports_have_file_and_row(job)
 
     job.edit(POLICY)
     assert on_github(job, **WHOLE) == 0
@@ -165,20 +170,20 @@ def test_pull_request_has_one_comment_that_each_push_changes(job: Job) -> None:
     assert job.forge.tokens == {"Bearer t0ken"}
 
 
-def test_reports_have_file_and_row(job: Job) -> None:
-    on_github(job, **WHOLE)
-    row = EDIT.splitlines().index("_fit contains name if {") + 1
+def _reports_have_file_and_row(job: Job) -> None:
+    row = EDIT.splitlines().index(RULE) + 1
     plan = valid_sarif((job.reports / "plan.sarif").read_text())
     assert ("plan/moves", "policies/policy.rego", row) in placed(plan)
     tests = valid_sarif((job.reports / "test.sarif").read_text())
     assert ("test/failed", "web.scenario.yaml", 10) in placed(tests)
     valid_sarif((job.reports / "analyze.sarif").read_text())
-    assert 'name="web runs on every cluster of its zone"' in (job.reports / "test.xml").read_text()
+    (case,) = ET.parse(job.reports / "test.xml").getroot().iter("testcase")  # noqa: S314 - our own
+    assert (case.get("file"), case.get("line")) == ("web.scenario.yaml", "10")
 
 
 def test_policy_that_does_not_compile_is_said_where_it_is(job: Job) -> None:
     job.edit(POLICY.replace("_fit contains", "_fit contain"))
-    assert on_github(job, **WHOLE) == 1
+    assert on_github(job, policies="policies", export="fleet.jsonl") == 1
     (comment,) = job.forge.comments
     assert "### Plan: there is none" in comment["body"]
     assert "policies/policy.rego:" in comment["body"]
@@ -196,13 +201,50 @@ def test_row_of_a_module_in_a_config_map_is_that_of_the_manifest(job: Job) -> No
     assert on_github(job, policies="policies", export="fleet.jsonl") == 0
     rows = manifest.read_text().splitlines()
     (_, file, row) = placed(valid_sarif((job.reports / "plan.sarif").read_text()))[0]
-    assert (file, rows[row - 1].strip()) == ("policies/placement.yaml", "_fit contains name if {")
+    assert (file, rows[row - 1].strip()) == ("policies/placement.yaml", RULE)
 
 
-@pytest.mark.parametrize(("fail_on", "status"), [("problems", 0), ("changes", 1), ("never", 0)])
-def test_job_fails_on_what_it_is_told_to(job: Job, fail_on: str, status: int) -> None:
-    assert on_github(job, policies="policies", export="fleet.jsonl", fail_on=fail_on) == status
-    assert len(job.forge.comments) == 1
+@pytest.fixture
+def canned(job: Job) -> Job:
+    """A job whose kube-sync ends as its variables say: of the scripts alone."""
+    program = job.folder / "bin/kube-sync"
+    program.parent.mkdir()
+    program.write_text(
+        '#!/bin/sh\necho "### $1: $TEXT"\n[ "$1" != plan ] || exit "$PLAN"\nexit "$OTHER"\n'
+    )
+    program.chmod(0o755)
+    job.environment |= {"PLAN": "0", "OTHER": "0", "TEXT": "nothing changes"}
+    job.environment["PATH"] = f"{program.parent}{os.pathsep}{job.environment['PATH']}"
+    return job
+
+
+@pytest.mark.parametrize(
+    ("plan", "other", "fail_on", "status"),
+    [
+        (0, 0, "problems", 0),
+        (2, 0, "problems", 0),
+        (3, 0, "problems", 1),
+        (64, 0, "problems", 1),
+        (0, 1, "problems", 1),
+        (2, 0, "changes", 1),
+        (0, 0, "changes", 0),
+        (3, 1, "never", 0),
+    ],
+)
+def test_job_fails_on_what_it_is_told_to(
+    canned: Job, plan: int, other: int, fail_on: str, status: int
+) -> None:
+    canned.environment |= {"PLAN": str(plan), "OTHER": str(other)}
+    assert on_github(canned, **WHOLE, fail_on=fail_on) == status
+    assert len(canned.forge.comments) == 1
+
+
+def test_only_what_is_given_is_run(canned: Job) -> None:
+    assert on_github(canned, policies="policies") == 0
+    assert sorted(path.name for path in canned.reports.glob("*.status")) == ["analyze.status"]
+    (canned.folder / "policies/policy.rego").unlink()
+    assert on_github(canned, policies="policies", export="fleet.jsonl") == 0
+    assert sorted(path.name for path in canned.reports.glob("*.status")) == ["plan.status"]
 
 
 @pytest.fixture
@@ -288,7 +330,8 @@ def test_long_plan_is_cut_to_what_a_forge_takes(job: Job, reports: Callable[...,
     )
 
 
-def test_merge_request_has_one_comment_too(job: Job) -> None:
+def test_merge_request_has_one_comment_too(canned: Job) -> None:
+    job = canned
     _, template = yaml.safe_load_all((ROOT / "pullrequest/gitlab.yml").read_text(encoding="utf-8"))
     steps = template["kube-sync"]
     inputs = {"fail-on": "problems", **WHOLE}
@@ -307,17 +350,16 @@ def test_merge_request_has_one_comment_too(job: Job) -> None:
         "KUBE_SYNC_COMMENT_TOKEN": "t0ken",
     }
     script = "\n".join(steps["script"])
-    assert job.sh(script, **environment).returncode == 1
-    job.edit(POLICY)
+    assert job.sh(script, **environment, PLAN="3", TEXT="1 refused").returncode == 1
     assert job.sh(script, **environment).returncode == 0
     (comment,) = job.forge.comments
-    assert "### Plan: nothing changes" in comment["body"]
+    assert "### plan: nothing changes" in comment["body"]
     assert job.forge.calls == [
         ("POST", "/api/projects/3/merge_requests/7/notes"),
         ("PUT", "/api/projects/3/merge_requests/7/notes/100"),
     ]
     assert job.forge.tokens == {"t0ken"}
-    assert (job.folder / steps["artifacts"]["reports"]["junit"]).exists()
+    assert steps["artifacts"]["reports"]["junit"] == f"{variables['PR_REPORTS']}/test.xml"
 
 
 def schema_of(name: str) -> Any:
@@ -340,7 +382,7 @@ def test_page_and_template_have_the_inputs_of_the_action() -> None:
     page = (ROOT / "docs/pull-requests.md").read_text(encoding="utf-8")
     told = {
         name
-        for row in re.findall(r"^\| (`[a-z-`, ]+`) \|", page, re.MULTILINE)
+        for row in re.findall(r"^\| (`[a-z0-9`, -]+`) \|", page, re.MULTILINE)
         for name in re.findall(r"[a-z0-9-]+", row)
     }
     assert {*ACTION["inputs"], *ACTION["outputs"]} <= told | {"opa-sha256"}
@@ -350,6 +392,7 @@ def test_page_and_template_have_the_inputs_of_the_action() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_installation_has_the_command_and_opa_by_its_digest(job: Job, tmp_path: Path) -> None:
     program = tmp_path / "opa_static"
     program.write_text("#!/bin/sh\necho opa\n")

@@ -29,7 +29,7 @@ _SIGNS: Final = re.compile(r"([\\`*_\[\]<>|~&])")  # CommonMark, "Backslash esca
 _APPLIES: Final = {
     "then": "applies only after the edit",
     "now": "no longer applies",
-    "both": "applies to other data",
+    "both": "applies before and after the edit",
 }
 _APPROVE: Final = (
     "Once these moves are requested, `kube-sync remediate status` names them, and"

@@ -94,7 +94,7 @@ def test_rule_is_code_that_it_cannot_end() -> None:
     web = effect("web")
     cause = Cause(WAY.file, 3, "a.b", "x := `<!--`\n", "both")
     found = as_markdown(plan(web, causes={group_of(web): (cause,)}))
-    assert "applies to other data (1 workload): `x := '<!--'`" in found
+    assert "applies before and after the edit (1 workload): `x := '<!--'`" in found
 
 
 def test_escaped_text_is_one_line() -> None:
