@@ -25,6 +25,7 @@ from kube_sync.inspect.plan.report import (
 from kube_sync.policykinds.printing import plain
 
 _MOST_RULES: Final = 20
+_LONGEST: Final = 100  # characters of a cell: a placement may name a hundred clusters
 _SIGNS: Final = re.compile(r"([\\`*_\[\]<>|~&])")  # CommonMark, "Backslash escapes"
 _APPLIES: Final = {
     "then": "applies only after the edit",
@@ -43,7 +44,7 @@ def as_markdown(plan: Plan, *, every: bool = False) -> str:
     lines = [f"### Plan: {counted(plan)}"]
     if shown:
         titles = [title.capitalize() for title in HEADINGS]
-        cells = ([escaped(cell) for cell in row] for row in rows(plan, shown))
+        cells = ([_cell(cell) for cell in row] for row in rows(plan, shown))
         rule = ["---"] * len(titles)
         lines += ["", *(f"| {' | '.join(row)} |" for row in (titles, rule, *cells))]
     if left := len(plan.effects) - len(shown):
@@ -61,6 +62,10 @@ def as_markdown(plan: Plan, *, every: bool = False) -> str:
 def escaped(text: str) -> str:
     """Return a text in one line that Markdown shows as it is, also in a cell."""
     return _SIGNS.sub(r"\\\1", " ".join(text.splitlines()))
+
+
+def _cell(text: str) -> str:
+    return escaped(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…")
 
 
 def _section(title: str, items: Iterable[str]) -> list[str]:

@@ -90,6 +90,13 @@ def test_text_of_others_is_no_markdown_and_hides_nothing() -> None:
     assert "\x1b" not in as_markdown(Plan(3, 1, (effect("w", "refused", reason="\x1b[2J"),)))
 
 
+def test_long_cell_is_cut() -> None:
+    wide = effect("web", before=tuple(f"c{n:03}" for n in range(100)))
+    (row,) = (line for line in as_markdown(plan(wide)).splitlines() if "shop/web" in line)
+    assert "c000,c001," in row
+    assert "c019,… | c2 |" in row
+
+
 def test_rule_is_code_that_it_cannot_end() -> None:
     web = effect("web")
     cause = Cause(WAY.file, 3, "a.b", "x := `<!--`\n", "both")
