@@ -273,8 +273,7 @@ def test_every_distribution_of_the_image_is_a_wheel_for_arm64_too(tmp_path: Path
         "--only-binary=:all:",
         "--no-deps",
         "--require-hashes",
-        "--dest",
-        tmp_path,
+        f"--dest={tmp_path}",
     ]
     command = [sys.executable, "-m", "pip", "download", *options, *machine, *locks]
     subprocess.run(command, check=True)

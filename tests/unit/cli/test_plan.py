@@ -21,8 +21,8 @@ def test_arguments_become_a_request() -> None:
     candidates = ("-f", "p", "-f", "q", "--instead", "--staged", "--candidate", "a/b")
     facts = ("--clusters", "c", "--set-cluster", "c1.labels.a=b", "--remove-cluster", "c2")
     form = ("--from", "fleet", "--cluster-scoped", "clusters", "-o", "json", "--all")
-    form = (*form, "--sarif", "build/plan.sarif")
-    assert parsed(*candidates, *facts, *form) == Request(
+    sarif = ("--sarif", "build/plan.sarif")
+    assert parsed(*candidates, *facts, *form, *sarif) == Request(
         files=("p", "q"),
         instead=True,
         staged=True,

@@ -17,8 +17,8 @@ WAY = Cause("policies/placement/policy.rego", 12, "a.b", "b := 1 if {", "then")
 def effect(name: str, kind: Kind = "moves", **more: Any) -> Effect:
     key = ObjectKey("shop", name)
     change = Change("shop", "a", "b", frozenset({"c1"}), frozenset({"c2"}))
-    more = {"change": change, "before": ("c1",), "after": ("c2",)} | more
-    return Effect("replicasets", key, f"u-{name}", kind, **more)
+    given: dict[str, Any] = {"change": change, "before": ("c1",), "after": ("c2",)}
+    return Effect("replicasets", key, f"u-{name}", kind, **given | more)
 
 
 def plan(*effects: Effect, **more: Any) -> Plan:

@@ -55,12 +55,11 @@ def test_what_is_left_out_of_the_table_is_counted() -> None:
 
 
 def test_hold_that_no_approval_ends_is_among_the_brakes() -> None:
-    web, shrunk = effect("web", "nowhere"), Withheld("shrunk", "a half is gone", "they are back")
+    web, shrunk = effect("web", "nowhere"), Withheld("fleet", "a half is gone", "they are back")
     empty = Withheld("empty", "no cluster", "the policy says `evict: true`")
     found = as_markdown(plan(web, forecast=Forecast({}, {identity(web): empty}, (shrunk,))))
     assert (
-        "\n**Brakes**\n\n- shrunk: a half is gone: they are back\n- 1 held for good (empty)"
-        in found
+        "\n**Brakes**\n\n- fleet: a half is gone: they are back\n- 1 held for good (empty)" in found
     )
     assert "approval" not in found
 
@@ -94,7 +93,7 @@ def test_long_cell_is_cut() -> None:
     wide = effect("web", before=tuple(f"c{n:03}" for n in range(100)))
     (row,) = (line for line in as_markdown(plan(wide)).splitlines() if "shop/web" in line)
     assert "c000,c001," in row
-    assert "c019,… | c2 |" in row
+    assert "c018,c019… | c2 |" in row
 
 
 def test_rule_is_code_that_it_cannot_end() -> None:
