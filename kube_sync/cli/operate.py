@@ -23,7 +23,7 @@ from kube_sync.errors import Misconfigured
 CONFIG: Final = "print the effective configuration, secrets masked"
 PROVISION: Final = "make missing Secrets of an installation, and renew old ones"
 CERTS: Final = "make a certificate authority and a server certificate"
-HEALTH: Final = "exit 0 if a readiness page says ready"
+HEALTH: Final = "exit 0 if a readiness page says ready, or a webhook decides"
 
 _PROVISION: Final = """\
 Makes, in the namespace of the installation (coordination.namespace), certificates of an authority
@@ -37,7 +37,8 @@ again at once it changes nothing; call it every hour.
 
 _HEALTH: Final = """\
 Without --url it asks the page at observe.listen, or else the port of whichever command answers
-here.
+here. With --webhook it sends a review of a ReplicaSet that nobody stores: ready is a webhook that
+gets a decision on it, to admit or to deny.
 """
 
 
@@ -79,6 +80,10 @@ def declare_health(command: argparse.ArgumentParser) -> None:
         "--url",
         help="the page (default: the one of the command that runs here)",
     )
+    command.add_argument(
+        "--webhook", metavar="URL", help="ask this webhook instead, as the API server does"
+    )
+    command.add_argument("--ca-file", metavar="FILE", help="certificates that verify the webhook's")
 
 
 @runner()
@@ -128,11 +133,14 @@ def certs(arguments: argparse.Namespace) -> int:
 
 
 def health(arguments: argparse.Namespace) -> int:
-    """Print a readiness page; the exit status tells whether it says ready."""
+    """Print a readiness page or a webhook's answer; the exit status tells whether it is good."""
     from kube_sync.observability import healthcheck  # noqa: PLC0415 - slow
 
     url: str | None = arguments.url
-    found = healthcheck.asked(url) if url else healthcheck.found(_pages(arguments.config))
+    if arguments.webhook:
+        found = healthcheck.reviewed(arguments.webhook, arguments.ca_file)
+    else:
+        found = healthcheck.asked(url) if url else healthcheck.found(_pages(arguments.config))
     if found.good:
         say(found.said, end="")
         return 0

@@ -1,10 +1,13 @@
 """Checks the readiness page of a local process, for `HEALTHCHECK` in an image without a shell.
 
-Its only input is an address. Standard library only, since it runs every few seconds.
+Its only input is an address. Standard library only, since it runs every few seconds. Also asks a
+webhook for a decision, as the API server would, for `helm test`.
 """
 
 from __future__ import annotations
 
+import json
+import ssl
 import urllib.request
 from collections.abc import Iterable, Sequence
 from http.client import HTTPException
@@ -15,6 +18,27 @@ from urllib.error import HTTPError
 PORTS = (9401, 9402, 9403, 9405, 9406, 9407, 9408, 9409)
 _SECONDS = 5.0
 _NOT_FOUND = 404
+_UNDECIDED = 503  # of the status of a review that was denied since nothing decided on it
+# A dry run of a ReplicaSet that no policy is about.
+_REVIEW = {
+    "apiVersion": "admission.k8s.io/v1",
+    "kind": "AdmissionReview",
+    "request": {
+        "uid": "kube-sync-healthcheck",
+        "kind": {"group": "apps", "version": "v1", "kind": "ReplicaSet"},
+        "resource": {"group": "apps", "version": "v1", "resource": "replicasets"},
+        "name": "kube-sync-healthcheck",
+        "namespace": "default",
+        "operation": "CREATE",
+        "dryRun": True,
+        "userInfo": {"username": "kube-sync-healthcheck"},
+        "object": {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "metadata": {"name": "kube-sync-healthcheck", "namespace": "default"},
+        },
+    },
+}
 
 
 class Health(NamedTuple):
@@ -39,10 +63,41 @@ def usual_pages(ports: Iterable[int] = PORTS) -> list[str]:
 
 def asked(url: str) -> Health:
     """Request one page, within 5 seconds."""
-    # Never through a proxy of the environment: the page is on this machine.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    return _answer(url)
+
+
+def reviewed(url: str, ca_file: str | None = None) -> Health:
+    """Ask a webhook about an object, within 5 seconds; it is good if anything decides on it.
+
+    `ca_file` verifies its certificate; None: the certificate authorities of the system.
+    """
     try:
-        with opener.open(url, timeout=_SECONDS) as response:
+        context = ssl.create_default_context(cafile=ca_file)
+    except OSError as error:  # SSLError is one
+        return Health(good=False, said=f"{ca_file}: {error}")
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(url, json.dumps(_REVIEW).encode(), headers)  # noqa: S310
+    answer = _answer(request, urllib.request.HTTPSHandler(context=context))
+    return _decided(url, answer.said) if answer.good else answer
+
+
+def _decided(url: str, said: str) -> Health:
+    try:
+        response = json.loads(said)["response"]
+        allowed, status = response["allowed"], response.get("status") or {}
+        undecided = not allowed and status.get("code") == _UNDECIDED
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return Health(good=False, said=f"{url}: the answer is no AdmissionReview")
+    what = "admitted" if allowed else f"denied: {status.get('message', 'for no reason')}"
+    return Health(good=not undecided, said=f"{url}: {what}\n")
+
+
+def _answer(request: str | urllib.request.Request, *handlers: urllib.request.BaseHandler) -> Health:
+    # Never through a proxy of the environment: what is asked is on this machine, or in its cluster.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), *handlers)
+    url = request if isinstance(request, str) else request.full_url
+    try:
+        with opener.open(request, timeout=_SECONDS) as response:
             return Health(good=True, said=response.read().decode())
     except HTTPError as error:
         with error:

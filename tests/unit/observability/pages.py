@@ -18,6 +18,10 @@ def serving_page(status: int, text: str) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(text.encode())
 
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.do_GET()
+
         def log_message(self, *_arguments: object) -> None:
             pass
 

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from kube_sync.observability.healthcheck import PORTS, asked, found, page, usual_pages
+from kube_sync.observability.healthcheck import (
+    PORTS,
+    asked,
+    found,
+    page,
+    reviewed,
+    usual_pages,
+)
 from kube_sync.processes import commands
 from tests.unit.observability.pages import serving_page
 
@@ -61,6 +68,37 @@ def test_nobody_anywhere_is_told_with_the_addresses() -> None:
 def test_page_without_a_word_is_named(serve: Serve) -> None:
     url = serve(500, "")
     assert asked(url).said.startswith(f"{url}: HTTP Error 500")
+
+
+@pytest.mark.parametrize(
+    ("response", "good", "said"),
+    [
+        ('{"allowed": true}', True, "admitted"),
+        ('{"allowed": false, "status": {"code": 403, "message": "no"}}', True, "denied: no"),
+        ('{"allowed": false, "status": {"code": 503, "message": "OPA?"}}', False, "denied: OPA?"),
+    ],
+)
+def test_webhook_is_good_if_anything_decides(
+    serve: Serve, response: str, *, good: bool, said: str
+) -> None:
+    health = reviewed(serve(200, f'{{"response": {response}}}'))
+    assert (health.good, health.said.strip().partition("readyz: ")[2]) == (good, said)
+
+
+@pytest.mark.parametrize("text", ["ready\n", "[]", '{"response": {"uid": "x"}}', '{"response": 1}'])
+def test_answer_that_is_no_review_is_no_webhook(serve: Serve, text: str) -> None:
+    assert "no AdmissionReview" in reviewed(serve(200, text)).said
+
+
+def test_webhook_that_refuses_the_caller_says_why(serve: Serve) -> None:
+    health = reviewed(serve(403, "the client's certificate has none of the names\n"))
+    assert (health.good, health.said) == (False, "the client's certificate has none of the names")
+
+
+def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    health = reviewed("https://127.0.0.1:1/", str(tmp_path / "none.crt"))
+    assert not health.good
+    assert "none.crt" in health.said
 
 
 def test_port_of_every_command_is_looked_at() -> None:
