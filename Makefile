@@ -19,7 +19,7 @@ WHOLE := kube_sync/kube/reflector.py,kube_sync/replicator/projection.py,kube_syn
 # Each of these is a world of its own: examples share a package name.
 REGO := rego/system rego/kube_sync $(wildcard rego/examples/*/)
 
-.PHONY: help setup demo demo-policy-sync demo-kueue down up image test test-rest test-all test-kueue test-argocd faults-argocd coverage unit check audit sbom fuzz bench bench-kueue soak soak-classes docs clean
+.PHONY: help setup demo demo-policy-sync demo-kueue down up image test test-rest test-all test-kueue test-argocd chart-test faults-argocd coverage unit check audit sbom fuzz bench bench-kueue soak soak-classes docs clean
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -89,6 +89,9 @@ test-argocd: setup ## Build Argo CD's ApplicationSet controller (once), and try 
 	@$(BIN)/python -m tools.servers path argocd
 	$(BIN)/pytest --built=argocd -m built $(PYTEST)
 
+chart-test: setup ## Install, upgrade, roll back and remove the Helm chart on a real API server
+	@$(BIN)/pytest tests/unit/tools/charting tests/integration/test_chart.py tests/integration/test_chart_release.py $(PYTEST)
+
 faults-argocd: setup ## Count the Applications it deletes under each fault (FAULTS=--help for a smaller table)
 	@$(BIN)/python -m tools.soak.argocd $(FAULTS)
 
@@ -133,6 +136,7 @@ check: setup ## Check format, lint, layers, types, Rego, manifests and pages; no
 	done
 	$(BIN)/python -m tools.observing --check || { echo "make check: run $(BIN)/python -m tools.observing" >&2; exit 1; }
 	$(BIN)/python -m tools.documenting --check || { echo "make check: run $(BIN)/python -m tools.documenting" >&2; exit 1; }
+	$(BIN)/python -m tools.charting --check || { echo "make check: run $(BIN)/python -m tools.charting" >&2; exit 1; }
 	site=$$($(BIN)/mkdocs build 2>&1) || { echo "$$site" >&2; exit 1; }
 	if promtool=$$($(BIN)/python -m tools.servers path promtool); then
 		$$promtool check rules manifests/prometheus/rules.yaml >/dev/null

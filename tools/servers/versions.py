@@ -1,7 +1,7 @@
 """The pinned versions, read from `tools/go.mod`: the single place where one is written down.
 
 A program whose modules do not go with those has a go.mod of its own: `tools/kube-score/go.mod`,
-`tools/actionlint/go.mod`.
+`tools/actionlint/go.mod`, of helm `tools/helm/go.mod`.
 The digests of images of these versions, and of the others that are pulled, are in
 `tools/images.json`.
 
@@ -22,6 +22,7 @@ from types import MappingProxyType
 GO_MODULE = Path(__file__).resolve().parent.parent
 KUBE_SCORE_MODULE = GO_MODULE / "kube-score"
 ACTIONLINT_MODULE = GO_MODULE / "actionlint"
+HELM_MODULE = GO_MODULE / "helm"
 IMAGES = GO_MODULE / "images.json"
 _REQUIREMENT = re.compile(r"^\s*(?:require\s+)?(\S+)\s+(v\d\S*)", re.MULTILINE)
 _REPLACEMENTS = re.compile(r"^replace\s*\(.*?^\)|^replace [^\n]*$", re.MULTILINE | re.DOTALL)
@@ -88,6 +89,7 @@ def tools() -> Mapping[str, Tool]:
         _kustomize(versions["sigs.k8s.io/kustomize/kustomize/v5"]),
         _kube_score(required(read_go_mod(KUBE_SCORE_MODULE))["github.com/zegl/kube-score"]),
         _actionlint(required(read_go_mod(ACTIONLINT_MODULE))["github.com/rhysd/actionlint"]),
+        _helm(required(read_go_mod(HELM_MODULE))["helm.sh/helm/v4"]),
     )
     return MappingProxyType({tool.name: tool for tool in listed})
 
@@ -172,6 +174,18 @@ def _actionlint(version: str) -> Tool:
         cold_build="about ten seconds",
         ldflags=f"-X github.com/rhysd/actionlint.version={version.removeprefix('v')}",
         module=ACTIONLINT_MODULE,
+    )
+
+
+def _helm(version: str) -> Tool:
+    return Tool(
+        name="helm",
+        package="helm.sh/helm/v4/cmd/helm",
+        version=version,
+        ask_version=("version", "--template={{.Version}}"),
+        cold_build="about a minute",
+        ldflags=f"-X helm.sh/helm/v4/internal/version.version={version}",
+        module=HELM_MODULE,
     )
 
 

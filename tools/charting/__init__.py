@@ -1,0 +1,1 @@
+"""The Helm chart, made of what kustomize builds: `python -m tools.charting`."""
