@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import subprocess
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -33,9 +34,11 @@ def previous_release(root: Path = _ROOT, pinned: Path = _PINNED) -> str:
     return commit
 
 
-def export_release(release: str, folder: Path, root: Path = _ROOT) -> Path:
+def export_release(
+    release: str, folder: Path, root: Path = _ROOT, trees: Sequence[str] = _TREES
+) -> Path:
     """Write the code of a release into a folder, and return it; fail where it is not to be had."""
-    packed = _git(root, "archive", "--format=tar", release, *_TREES)
+    packed = _git(root, "archive", "--format=tar", release, *trees)
     if packed is None:
         pytest.fail(_HOW_TO.format(release=release))
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
