@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("tools.charting", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
     check: bool = parser.parse_args(arguments).check
-    wanted = {CHART / name: text for name, text in files().items()} | pages()
+    wanted = {**{CHART / name: text for name, text in files().items()}, **pages()}
     stale = {path: text for path, text in wanted.items() if _read(path) != text}
     for path, text in stale.items():
         if check:

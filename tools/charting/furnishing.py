@@ -109,7 +109,7 @@ class Furnisher:
         container[Insert(f'include "kube-sync.pullPolicy" {image}')] = None
 
     def _others(self, found: dict[Any, Tree], name: str) -> None:
-        spec = found.get("spec")
+        spec = found.get("spec", {})
         match name:
             case "ConfigMap kube-sync":
                 found["data"] = {"config.yaml": Block('include "kube-sync.config" .')}

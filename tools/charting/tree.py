@@ -6,7 +6,7 @@ are of Helm's template language, without braces. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,13 +78,9 @@ def layered(tree: Tree, before: Tree, after: Tree, condition: str) -> Tree:
         raise Conflict(msg)
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         return _mapping(tree, before, after, condition)
-    if isinstance(before, Sequence) and isinstance(after, Sequence) and _are_lists(before, after):
+    if isinstance(before, list) and isinstance(after, list):
         return _list(tree, before, after, condition)
     return Either(condition, after, tree)
-
-
-def _are_lists(*values: object) -> bool:
-    return all(isinstance(value, list) for value in values)
 
 
 def _mapping(
