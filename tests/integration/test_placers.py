@@ -178,9 +178,8 @@ async def test_the_direct_placer_leaves_a_native_policy_and_adopts_a_restored_co
             await eventually(lambda: len(placer._spokes) == 2 and placer.ready)  # noqa: SLF001 - nothing is sent to a spoke before
             await insisted(placer, copy)
             await placer.remove(copy.key)
-            await eventually(
-                lambda: copy.key.policy not in placer.policies()
-            )  # those that leave, too
+            # Those that leave, too.
+            await eventually(lambda: copy.key.policy not in placer.policies())
             path = COLORS.path(fleet.place.namespace)
             native = {**copy.body, "metadata": {"name": fleet.place.name}}
             await spoke.request("POST", path, body=msgspec.json.encode(native))

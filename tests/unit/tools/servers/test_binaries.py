@@ -102,8 +102,8 @@ def test_built_program_of_the_wrong_version_is_not_kept(builder: Builder) -> Non
 
 
 def test_unknown_program_is_named_with_those_there_are() -> None:
-    with pytest.raises(ToolError, match=r"no such program: helm .there are opa"):
-        ensure_binary("helm")
+    with pytest.raises(ToolError, match=r"no such program: terraform .there are opa"):
+        ensure_binary("terraform")
 
 
 def test_program_that_asks_for_a_loader_is_not_static(tmp_path: Path) -> None:

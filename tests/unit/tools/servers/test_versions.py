@@ -6,6 +6,7 @@ import pytest
 
 from tools.servers.versions import (
     ACTIONLINT_MODULE,
+    HELM_MODULE,
     KUBE_SCORE_MODULE,
     Tool,
     go_directive,
@@ -76,8 +77,17 @@ def test_every_pinned_program_is_built_from_the_go_mod_that_pins_it() -> None:
 
 def test_all_modules_are_built_with_one_release_of_go() -> None:
     """Only tools/go.mod is asked which Go is needed."""
-    for module in (KUBE_SCORE_MODULE, ACTIONLINT_MODULE):
+    for module in (KUBE_SCORE_MODULE, ACTIONLINT_MODULE, HELM_MODULE):
         assert go_directive(read_go_mod(module)) == go_directive(read_go_mod())
+
+
+def test_helm_shares_the_libraries_of_kubernetes_with_the_servers() -> None:
+    """Or most of it would be compiled a second time."""
+    kubernetes = required(read_go_mod())["k8s.io/kubernetes"].removeprefix("v1.")
+    libraries = required(read_go_mod(HELM_MODULE))
+    assert {libraries[f"k8s.io/{name}"] for name in ("api", "client-go", "kubectl")} == {
+        f"v0.{kubernetes}"
+    }
 
 
 def test_image_tags_carry_the_version() -> None:
