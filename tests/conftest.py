@@ -97,7 +97,7 @@ def _prepare_browser(config: pytest.Config) -> None:
 
 
 def _prepare(config: pytest.Config) -> Launcher:
-    for name in ("kubectl", "kustomize", "opa"):
+    for name in ("kubectl", "kustomize", "opa", "helm"):
         ensure_binary(name)
     for project in third_parties():
         ensure_kinds(project)

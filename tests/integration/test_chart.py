@@ -19,6 +19,8 @@ from tools.charting.comparing import INSTALLATIONS, differences, render, run
 from tools.servers.binaries import ensure_binary
 from tools.servers.errors import ToolError
 
+pytestmark = pytest.mark.usefixtures("launcher")  # before which helm is built
+
 PAGE = (ROOT / "docs/helm.md").read_text(encoding="utf-8")
 ALL = {
     "topology": {"enabled": True},

@@ -120,6 +120,7 @@ def _of_helm(manifest: Manifest) -> Manifest:
     """Take away what only Helm has: its labels, annotations, and a Job for each revision."""
     if manifest["kind"] == "Job":
         manifest["metadata"]["name"] = manifest["metadata"]["name"].removesuffix("-1")
+        manifest["spec"].pop("ttlSecondsAfterFinished")
     for metadata in _metadata(manifest):
         for name, own in (("labels", _HELM_LABELS), ("annotations", _HELM_ANNOTATIONS)):
             kept = {k: v for k, v in (metadata.get(name) or {}).items() if k not in own}
@@ -129,7 +130,9 @@ def _of_helm(manifest: Manifest) -> Manifest:
 
 
 def _of_kustomize(manifest: Manifest) -> Manifest:
-    """Take away what only kustomize has: hashes in names, a namespace where none can be."""
+    """Take away what only kustomize has: hashes, namespaces where none can be, a Job's end."""
+    if manifest["kind"] == "Job":
+        manifest["spec"].pop("ttlSecondsAfterFinished")
     if manifest["kind"].startswith("ValidatingAdmissionPolicy"):
         manifest["metadata"].pop("namespace", None)
     found: Manifest = _without_nulls(_parsed(_unhashed(manifest)))

@@ -35,6 +35,7 @@ _CONTAINERS: Final = {
 }
 # The letters of kustomize's hashes.
 HASHED: Final = re.compile(r"\b(kube-sync-(?:variables|opa))-[2456789bcdfghkmt]{10}\b")
+_JOB_STAYS: Final = 3600  # seconds, longer than anybody waits for a release
 _KEPT: Final = Insert('include "kube-sync.kept" .')
 _ISSUER: Final = (
     '(.Values.certManager.issuerRef | default (dict "kind" "Issuer" "name" "kube-sync"))'
@@ -116,8 +117,10 @@ class Furnisher:
             case "ConfigMap kube-sync-variables":
                 found["data"] = {Insert('include "kube-sync.variables" .'): None}
             case "Job kube-sync-provision":
-                # A Job cannot be changed: each revision of the release has one of its own.
+                # A Job cannot be changed: each revision of the release has one of its own. With
+                # `--wait` Helm waits for it too, as long as it takes, so it may not vanish before.
                 found["metadata"]["name"] += "-" + expression(".Release.Revision")
+                spec["ttlSecondsAfterFinished"] = _JOB_STAYS
             case "Certificate kube-sync-opa" | "Certificate kube-sync-admission":
                 found["spec"] = {**spec, "issuerRef": Yaml(_ISSUER)}
             case "NetworkPolicy kube-sync-default":

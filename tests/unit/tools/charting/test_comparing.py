@@ -21,7 +21,11 @@ MINIMAL: list[dict[str, Any]] = [
             }
         },
     },
-    {"kind": "Job", "metadata": {"name": "provision", "namespace": "kube-sync"}, "spec": {}},
+    {
+        "kind": "Job",
+        "metadata": {"name": "provision", "namespace": "kube-sync"},
+        "spec": {"ttlSecondsAfterFinished": 60},
+    },
 ]
 DEPLOYMENT = "Deployment kube-sync a"
 HELM_LABELS = {"helm.sh/chart": "kube-sync-1", "app.kubernetes.io/managed-by": "Helm"}
@@ -42,6 +46,7 @@ def _helms() -> list[dict[str, Any]]:
     """What a chart makes of the same, in Helm's way."""
     _, deployment, job = yaml.safe_load_all(yaml.safe_dump_all(MINIMAL))
     job["metadata"]["name"] += "-1"
+    job["spec"]["ttlSecondsAfterFinished"] = 3600
     for metadata in (deployment["metadata"], deployment["spec"]["template"]["metadata"]):
         metadata["labels"] = {**metadata.get("labels", {}), **HELM_LABELS}
         metadata["annotations"] = {"checksum/config": "0"}
@@ -56,7 +61,7 @@ def test_what_is_only_helms_way_is_no_difference(monkeypatch: pytest.MonkeyPatch
 def test_differences_are_named_with_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
     deployment, job = _helms()
     deployment["spec"]["template"]["metadata"]["labels"]["app"] = "b"
-    job["spec"] = {"backoffLimit": 1}
+    job["spec"]["backoffLimit"] = 1
     extra = {"kind": "Secret", "metadata": {"name": "s"}}
     text = yaml.safe_dump_all([deployment, job, extra])
     assert _differences(monkeypatch, text) == [
