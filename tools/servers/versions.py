@@ -1,7 +1,7 @@
 """The pinned versions, read from `tools/go.mod`: the single place where one is written down.
 
 A program whose modules do not go with those has a go.mod of its own: `tools/kube-score/go.mod`,
-`tools/actionlint/go.mod`, of helm `tools/helm/go.mod`.
+`tools/actionlint/go.mod`, `tools/helm/go.mod`.
 The digests of images of these versions, and of the others that are pulled, are in
 `tools/images.json`.
 
