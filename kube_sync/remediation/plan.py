@@ -32,6 +32,7 @@ class Wanted:
     """The decision on an object; with neither decision nor failure it is undefined.
 
     `addition` is the record of an addition to have beside it, None: none; KEEP: as it is.
+    `leaving`: the clusters of its placement that a move passes through and nobody decides.
     """
 
     uid: str
@@ -39,6 +40,7 @@ class Wanted:
     failure: str | None = None
     policy: str = ""  # the digest of the policies that decided
     addition: str | None = None
+    leaving: frozenset[str] = frozenset()
 
     @property
     def evict(self) -> bool:
@@ -112,19 +114,29 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """The decision cannot be used; what is there is left as it is. `kind`: the reason, a word."""
+    """The decision cannot be used; what is there is left as it is. `kind`: the reason, a word.
+
+    `again`: the seconds until a sink that follows is to plan again in any case, None: not at all.
+    """
 
     kind: str
     reason: str
+    again: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """No step: the object is as decided, or gone, or there is no decision."""
+    """No step: the object is as decided, or gone, or there is no decision.
+
+    `again` is as in `Unusable`.
+    """
+
+    again: float | None = None
 
 
 Write = Apply | Amend | Publish
 Step = Write | Unusable | Nothing
+Decided = Wanted | Unusable | None  # a decision; why there is none to carry out; none is known
 
 
 def _readable(_annotations: Mapping[str, str]) -> None:
@@ -132,7 +144,7 @@ def _readable(_annotations: Mapping[str, str]) -> None:
 
 
 def plan(
-    wanted: Wanted | None,
+    wanted: Decided,
     current: Current | None,
     place: Place = _NOWHERE,
     seals: Seals = _UNSEALED,
@@ -147,13 +159,16 @@ def plan(
     decision = usable(wanted, current, unreadable)
     if isinstance(decision, Unusable | Nothing):
         return decision
-    return _step(decision, current, place, seals, wanted.addition if wanted else None)
+    addition = wanted.addition if isinstance(wanted, Wanted) else None
+    return _step(decision, current, place, seals, addition)
 
 
 def usable(
-    wanted: Wanted | None, current: Current, unreadable: Check = _readable
+    wanted: Decided, current: Current, unreadable: Check = _readable
 ) -> Decision | Unusable | Nothing:
     """Return the decision to carry out on an object, or why there is none."""
+    if isinstance(wanted, Unusable):
+        return wanted
     if wanted is None or wanted.uid not in ("", current.uid):
         return Nothing()
     if wanted.failure is not None:

@@ -20,7 +20,7 @@ from kube_sync.kube.configmaps import CONFIGMAPS
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.processes.sinks import Parts
 from kube_sync.remediation.decision_cache import Key
-from kube_sync.remediation.plan import Current, Nothing, Publish, Step, Wanted, Write
+from kube_sync.remediation.plan import Current, Decided, Nothing, Publish, Step, Write
 from kube_sync.remediation.sinks.placement import clusters_of, kept, plan_placement
 from kube_sync.remediation.sinks.sink import Changed, Sink
 from kube_sync.runtime.services import Service
@@ -58,7 +58,7 @@ class ConfigMapSink:
         version = found["metadata"]["resourceVersion"]
         return kept(target, found["data"]["clusters"].split(), history, version)
 
-    def plan(self, key: Key, wanted: Wanted | None, current: Current | None) -> Step:
+    def plan(self, key: Key, wanted: Decided, current: Current | None) -> Step:
         if current is not None:
             return plan_placement(wanted, current)
         return Publish("", {PLACEMENT: None}) if self.there.get(_place(key)) else Nothing()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kube_sync.decisions.sealing import Place, Seals
 from kube_sync.remediation.decision_cache import Key
-from kube_sync.remediation.plan import Check, Current, Step, Wanted, Write, plan
+from kube_sync.remediation.plan import Check, Current, Decided, Step, Write, plan
 from kube_sync.remediation.sinks.sink import Changed
 from kube_sync.remediation.writer import Patch
 
@@ -40,7 +40,7 @@ class AnnotationSink:
         """Return the target as it is."""
         return target
 
-    def plan(self, key: Key, wanted: Wanted | None, current: Current | None) -> Step:
+    def plan(self, key: Key, wanted: Decided, current: Current | None) -> Step:
         """Return the PATCH that makes the target as decided."""
         gvr, name = key
         place = Place(gvr.group, gvr.resource, name.namespace, name.name)

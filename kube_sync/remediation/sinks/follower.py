@@ -32,7 +32,7 @@ from kube_sync.runtime.workqueue import WorkQueue
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-_RETRY_SECONDS = 1.0
+_RETRY_SECONDS = 0.1  # after a conflict, most often: the watch brings the newer state
 # A person approves placements, not this: what the leading sink has by now was approved.
 _WRITES = ("enforce", "manual")
 
@@ -103,7 +103,7 @@ class Follower:
         if not self._is_known(key) or not self._fenced.may_write:
             return Result()
         try:
-            await self._reconcile(key)
+            return await self._reconcile(key)
         except Fenced:
             # Requeue: the Lease may just have been renewed, and then nothing wakes this key.
             self._count("fenced")
@@ -113,7 +113,6 @@ class Follower:
             self._count("refused")
             log.warning("placement_decision_refused", **names(self._sink, key), error=str(error))
         except SyncError as error:
-            # A conflict too: by the retry the watch has delivered the newer object.
             self._count("retried")
             log.warning("placement_decision_delayed", **names(self._sink, key), error=str(error))
             raise
@@ -123,31 +122,28 @@ class Follower:
         known = self._targets(key[0]).served and not self._sink.unknown
         return known and not self._lead[key[0]].unknown and self._decisions.may_act(key)
 
-    async def _reconcile(self, key: Key) -> None:
+    async def _reconcile(self, key: Key) -> Result:
         mode, target = self._mode(key[1].namespace), self._targets(key[0]).get(key[1])
-        held, step = (None, Nothing()) if mode == "off" else self._plan(key, target)
-        self._set_hold(key, held)
+        step: Step = Nothing() if mode == "off" else self._plan(key, target)
+        self._set_hold(key, step if isinstance(step, Unusable) else None)
         if isinstance(step, Nothing | Unusable):
-            return
+            return Result(step.again)
         if mode in _WRITES:
             await self._fenced.send("write", partial(self._sink.write, key, step))
         else:
             self._count(mode)
             log.info("placement_decision_not_written", **names(self._sink, key), mode=mode)
+        return Result()
 
-    def _plan(self, key: Key, target: Current | None) -> tuple[Unusable | None, Step]:
-        """Return why the sink does not carry out the decision, if so, and what it has to do."""
+    def _plan(self, key: Key, target: Current | None) -> Step:
         lead = self._lead[key[0]]
         if target is None:
-            return None, self._sink.plan(key, None, None)
+            return self._sink.plan(key, None, None)
         if lead is self._sink:
-            return None, Nothing()  # the reconciler writes it
+            return Nothing()  # the reconciler writes it
         found = _without_history(self._sink.read(key, target))
         wanted = let_through(self._decisions.get(key), lead.read(key, target), found)
-        if isinstance(wanted, Unusable):
-            return wanted, self._sink.plan(key, None, found)
-        step = self._sink.plan(key, wanted, found)
-        return step if isinstance(step, Unusable) else None, step
+        return self._sink.plan(key, wanted, found)
 
     def _set_hold(self, key: Key, held: Unusable | None) -> None:
         before = self._held.get(key)

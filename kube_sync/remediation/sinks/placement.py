@@ -15,9 +15,11 @@ import msgspec
 from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.decisions.requested import requests
 from kube_sync.guard import ADDITION, HISTORY
-from kube_sync.guard.placements import read_preferences
+from kube_sync.guard.placements import Placements, read_preferences
+from kube_sync.guard.unions import reduced
 from kube_sync.remediation.plan import (
     Current,
+    Decided,
     Nothing,
     Publish,
     Unusable,
@@ -26,7 +28,7 @@ from kube_sync.remediation.plan import (
 )
 
 OWNER: Final = "the resource itself"  # in place of the policies: nobody decided the placement
-_NOT_NAMED: Final = Unusable("not_named", "the placement does not name its clusters one by one")
+NOT_NAMED: Final = Unusable("not_named", "the placement does not name its clusters one by one")
 _NOT_APPLIED: Final = Unusable("not_applied", "the resource does not have what was decided")
 
 
@@ -63,7 +65,7 @@ def kept(
 
 
 def decided_clusters(
-    wanted: Wanted | None, current: Current
+    wanted: Decided, current: Current
 ) -> frozenset[str] | Unusable | Nothing | None:
     """Return the decided clusters, or None if no placement is decided, or why neither is known."""
     decision = usable(wanted, current)
@@ -72,10 +74,10 @@ def decided_clusters(
     if (text := decision.annotations.get(PLACEMENT)) is None:
         return None
     clusters = clusters_of(text)
-    return _NOT_NAMED if clusters is None else clusters
+    return NOT_NAMED if clusters is None else clusters
 
 
-def plan_placement(wanted: Wanted | None, current: Current) -> Publish | Unusable | Nothing:
+def plan_placement(wanted: Decided, current: Current) -> Publish | Unusable | Nothing:
     """Return the step of a sink that keeps clusters: its annotation has them, None for none."""
     clusters = decided_clusters(wanted, current)
     if isinstance(clusters, Unusable | Nothing):
@@ -86,7 +88,7 @@ def plan_placement(wanted: Wanted | None, current: Current) -> Publish | Unusabl
     return Publish(current.uid, {PLACEMENT: text}, version=current.version)
 
 
-def let_through(decided: Wanted | None, lead: Current, found: Current) -> Wanted | Unusable | None:
+def let_through(decided: Wanted | None, lead: Current, found: Current) -> Decided:
     """Return the decision as the leading sink has carried it out; None if there is none.
 
     `lead` and `found` are the target as the leading sink and as the follower read it. A placement
@@ -111,7 +113,7 @@ def _passing(decided: Wanted, lead: Current, found: Current) -> Wanted | None:
     """Return the decision with the placement that a move passes through, None if there is none.
 
     Anybody may write the record of such a step: it brings no cluster but those that the follower
-    has, and those that are decided.
+    has, and those that are decided. The others of the placement are leaving as well.
     """
     has, decision = lead.annotations.get(PLACEMENT), decided.decision
     if ADDITION not in lead.annotations or has is None or decision is None:
@@ -121,10 +123,12 @@ def _passing(decided: Wanted, lead: Current, found: Current) -> Wanted | None:
         clusters_of(a[PLACEMENT]) if PLACEMENT in a else frozenset[str]()
         for a in (decision.annotations, found.annotations)
     )
-    if not here or not wanted or there is None or not here <= wanted | there:
+    if not here or not wanted or there is None or not (through := here & (wanted | there)):
         return None
-    annotations = {**decision.annotations, PLACEMENT: has}
-    return replace(decided, decision=msgspec.structs.replace(decision, annotations=annotations))
+    placement = reduced(Placements(), {PLACEMENT: has}, here - through)
+    annotations = {**decision.annotations, PLACEMENT: has, **placement}
+    decision = msgspec.structs.replace(decision, annotations=annotations)
+    return replace(decided, decision=decision, leaving=through - wanted)
 
 
 def _is_decided(lead: Current) -> bool:

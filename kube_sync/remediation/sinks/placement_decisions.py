@@ -22,7 +22,7 @@ from kube_sync.kube.slices import Published, Slice
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.remediation.decision_cache import Key
-from kube_sync.remediation.plan import Current, Publish, Step, Wanted
+from kube_sync.remediation.plan import Current, Decided, Publish, Step
 from kube_sync.remediation.plan import Write as Planned
 from kube_sync.remediation.sinks.forms import Form
 from kube_sync.remediation.sinks.publication import Slices, Subject, carried_out, publish
@@ -99,7 +99,7 @@ class PlacementDecisionSink:
         """Return the target with the placement that is published."""
         return carried_out(target, self._found(key))
 
-    def plan(self, key: Key, wanted: Wanted | None, current: Current | None) -> Step:
+    def plan(self, key: Key, wanted: Decided, current: Current | None) -> Step:
         """Return the slices to write and to delete."""
         return publish(Subject(*key), wanted, current, self._found(key), self._form)
 

@@ -16,7 +16,7 @@ from kube_sync.kube.events import cut
 from kube_sync.kube.placementdecisions import PLACEMENT_KEY
 from kube_sync.kube.slices import Choice, Owner, Published, Slice
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.remediation.plan import Current, Nothing, Publish, Step, Unusable, Wanted
+from kube_sync.remediation.plan import Current, Decided, Nothing, Publish, Step, Unusable, Wanted
 from kube_sync.remediation.sinks.forms import Form
 from kube_sync.remediation.sinks.placement import OWNER, decided_clusters, kept, named
 from kube_sync.remediation.sinks.slices import decision_key, divided, mark
@@ -71,7 +71,7 @@ def carried_out(target: Current, found: Sequence[Published]) -> Current:
 
 def publish(
     subject: Subject,
-    wanted: Wanted | None,
+    wanted: Decided,
     current: Current | None,
     found: Sequence[Published],
     form: Form,
@@ -103,7 +103,7 @@ def _step(uid: str, placement: str | None, slices: Slices, current: Current | No
 
 def _wanted(
     subject: Subject,
-    wanted: Wanted | None,
+    wanted: Decided,
     current: Current,
     found: Sequence[Published],
     form: Form,
@@ -112,8 +112,10 @@ def _wanted(
     names = decided_clusters(wanted, current)
     if names is None:
         return []
-    if isinstance(names, Unusable | Nothing) or wanted is None:
-        return names if isinstance(names, Unusable) else Nothing()
+    if isinstance(names, Unusable):
+        return names
+    if isinstance(names, Nothing) or not isinstance(wanted, Wanted):
+        return Nothing()
     if not (subject.key.namespace or form.namespace):
         return _NO_NAMESPACE
     before = {choice.cluster: choice for one in found for choice in one.choices}

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from kube_sync.objects import GroupVersionResource
 from kube_sync.remediation.decision_cache import Key
-from kube_sync.remediation.plan import Current, Step, Wanted, Write
+from kube_sync.remediation.plan import Current, Decided, Step, Write
 
 # Called with the targets for which a sink now reads or plans something else; None: with all.
 Changed = Callable[[Collection[Key] | None], None]
@@ -53,11 +53,12 @@ class Sink(Protocol):
         """
         ...
 
-    def plan(self, key: Key, wanted: Wanted | None, current: Current | None) -> Step:
+    def plan(self, key: Key, wanted: Decided, current: Current | None) -> Step:
         """Return the step that makes what is there as decided.
 
         `current`: what `read` returned; None: the target is gone, and what is there of it has to
-        go. Repeats no write: once its step is written, it returns Nothing.
+        go. Repeats no write: once its step is written, it returns Nothing. If time alone may bring
+        another step, Nothing and Unusable say when to plan again.
         """
         ...
 

@@ -581,8 +581,8 @@ async def test_what_is_held_is_told_once_and_counted_until_it_goes() -> None:
 @pytest.mark.parametrize(
     ("error", "at_least", "at_most"),
     [
-        (Conflict("409"), 0.5, 1.0),
-        (Refused("403"), 0.5, 1.0),
+        (Conflict("409"), 0.05, 0.1),
+        (Refused("403"), 0.05, 0.1),
         (Retriable("429", 7.0), 7.0, 7.0),
     ],
 )

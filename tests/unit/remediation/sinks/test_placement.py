@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -145,17 +146,35 @@ def passing(text: str) -> Current:
 @pytest.mark.parametrize("here", [["eu", "us"], ["eu"]])
 def test_both_steps_of_a_move_that_adds_first_are_let_through(here: list[str]) -> None:
     found = let_through(decided(named(["us"])), passing(named(here)), kept(TARGET, ["eu"]))
-    assert found == decided(named(here))
+    assert found == replace(decided(named(here)), leaving=frozenset(["eu"]))
 
 
-@pytest.mark.parametrize("text", [named(["eu", "evil"]), named([]), "x"])
+@pytest.mark.parametrize("text", [named(["evil"]), named([]), "x"])
 def test_a_forged_step_of_a_move_publishes_no_cluster(text: str) -> None:
     found = let_through(decided(named(["us"])), passing(text), kept(TARGET, ["eu"]))
     assert isinstance(found, Unusable)
     assert found.kind == "not_applied"
 
 
+@pytest.mark.parametrize(
+    ("has", "there", "through"),
+    [
+        (["eu", "evil"], kept(TARGET, ["eu"]), ["eu"]),
+        (["eu", "us"], NONE, ["us"]),
+        (["ap", "eu", "us"], kept(TARGET, ["eu"]), ["eu", "us"]),
+    ],
+)
+def test_a_step_of_a_move_brings_only_what_is_there_or_decided(
+    has: list[str], there: Current, through: list[str]
+) -> None:
+    found = let_through(decided(named(["us"])), passing(named(has)), there)
+    assert isinstance(found, Wanted)
+    assert found.decision is not None
+    assert clusters_of(found.decision.annotations[PLACEMENT]) == frozenset(through)
+    assert found.leaving == frozenset(through) - {"us"}
+
+
 def test_without_a_record_of_a_step_only_what_is_decided_is_let_through() -> None:
-    wanted, both = decided(named(["us"])), named(["eu", "us"])
-    for lead, found in ((having(both, ours=True), kept(TARGET, ["eu"])), (passing(both), NONE)):
-        assert isinstance(let_through(wanted, lead, found), Unusable)
+    lead = having(named(["eu", "us"]), ours=True)
+    found = let_through(decided(named(["us"])), lead, kept(TARGET, ["eu"]))
+    assert isinstance(found, Unusable)

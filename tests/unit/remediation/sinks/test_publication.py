@@ -59,8 +59,6 @@ def publish(
         return seen(slices.publish(subject, wanted, None, found, form))
     current = carried_out(placed.current, found)
     passed = let_through(wanted, placed.current, current)
-    if isinstance(passed, Unusable):
-        return replace(seen(slices.publish(subject, None, current, found, form)), held=passed)
     return seen(slices.publish(subject, passed, current, found, form))
 
 
