@@ -24,7 +24,7 @@ from kube_sync.config.model import (
     Settings,
     Target,
 )
-from kube_sync.config.remediation import ArgoCd
+from kube_sync.config.remediation import KUEUE_WORKLOADS, ArgoCd
 from kube_sync.config.systems import check_builtin
 from kube_sync.config.topology import check_links
 from kube_sync.errors import Misconfigured
@@ -42,6 +42,7 @@ def check(settings: Settings) -> None:
     _check_policy_sync(settings.policy_sync)
     _check_targets(settings.placement.names, names)
     _check_sinks(settings.placement)
+    _check_multikueue(settings)
     for path, url in (("opa.url", settings.opa.url), ("decisions.url", settings.decisions.url)):
         check_url(path, url)
     _check_engine(settings.admission.engine, settings.enforce_scheduling_policy)
@@ -95,6 +96,17 @@ def _check_sinks(placement: Placement) -> None:
             raise Misconfigured(msg)
         if name in placement.names[:index] and placement.sinks_of(name) is not None:
             msg = f'{path}: "{name}" is there twice'
+            raise Misconfigured(msg)
+
+
+def _check_multikueue(settings: Settings) -> None:
+    for one in settings.targets():
+        sinks = settings.sinks_of(one)
+        if "multikueue" in sinks and (one.gvr != KUEUE_WORKLOADS or "annotations" not in sinks):
+            msg = (
+                f'placement.resources: "{one.name}" has the sink multikueue, which is for '
+                f"{KUEUE_WORKLOADS} with the sink annotations"
+            )
             raise Misconfigured(msg)
 
 

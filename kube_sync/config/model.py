@@ -211,7 +211,7 @@ class Settings(
     def sinks_of(self, resource: Resource) -> tuple[SinkName, ...]:
         """Return the sinks of decisions on a resource; the first one leads."""
         found = self.placement.sinks_of(resource.name)
-        found = self.remediate.sinks.default if found is None else found
+        found = self.remediate.sinks.default_of(resource.gvr) if found is None else found
         return tuple(sorted(dict.fromkeys(found), key=lambda name: name != "annotations"))
 
     def classes(self) -> Classes:

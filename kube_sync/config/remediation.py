@@ -6,7 +6,7 @@ The text below a field says what it does: it is what `kube-sync config --explain
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Final, Literal
 
 from kube_sync.config.kinds import (
     AnnotationPrefix,
@@ -23,8 +23,10 @@ from kube_sync.config.kinds import (
     Section,
     Share,
 )
+from kube_sync.objects import GroupVersionResource
 
 PlacementForm = Literal["preferences", "names", "selector"]
+KUEUE_WORKLOADS: Final = GroupVersionResource("kueue.x-k8s.io", "v1beta1", "workloads")
 
 
 class Guard(Section, frozen=True):
@@ -82,7 +84,7 @@ class Health(Section, frozen=True):
     """What says so: annotations of the object, a field of it, or the health of its Applications of
     Argo CD, by the cluster that `spec.destination.name` names."""
     annotation: AnnotationPrefix = "health.kube-sync.io"
-    """With `annotations`: the prefix of one annotation per cluster, as in
+    """With `annotations` and `kueue`: the prefix of one annotation per cluster, as in
     `health.kube-sync.io/eu-west: healthy`."""
     path: FieldPath = "status.clusters"
     """With `status`: the field that maps the names of clusters to their health, as in
@@ -111,7 +113,7 @@ Mode = Literal["off", "dry-run", "manual", "enforce"]
 
 
 # How decisions are carried out; the annotations, and the sections of `Sinks`.
-SinkName = Literal["annotations", "placement_decisions", "ocm_placement_decisions"]
+SinkName = Literal["annotations", "placement_decisions", "ocm_placement_decisions", "multikueue"]
 
 
 class PlacementDecisions(Section, frozen=True):
@@ -146,8 +148,8 @@ class MultiKueue(Section, frozen=True):
     """
 
     enabled: bool = False
-    """Writes `status.nominatedClusterNames` of Workloads, which `placement.resources` has to
-    name."""
+    """Writes `status.nominatedClusterNames` of Workloads in addition to the annotations, if
+    `placement.resources` names no `sinks` for them."""
     next_cluster_seconds: Seconds = 300.0
     """Seconds until the next cluster is nominated too, if none of the nominated ones has admitted a
     Workload; the annotation `kube-sync.io/next-cluster-seconds` of the decision overrides it."""
@@ -160,14 +162,15 @@ class Sinks(Section, frozen=True):
     ocm_placement_decisions: OcmPlacementDecisions = OcmPlacementDecisions()
     multikueue: MultiKueue = MultiKueue()
 
-    @property
-    def default(self) -> tuple[SinkName, ...]:
-        """The sinks of resources that name none."""
+    def default_of(self, gvr: GroupVersionResource) -> tuple[SinkName, ...]:
+        """Return the sinks of a resource that names none."""
         found: list[SinkName] = ["annotations"]
         if self.placement_decisions.enabled:
             found.append("placement_decisions")
         if self.ocm_placement_decisions.enabled:
             found.append("ocm_placement_decisions")
+        if self.multikueue.enabled and gvr == KUEUE_WORKLOADS:
+            found.append("multikueue")
         return tuple(found)
 
 

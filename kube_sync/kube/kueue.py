@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, TypeVar
 
 import msgspec
 
+from kube_sync.config.remediation import KUEUE_WORKLOADS
 from kube_sync.errors import NO_JSON, Retriable
 from kube_sync.kube.collection import Item
 from kube_sync.objects import GroupVersionResource
 
-_GROUP, _VERSION = "kueue.x-k8s.io", "v1beta1"
-WORKLOADS: Final = GroupVersionResource(_GROUP, _VERSION, "workloads")
+WORKLOADS: Final = KUEUE_WORKLOADS
+_GROUP, _VERSION = WORKLOADS.group, WORKLOADS.version
 ADMISSION_CHECKS: Final = GroupVersionResource(_GROUP, _VERSION, "admissionchecks")
 MULTIKUEUE_CONFIGS: Final = GroupVersionResource(_GROUP, _VERSION, "multikueueconfigs")
 MULTIKUEUE_CLUSTERS: Final = GroupVersionResource(_GROUP, _VERSION, "multikueueclusters")
@@ -29,15 +31,20 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What a dispatcher needs to know of a Workload."""
+    """What a dispatcher needs to know of a Workload; times are Unix seconds.
+
+    `nominated_at` is when who owns the nominations last changed what they own: they were not
+    changed later. 0 if nobody owns them.
+    """
 
     uid: str
-    annotations: dict[str, str]
+    created_at: float = 0.0
     deleted: bool = False
     reserved: bool = False  # its ClusterQueue has reserved quota
     finished: bool = False
     cluster: str | None = None  # the one that admitted it
     nominated: tuple[str, ...] = ()
+    nominated_at: float = 0.0
     checks: tuple[tuple[str, str], ...] = ()  # names and states of its admission checks, in order
 
 
@@ -71,10 +78,33 @@ class _WorkloadStatus(msgspec.Struct, rename="camel"):
         return any(one.type == condition and one.status == "True" for one in self.conditions or ())
 
 
+class _OwnedStatus(msgspec.Struct):
+    nominated: dict[str, object] | None = msgspec.field(
+        name="f:nominatedClusterNames", default=None
+    )
+
+
+class _Owned(msgspec.Struct):
+    status: _OwnedStatus = msgspec.field(name="f:status", default_factory=_OwnedStatus)
+
+
+class _Manager(msgspec.Struct):
+    time: datetime | None = None
+    fields: _Owned = msgspec.field(name="fieldsV1", default_factory=_Owned)
+
+
 class _Metadata(msgspec.Struct, rename="camel"):
     uid: str = ""
-    annotations: dict[str, str] | None = None
+    creation_timestamp: datetime | None = None
     deletion_timestamp: str | None = None
+    managed_fields: list[_Manager] | None = None
+
+    @property
+    def nominated_at(self) -> float:
+        """When who owns the nominations last changed what they own."""
+        managers = self.managed_fields or ()
+        owners = [one for one in managers if one.fields.status.nominated is not None]
+        return max((_seconds(one.time) for one in owners), default=0.0)
 
 
 class _Workload(msgspec.Struct):
@@ -125,14 +155,29 @@ def parse_workload(body: bytes) -> Workload:
     metadata, status = found.metadata, found.status
     return Workload(
         metadata.uid,
-        metadata.annotations or {},
+        _seconds(metadata.creation_timestamp),
         metadata.deletion_timestamp is not None,
         status.has("QuotaReserved"),
         status.has("Finished"),
         status.cluster_name,
         tuple(status.nominated_cluster_names or ()),
+        metadata.nominated_at,
         tuple((check.name, check.state) for check in status.admission_checks or ()),
     )
+
+
+def admitted_to(body: bytes) -> frozenset[str]:
+    """Return the cluster that has admitted a Workload, from its JSON; none of anything else.
+
+    Of a check that waits for the job to end the state is Pending meanwhile, else Ready. Kueue
+    evicts a Workload for which a check is in another one.
+    """
+    try:
+        found = parse_workload(body)
+    except NO_JSON:
+        return frozenset()
+    lost = found.deleted or any(state in ("Retry", "Rejected") for _, state in found.checks)
+    return frozenset() if lost or not found.cluster else frozenset([found.cluster])
 
 
 def workload_of(item: Item) -> Workload:
@@ -166,6 +211,10 @@ def cluster_state(item: Item) -> ClusterState:
     if active is None:
         return ClusterState(active=False, message="Kueue has not connected to it yet")
     return ClusterState(active.status == "True", active.message)
+
+
+def _seconds(time: datetime | None) -> float:
+    return 0.0 if time is None else time.timestamp()
 
 
 def _decoded(item: Item, decode: Callable[[bytes], _T]) -> _T:

@@ -344,23 +344,13 @@ placement_decisions = Gauge(
 )
 placement_decisions_held = Gauge(
     "kube_sync_placement_decisions_held",
-    "Resources whose PlacementDecisions are not updated, by sink and reason",
+    "Resources whose PlacementDecisions or nominations are not updated, by sink and reason",
     ["sink", "reason"],
 )
 placement_decision_writes = Counter(
     "kube_sync_placement_decision_writes_total",
-    "Writes and deletions of PlacementDecisions, by sink and outcome",
+    "Writes and deletions of PlacementDecisions, and nominations, by sink and outcome",
     ["sink", "outcome"],
-)
-multikueue_nominations = Counter(
-    "kube_sync_multikueue_nominations_total",
-    "Nominations of clusters for Workloads of Kueue, by outcome; in dry-run they are not written",
-    ["outcome"],
-)
-multikueue_held = Gauge(
-    "kube_sync_multikueue_held",
-    "Workloads of Kueue that no cluster can be nominated for, by reason",
-    ["reason"],
 )
 policy_conditions = Counter(
     "kube_sync_policy_conditions_total",
@@ -488,10 +478,9 @@ _AT_ZERO: dict[Counter, tuple[tuple[str, ...], ...]] = {
     admission_registration_writes: (("written",), ("conflict",), ("failed",)),
     placement_decision_writes: tuple(
         (sink, outcome)
-        for sink in ("placement_decisions", "ocm_placement_decisions")
+        for sink in ("placement_decisions", "ocm_placement_decisions", "multikueue")
         for outcome in ("applied", "deleted", "refused", "fenced", "retried")
     ),
-    multikueue_nominations: (("applied",), ("retried",), ("refused",), ("fenced",), ("dry-run",)),
     topology_reconciles: (("ok",), ("failed",)),
     policy_sync_writes: tuple(
         (what, outcome)

@@ -18,7 +18,6 @@ from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.configmaps import CONFIGMAPS, ConfigMaps
 from kube_sync.kube.discovery import kind_of
 from kube_sync.kube.fencedwriter import FencedWriter
-from kube_sync.kube.kueue import WORKLOADS
 from kube_sync.kube.patch import amend_metadata, apply_metadata
 from kube_sync.kube.reflector import Store
 from kube_sync.ledger.report_client import ReportClient, report_client
@@ -28,7 +27,6 @@ from kube_sync.processes.argocd import argocd_generator
 from kube_sync.processes.context import Context, report_lease
 from kube_sync.processes.fleet import clusters_of, counted, fleet_collection
 from kube_sync.processes.moves import Moving, moving
-from kube_sync.processes.multikueue_sink import multikueue_sink
 from kube_sync.processes.sinks import Sinks
 from kube_sync.remediation.audit_log import AuditLog
 from kube_sync.remediation.brakes import Brakes
@@ -39,9 +37,8 @@ from kube_sync.remediation.modes import Modes
 from kube_sync.remediation.plan import Amend, Apply, Current, Write
 from kube_sync.remediation.reconciler import Reconciler
 from kube_sync.remediation.sinks.annotations import AnnotationSink
-from kube_sync.remediation.sinks.multikueue import MultiKueueSink
 from kube_sync.remediation.statuspage import status_app
-from kube_sync.remediation.stores import Both, Proven
+from kube_sync.remediation.stores import Proven
 from kube_sync.remediation.writer import Writer
 from kube_sync.runtime.clock import unix_clock
 from kube_sync.runtime.concurrency import Concurrency
@@ -82,10 +79,6 @@ async def remediate(context: Context) -> list[Service]:
     services += await argocd_generator(
         context, reconciler.decisions, parts.placements, parts.approvals.names, parts.events
     )
-    parts.multikueue, beside = multikueue_sink(
-        context, reconciler.decisions, parts.modes.of, parts.fenced, parts.recorder, reports
-    )
-    services += beside
     services.append(partial(follow, stream, parts.events.apply_record, reconciler.apply_record))
     services += parts.followed()
     readiness.met("start")
@@ -99,7 +92,6 @@ class _Parts:
         settings, self._context = context.settings, context
         self._clock = unix_clock()
         self._freshness = Freshness[None](self._clock, settle_seconds=SETTLE_SECONDS)
-        self.multikueue: MultiKueueSink | None = None
         self._fleet = clusters_of(settings)
         self._clusters: Clusters | None = None
         if self._fleet is not None:
@@ -119,7 +111,7 @@ class _Parts:
             None if fixed == "auto" else fixed, metrics.remediation_concurrency
         )
         annotations = AnnotationSink(patches.send, self._seals, self.placements.unreadable)
-        self.sinks = Sinks(context, annotations, self.fenced)
+        self.sinks = Sinks(context, annotations, self.fenced, self.recorder, reports)
         brakes, rehearsal = self._brakes()
         self._moving = self._moves()
         self.reconciler = Reconciler(
@@ -178,9 +170,7 @@ class _Parts:
         return [*services, *self._moving.services]
 
     def _store(self, gvr: GroupVersionResource) -> Store:
-        store: Store = self.reconciler.targets(gvr)
-        if self.multikueue is not None and gvr == WORKLOADS:
-            store = Both(store, self.multikueue.workloads)
+        store = self.sinks.store(gvr, self.reconciler.targets(gvr))
         return Proven(store, partial(self._seals.without_unsealed_note, gvr))
 
     def _standby(self) -> str:
@@ -194,8 +184,6 @@ class _Parts:
         self.reconciler.lead()
         self.events.lead()
         self.sinks.wake()
-        if self.multikueue is not None:
-            self.multikueue.wake()
 
     def _weigh(self) -> None:
         self.reconciler.weigh()

@@ -715,6 +715,7 @@ def test_time_of_day_is_asked_for_nowhere() -> None:
         "servertls.py",
         "tls.py",  # reads when a certificate ends; asks for no time
         "hub_status_writer.py",
+        "kueue.py",  # reads when a Workload was created, and its clusters nominated
         "synced_policies.py",  # reads when a policy was created
         "why.py",  # of the command line: which time is meant
     }

@@ -291,13 +291,17 @@ def _is_active(api: KubeApi, name: str) -> bool:
     return _is_true(found["status"]["conditions"], "Active")
 
 
-@pytest.mark.slow
-async def test_a_restart_in_the_middle_ends_the_same(world: World) -> None:
+async def test_a_restart_does_not_begin_the_time_of_a_cluster_anew(world: World) -> None:
     await asyncio.to_thread(world.clusters.give, "paris", 0)
     name = await world.job()
-    world.decide(name, "paris", "dublin", seconds=2)
+    world.decide(name, "paris", "dublin")
     await eventually(lambda: world.nominated(name), ["paris"])
     await world.stop()
+    managers = world.workload(name)["metadata"]["managedFields"]
+    for one in managers:
+        one["time"] = "2026-01-01T00:00:00Z"
+    patch = {"metadata": {"managedFields": managers, "labels": {"aged": "yes"}}}
+    world.api.merge(KIND, name, patch, NS)
     await world.start()
     await eventually(lambda: world.cluster(name), "dublin")
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from tools.servers.kubeapi import KubeApi
 from tools.servers.kueue import kueue_source
 from tools.servers.manifests import manifests_of
 from tools.servers.multikueue import install_kueue_kinds
-from tools.servers.running import Launcher
+from tools.servers.running import Launcher, RunningServer
 from tools.servers.stack import RunningStack, furnished_stack
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,7 +97,23 @@ def _activate(stack: RunningStack, name: str, status: str = "True") -> None:
 class World:
     stack: RunningStack
     stream: FakeDecisionStream
+    folder: Path
     number: int = 0
+    service: RunningServer | None = None
+
+    async def restart(self, meanwhile: Callable[[], object] = lambda: None, **more: object) -> None:
+        """Stop the remediator, and start one that has `more` in its configuration."""
+        await self.stop()
+        await asyncio.to_thread(meanwhile)
+        configuration = _configuration(self.stack, self.stream, **more)
+        self.service = await asyncio.to_thread(
+            start_service, "remediate", self.folder, configuration
+        )
+
+    async def stop(self) -> None:
+        if self.service is not None:
+            await asyncio.to_thread(self.service.stop)
+        self.service = None
 
     def workload(self, name: str) -> str:
         """Create a Workload as Kueue does, with its quota reserved; return its uid."""
@@ -140,6 +157,14 @@ class World:
     def nominated(self, name: str) -> list[str]:
         return list(self.status(name).get("nominatedClusterNames", ()))
 
+    def age(self, name: str) -> None:
+        """Make what is nominated old; the API server does not store a patch of times alone."""
+        managers = self.stack.api.get(KIND, name, NS)["metadata"]["managedFields"]
+        for one in managers:
+            one["time"] = "2026-01-01T00:00:00Z"
+        patch = {"metadata": {"managedFields": managers, "labels": {"aged": "yes"}}}
+        self.stack.api.merge(KIND, name, patch, NS)
+
     def notes(self, name: str, reason: str) -> list[str]:
         items = self.stack.api.get("events.events.k8s.io", namespace=NS)["items"]
         return [
@@ -149,7 +174,9 @@ class World:
         ]
 
 
-def _configuration(stack: RunningStack, stream: FakeDecisionStream) -> dict[str, object]:
+def _configuration(
+    stack: RunningStack, stream: FakeDecisionStream, **remediate: object
+) -> dict[str, object]:
     workloads = {
         "group": WORKLOADS.group,
         "version": WORKLOADS.version,
@@ -163,6 +190,7 @@ def _configuration(stack: RunningStack, stream: FakeDecisionStream) -> dict[str,
         "remediate": {
             "guard": {**GUARD_OFF, "known_clusters": False},
             "sinks": {"multikueue": {"enabled": True}},
+            **remediate,
         },
     }
 
@@ -170,12 +198,12 @@ def _configuration(stack: RunningStack, stream: FakeDecisionStream) -> dict[str,
 @pytest.fixture
 async def world(cluster: RunningStack, tmp_path: Path) -> AsyncGenerator[World]:
     async with fake_decision_stream() as stream:
-        configuration = _configuration(cluster, stream)
-        service = await asyncio.to_thread(start_service, "remediate", tmp_path, configuration)
+        found = World(cluster, stream, tmp_path)
+        await found.restart()
         try:
-            yield World(cluster, stream)
+            yield found
         finally:
-            await asyncio.to_thread(service.stop)
+            await found.stop()
 
 
 async def test_the_first_cluster_is_nominated_and_kueue_can_clear_it(world: World) -> None:
@@ -213,6 +241,16 @@ async def test_without_quota_nobody_is_nominated(world: World) -> None:
     assert world.nominated("unreserved") == []
     world.kueue("unreserved", STATUS)
     await eventually(lambda: world.nominated("unreserved"), ["us"])
+
+
+async def test_a_restart_does_not_begin_the_time_of_a_cluster_anew(world: World) -> None:
+    uid = world.workload("aged")
+    world.decide("aged", uid, "us", "eu")
+    await eventually(lambda: world.nominated("aged"), ["us"])
+    await world.restart(partial(world.age, "aged"))
+    await eventually(lambda: world.nominated("aged"), ["us", "eu"])
+    said = "us did not admit it within 300 s: eu is nominated too"
+    await eventually(lambda: said in world.notes("aged", "Nominated"))
 
 
 async def test_clusters_that_the_check_does_not_list_are_said(world: World) -> None:

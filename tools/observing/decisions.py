@@ -188,8 +188,9 @@ _REMEMBERING = Row(
     ),
 )
 
+_WRITES = "kube_sync_placement_decision_writes_total"
 _PUBLISHING = Row(
-    "PlacementDecisions",
+    "Other sinks than annotations",
     (
         Panel(
             "PlacementDecisions",
@@ -198,41 +199,24 @@ _PUBLISHING = Row(
         ),
         Panel(
             "Not updated",
-            "Resources whose PlacementDecisions are not updated, by reason.",
-            (("sum by (reason) (kube_sync_placement_decisions_held) or vector(0)", "{{reason}}"),),
+            "Resources whose PlacementDecisions or nominations are not updated.",
+            (
+                (
+                    "sum by (sink, reason) (kube_sync_placement_decisions_held) or vector(0)",
+                    "{{sink}}: {{reason}}",
+                ),
+            ),
         ),
         Panel(
             "Writes",
             "By outcome; retried writes are repeated, fenced ones are left to another process.",
             (
                 (
-                    f"sum by (outcome) (rate(kube_sync_placement_decision_writes_total{_RATE}))",
-                    "{{outcome}}",
+                    f"sum by (sink, outcome) (rate({_WRITES}{_RATE}))",
+                    "{{sink}}: {{outcome}}",
                 ),
             ),
             unit="ops",
-        ),
-    ),
-)
-
-_NOMINATING = Row(
-    "MultiKueue",
-    (
-        Panel(
-            "Nominations",
-            "Nominations of clusters for Workloads of Kueue, by outcome.",
-            (
-                (
-                    f"sum by (outcome) (rate(kube_sync_multikueue_nominations_total{_RATE}))",
-                    "{{outcome}}",
-                ),
-            ),
-            unit="ops",
-        ),
-        Panel(
-            "Not nominated",
-            "Workloads of Kueue that no cluster can be nominated for, by reason.",
-            (("sum by (reason) (kube_sync_multikueue_held) or vector(0)", "{{reason}}"),),
         ),
     ),
 )
@@ -241,5 +225,5 @@ DECISIONS = Dashboard(
     "kube-sync-decisions",
     "kube-sync / Decisions and remediation",
     "What is decided, and what becomes of it?",
-    (_DECIDING, _MOVING, _REMEMBERING, _PUBLISHING, _NOMINATING),
+    (_DECIDING, _MOVING, _REMEMBERING, _PUBLISHING),
 )

@@ -8,7 +8,8 @@ clusters, it is not finished, and its quota is reserved.
 The policy's order is that of the weights of the placement, the highest first, and of the names
 where they are equal. The first active cluster is nominated; if it does not admit the Workload in
 time, the next one in addition. A cluster that the policy does not name, or that is not active, is
-not nominated any more.
+not nominated any more; one that a move takes away later (`Permitted.leaving`) stays until then, and
+does not keep the first one of the policy from being nominated.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import msgspec
 from kube_sync.decisions.decision import PLACEMENT
 from kube_sync.guard.placements import read_preferences
 from kube_sync.kube.kueue import ClusterState, Workload
-from kube_sync.remediation.plan import Wanted
+from kube_sync.remediation.plan import Unusable, Wanted
+from kube_sync.remediation.sinks.placement import NOT_NAMED, OWNER
 
 MOST = 10  # nominated clusters of one Workload (workload_types.go, MaxItems)
 SECONDS_KEY = "kube-sync.io/next-cluster-seconds"  # annotation, decided by policies
@@ -48,20 +50,16 @@ class Fleet:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
-    """The latest nomination of a Workload: since when its last cluster is nominated."""
+class Permitted:
+    """The clusters that a decision permits, the preferred first.
 
-    uid: str
-    last: str
-    since: float  # seconds
+    `seconds`: for how long one may take until the next one is nominated. `leaving`: clusters that
+    stay if they are nominated, until a move takes them away.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """No cluster can be nominated, and why; the code is one word."""
-
-    code: str
-    reason: str
+    order: tuple[str, ...]
+    seconds: float
+    leaving: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +67,13 @@ class Nomination:
     """The clusters to nominate.
 
     `reason` says what differs from what is nominated now, empty if nothing does. `seconds` is when
-    the next cluster is due, None if there is none.
+    the next cluster is due, None if there is none. `hold`: why there are none.
     """
 
     clusters: tuple[str, ...]
     reason: str = ""
     seconds: float | None = None
-    hold: Hold | None = None
+    hold: Unusable | None = None
 
 
 def check_of(found: Workload, fleet: Fleet) -> str | None:
@@ -86,6 +84,18 @@ def check_of(found: Workload, fleet: Fleet) -> str | None:
     if check is None or check[1] != _PENDING or found.cluster is not None:
         return None
     return None if found.finished or not found.reserved else check[0]
+
+
+def permitted(wanted: Wanted, seconds: float) -> Permitted | Unusable:
+    """Return what a decision permits, by default for `seconds` each, or why it cannot be used."""
+    annotations = {} if wanted.decision is None else wanted.decision.annotations
+    text = annotations.get(PLACEMENT)
+    if text is None or wanted.policy == OWNER:
+        return Unusable("undecided", f"the decision has no {PLACEMENT}")
+    if (order := order_of(text)) is None:
+        return NOT_NAMED
+    decided = tuple(name for name in order if name not in wanted.leaving)
+    return Permitted(decided, seconds_of(annotations, seconds), wanted.leaving)
 
 
 def order_of(preferences: str) -> tuple[str, ...] | None:
@@ -105,53 +115,17 @@ def _weight(entry: object) -> float:
     return weight if isinstance(weight, int | float) else 1
 
 
-def permitted(wanted: Wanted | None, found: Workload) -> tuple[str, ...] | Hold | None:
-    """Return the clusters that the decision permits, the preferred first; None: not decided yet.
-
-    A Hold: the decision cannot be used, or the Workload does not have its placement.
-    """
-    if wanted is None or wanted.uid not in ("", found.uid):
-        return None
-    if wanted.decision is None or wanted.decision.errors:
-        return Hold("undecided", _undecided(wanted))
-    text = wanted.decision.annotations.get(PLACEMENT)
-    if text is None:
-        return Hold("undecided", f"the decision has no {PLACEMENT}")
-    if text != found.annotations.get(PLACEMENT):
-        return Hold("not_applied", "the Workload does not have the placement that was decided")
-    order = order_of(text)
-    return Hold("not_named", "the placement does not name its clusters") if order is None else order
-
-
-def _undecided(wanted: Wanted) -> str:
-    if wanted.failure is not None:
-        return f"no usable decision: {wanted.failure}"
-    if wanted.decision is None:
-        return "no policy decides on it"
-    return "the policy objects: " + "; ".join(wanted.decision.errors)
-
-
-def seconds_of(found: Workload, default: float) -> float:
+def seconds_of(annotations: Mapping[str, str], default: float) -> float:
     """Return for how long a cluster may take until the next one is nominated."""
     try:
-        seconds = float(found.annotations.get(SECONDS_KEY, default))
+        seconds = float(annotations.get(SECONDS_KEY, default))
     except ValueError:
         return default
     return seconds if 0 < seconds < math.inf else default
 
 
-def nominate(
-    found: Workload,
-    order: Sequence[str],
-    fleet: Fleet,
-    seconds: float,
-    latest: Round | None,
-    now: float,
-) -> Nomination | None:
-    """Return the nomination of a Workload, None if it needs none.
-
-    `order` has the clusters that the policy permits, the preferred first.
-    """
+def nominate(found: Workload, policy: Permitted, fleet: Fleet, now: float) -> Nomination | None:
+    """Return the nomination of a Workload at `now` (Unix seconds), None if it needs none."""
     check = check_of(found, fleet)
     if check is None:
         return None
@@ -159,48 +133,35 @@ def nominate(
     if not (listed := fleet.configs.get(config)):
         named = f"MultiKueueConfig {config}" if config else "no MultiKueueConfig"
         reason = f"AdmissionCheck {check} names {named}, which lists no clusters"
-        return Nomination(found.nominated, hold=Hold("no_config", reason))
-    usable = [name for name in order if name in listed and fleet.state(name).active]
-    kept = [name for name in found.nominated if name in usable]
-    gone = _gone(found, order, listed, fleet)
-    if not usable:
-        return Nomination((), gone, hold=_nowhere(order, listed, config, fleet))
-    if not kept:
-        return _answer(
-            [usable[0]], usable, [gone, f"{usable[0]} is {_first(usable, order)}"], seconds
-        )
-    since = _since(latest, found, kept, now)
-    rest = () if len(kept) >= MOST else usable
-    following = next((name for name in rest if name not in kept), None)
-    if following is None or (due := since + seconds - now) > 0:
-        left = None if following is None else due
-        return Nomination(tuple(kept), gone, left)
-    late = f"{kept[-1]} did not admit it within {seconds:g} s: {following} is nominated too"
-    return _answer([*kept, following], usable, [gone, late], seconds)
+        return Nomination(found.nominated, hold=Unusable("no_config", reason))
+    usable, stays = (
+        [name for name in names if name in listed and fleet.state(name).active]
+        for names in (policy.order, policy.leaving)
+    )
+    kept = tuple(name for name in found.nominated if name in usable or name in stays)
+    gone = _gone(found, policy, listed, fleet)
+    if not usable and not kept:
+        return Nomination((), gone, hold=_nowhere(policy.order, listed, config, fleet))
+    following = next((name for name in usable if name not in kept), None)
+    if following is None or len(kept) >= MOST:
+        return Nomination(kept, gone)
+    if any(name in usable for name in kept):
+        due = found.nominated_at + policy.seconds - now
+        if due > 0:
+            return Nomination(kept, gone, due)
+        late = f"{kept[-1]} did not admit it within {policy.seconds:g} s"
+        why = f"{late}: {following} is nominated too"
+    else:
+        first = "the policy's first" + ("" if following == policy.order[0] else " that is active")
+        why = f"{following} is {first}"
+    return Nomination((*kept, following), "; ".join(filter(None, [gone, why])))
 
 
-def _since(latest: Round | None, found: Workload, kept: Sequence[str], now: float) -> float:
-    """Return since when the last cluster is nominated; where that is not known, now."""
-    known = latest is not None and (latest.uid, latest.last) == (found.uid, kept[-1])
-    return latest.since if latest is not None and known else now
-
-
-def _answer(
-    names: Sequence[str], usable: Sequence[str], reasons: Sequence[str], seconds: float
-) -> Nomination:
-    more = len(names) < len(usable)
-    return Nomination(tuple(names), "; ".join(filter(None, reasons)), seconds if more else None)
-
-
-def _first(usable: Sequence[str], order: Sequence[str]) -> str:
-    return "the policy's first" if usable[0] == order[0] else "the policy's first that is active"
-
-
-def _gone(found: Workload, order: Sequence[str], listed: Sequence[str], fleet: Fleet) -> str:
+def _gone(found: Workload, policy: Permitted, listed: Sequence[str], fleet: Fleet) -> str:
     """Say which nominated clusters leave, and why."""
     reasons = []
     for name in found.nominated:
-        if name not in order:
+        if name not in policy.order and name not in policy.leaving:
             reasons.append(f"{name} is left: no policy permits it")
         elif name not in listed:
             reasons.append(f"{name} is left: the admission check does not list it")
@@ -209,13 +170,13 @@ def _gone(found: Workload, order: Sequence[str], listed: Sequence[str], fleet: F
     return "; ".join(reasons)
 
 
-def _nowhere(order: Sequence[str], listed: Sequence[str], config: str, fleet: Fleet) -> Hold:
+def _nowhere(order: Sequence[str], listed: Sequence[str], config: str, fleet: Fleet) -> Unusable:
     if not order:
-        return Hold("no_cluster", "the policy permits no cluster")
+        return Unusable("no_cluster", "the policy permits no cluster")
     possible = [name for name in order if name in listed]
     if not possible:
         names, known = ", ".join(order), ", ".join(listed)
         reason = f"MultiKueueConfig {config} lists none of {names}, only {known}"
-        return Hold("no_cluster", reason)
+        return Unusable("no_cluster", reason)
     states = ", ".join(f"{name} ({fleet.state(name).message})" for name in possible)
-    return Hold("inactive", f"no cluster that the policy permits is active: {states}")
+    return Unusable("inactive", f"no cluster that the policy permits is active: {states}")

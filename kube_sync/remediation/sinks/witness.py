@@ -13,7 +13,8 @@ from kube_sync.kube.kueue import WORKLOADS, Workload
 from kube_sync.ledger.reports import Report, Values, shortened
 from kube_sync.objects import ObjectKey
 from kube_sync.remediation.audit_log import Reports
-from kube_sync.remediation.sinks.nomination import Hold, Nomination
+from kube_sync.remediation.plan import Unusable
+from kube_sync.remediation.sinks.nomination import Nomination
 
 FIELD: Final = "status.nominatedClusterNames"
 
@@ -33,34 +34,31 @@ class NominationWitness:
         await self._reports.deliver(Report(name, "intent", target, found.uid, old, new))
         return name
 
-    def ended(self, name: str, key: ObjectKey, found: Workload, wanted: Nomination) -> None:
+    def ended(self, name: str, key: ObjectKey, uid: str, reason: str) -> None:
         """Report a nomination that was written."""
-        self._outcome(name, key, found, "applied", wanted.reason)
-        self._tell(key, found, "Nominated", wanted.reason, warns=False)
+        self._outcome(name, key, uid, "applied", reason)
+        self._tell(key, uid, "Nominated", reason, warns=False)
 
-    def failed(self, name: str, key: ObjectKey, found: Workload, error: SyncError) -> None:
+    def failed(self, name: str, key: ObjectKey, uid: str, error: SyncError) -> None:
         """Report a nomination that was not written; tell of it what no retry helps soon."""
         if name:
-            self._outcome(name, key, found, "failed", str(error))
+            self._outcome(name, key, uid, "failed", str(error))
         if isinstance(error, Terminal | Refused):
-            self._tell(key, found, "NotNominated", str(error))
+            self._tell(key, uid, "NotNominated", str(error))
 
-    def held(self, key: ObjectKey, found: Workload, hold: Hold) -> None:
+    def held(self, key: ObjectKey, uid: str, hold: Unusable) -> None:
         """Tell that no cluster can be nominated."""
         target, note = Target.of(WORKLOADS, key), shortened(hold.reason)
         name = self._reports.new_id()
-        self._reports.enqueue(Report(name, "held", target, found.uid, status=hold.code, note=note))
-        self._tell(key, found, "NotNominated", hold.reason)
+        self._reports.enqueue(Report(name, "held", target, uid, status=hold.kind, note=note))
+        self._tell(key, uid, "NotNominated", hold.reason)
 
-    def _outcome(self, name: str, key: ObjectKey, found: Workload, status: str, note: str) -> None:
-        target = Target.of(WORKLOADS, key)
-        note = shortened(note)
-        self._reports.enqueue(Report(name, "outcome", target, found.uid, status=status, note=note))
+    def _outcome(self, name: str, key: ObjectKey, uid: str, status: str, note: str) -> None:
+        target, note = Target.of(WORKLOADS, key), shortened(note)
+        self._reports.enqueue(Report(name, "outcome", target, uid, status=status, note=note))
 
-    def _tell(
-        self, key: ObjectKey, found: Workload, what: str, note: str, *, warns: bool = True
-    ) -> None:
-        regarding = Reference(WORKLOADS.api_version, "Workload", key.namespace, key.name, found.uid)
+    def _tell(self, key: ObjectKey, uid: str, what: str, note: str, *, warns: bool = True) -> None:
+        regarding = Reference(WORKLOADS.api_version, "Workload", key.namespace, key.name, uid)
         reason = f"Remediation{what}"
         occurrence = Occurrence(regarding, None, reason, "Nominate", cut(note), warns)
         self._recorder.occurred(occurrence, key.namespace)

@@ -125,6 +125,7 @@ policy_sync:
     mass_floor: 10}
 """
 _THING = "{group: g.io, version: v1, resource: things}"
+_WORKLOADS = "{group: kueue.x-k8s.io, version: v1beta1, resource: workloads}"
 _ONE_RESOURCE = '[{group: "", version: v1, resource: replicasets}]'
 
 
@@ -368,6 +369,23 @@ def test_a_mistake_in_the_file_begins_with_the_path_of_the_field(
         (
             "placement: {resources: [replicasets, {name: replicasets, sinks: [annotations]}]}",
             'placement.resources[1]: "replicasets" is there twice',
+        ),
+        (
+            "placement: {resources: [{name: replicasets, sinks: [annotations, multikueue]}]}",
+            (
+                'placement.resources: "replicasets" has the sink multikueue, which is for'
+                " workloads.v1beta1.kueue.x-k8s.io with the sink annotations"
+            ),
+        ),
+        (
+            (
+                f"replicate: {{resources: [{_WORKLOADS}]}}\n"
+                "placement: {resources: [{name: workloads, sinks: [multikueue]}]}"
+            ),
+            (
+                'placement.resources: "workloads" has the sink multikueue, which is for'
+                " workloads.v1beta1.kueue.x-k8s.io with the sink annotations"
+            ),
         ),
         (
             "placement: {resources: [{name: pods, sinks: [annotations]}]}",
@@ -783,6 +801,17 @@ def test_an_empty_variable_takes_an_optional_namespace_back(file: Path, text: st
         (
             "placement: {resources: [{name: replicasets, sinks: [placement_decisions]}]}",
             ["placement_decisions"],
+        ),
+        (
+            "remediate: {sinks: {multikueue: {enabled: true}}}",
+            ["annotations"],
+        ),
+        (
+            (
+                "remediate: {sinks: {multikueue: {enabled: true}}}\n"
+                f"replicate: {{resources: [{_WORKLOADS}]}}\nplacement: {{resources: [workloads]}}"
+            ),
+            ["annotations", "multikueue"],
         ),
         (  # the annotations lead wherever they are
             (

@@ -10,6 +10,7 @@ from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.kube.kueue import (
     ClusterState,
     Workload,
+    admitted_to,
     cluster_state,
     config_clusters,
     config_name,
@@ -34,10 +35,44 @@ def test_a_workload_is_read_with_what_a_dispatcher_needs() -> None:
         ],
         "nominatedClusterNames": ["b", "a"],
     }
-    metadata = {"uid": "u", "annotations": {"k": "v"}}
+    metadata = {"uid": "u", "creationTimestamp": "1970-01-01T00:00:05Z"}
     assert workload_of(item({"metadata": metadata, "status": status})) == Workload(
-        "u", {"k": "v"}, reserved=True, nominated=("b", "a"), checks=(("mk", "Pending"),)
+        "u", 5.0, reserved=True, nominated=("b", "a"), checks=(("mk", "Pending"),)
     )
+
+
+def manager(seconds: int, *fields: str) -> Any:
+    owned: Any = {"f:status": {f"f:{name}": {} for name in fields}}
+    return {"manager": "m", "time": f"1970-01-01T00:00:{seconds:02}Z", "fieldsV1": owned}
+
+
+def test_nominations_are_as_old_as_what_their_owner_last_changed() -> None:
+    managers = [manager(7, "nominatedClusterNames", "conditions"), manager(9, "conditions")]
+    metadata = {"uid": "u", "managedFields": [*managers, {"manager": "m"}]}
+    assert workload_of(item({"metadata": metadata})).nominated_at == 7.0
+
+
+@pytest.mark.parametrize(
+    ("metadata", "state", "clusters"),
+    [
+        ({}, "Ready", {"a"}),
+        ({}, "Pending", {"a"}),
+        ({}, "Retry", set()),
+        ({}, "Rejected", set()),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, "Ready", set()),
+    ],
+)
+def test_a_workload_is_admitted_where_kueue_keeps_it(
+    metadata: Any, state: str, clusters: set[str]
+) -> None:
+    status = {"clusterName": "a", "admissionChecks": [{"name": "mk", "state": state}]}
+    body = json.dumps({"metadata": {"uid": "u"} | metadata, "status": status})
+    assert admitted_to(body.encode()) == clusters
+
+
+@pytest.mark.parametrize("body", [b"{}", b"x", b'{"metadata": {}, "status": {}}'])
+def test_one_that_no_cluster_has_admitted_is_nowhere(body: bytes) -> None:
+    assert admitted_to(body) == frozenset()
 
 
 def test_one_that_is_admitted_finished_or_being_deleted_says_so() -> None:
@@ -53,7 +88,7 @@ def test_one_that_is_admitted_finished_or_being_deleted_says_so() -> None:
 
 
 def test_a_new_one_has_no_status() -> None:
-    assert workload_of(item({"metadata": {"uid": "u"}})) == Workload("u", {})
+    assert workload_of(item({"metadata": {"uid": "u"}})) == Workload("u")
 
 
 def check(controller: str = "kueue.x-k8s.io/multikueue", **parameters: str) -> Any:

@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -19,13 +20,19 @@ from kube_sync.decisions.records import (
     Target,
 )
 from kube_sync.errors import Conflict, Refused, SyncError, Terminal
+from kube_sync.guard import ADDITION
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.kueue import WORKLOADS, Workload, parse_workload
 from kube_sync.objects import ObjectKey
 from kube_sync.remediation.decision_cache import DecisionCache
+from kube_sync.remediation.plan import Publish, Unusable
+from kube_sync.remediation.sinks.annotations import AnnotationSink
+from kube_sync.remediation.sinks.follower import Follower
 from kube_sync.remediation.sinks.multikueue import MultiKueueSink
-from kube_sync.remediation.sinks.nomination import Hold, Nomination, Round
+from kube_sync.remediation.sinks.nomination import Nomination
+from kube_sync.remediation.stores import Both
+from kube_sync.remediation.targets import Targets
 from tests.fakes.listing import Listing, listed
 from tests.memory import remembered
 from tests.unit.async_tools import LoopTime, running, until
@@ -40,6 +47,14 @@ RESERVED = [{"type": "QuotaReserved", "status": "True"}]
 def placed(*names: str) -> str:
     weights = {name: {"weight": len(names) - n} for n, name in enumerate(names)}
     return json.dumps({"clusters": weights})
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def timestamp() -> str:
+    return datetime.fromtimestamp(now(), UTC).isoformat()
 
 
 def named(name: str, body: Any, namespace: str = "") -> Item:
@@ -62,22 +77,34 @@ class World:
         self.failures: list[SyncError] = []
         self.told: list[str] = []
         self.decisions = DecisionCache(lambda: 0.0)
-        self.sink = MultiKueueSink(
-            self,
+        self.start()
+
+    def start(self) -> None:
+        """Make a sink, and the follower that writes through it, which know nothing yet."""
+        fenced = FencedWriter(lambda: self.leads)
+        self.sink = MultiKueueSink(self, fenced, self, now, seconds=60.0)
+        targets = Targets(lambda key: self.follower.add([(WORKLOADS, key)]))
+        self.follower = Follower(
+            self.sink,
+            {WORKLOADS: AnnotationSink(self._no_patch)},
+            lambda _gvr: targets,
             self.decisions,
             lambda _namespace: self.mode,
-            FencedWriter(lambda: self.leads),
-            self,
-            lambda: asyncio.get_running_loop().time(),
-            seconds=60.0,
+            fenced,
         )
-        listed(self.sink.workloads, Listing([], VERSION))
+        self.workloads = Both(targets, self.sink.workloads)
+        items = [self._item(key) for key in self.documents]
+        for store in (targets, self.sink.workloads):
+            listed(store, Listing(items, VERSION))
         parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "c"}
         controller = "kueue.x-k8s.io/multikueue"
         check = {"spec": {"controllerName": controller, "parameters": parameters}}
         self.relist("checks", named("mk", check))
         self.relist("configs", named("c", {"spec": {"clusters": ["a", "b", "c"]}}))
         self.relist("clusters", cluster("a"), cluster("b"), cluster("c"))
+
+    async def _no_patch(self, *_: object) -> None:
+        pytest.fail("a follower writes no annotation")
 
     def relist(self, what: str, *items: Item, known: bool = True) -> None:
         listed(getattr(self.sink.workers, what), Listing(list(items), VERSION), known=known)
@@ -87,12 +114,17 @@ class World:
         key = ObjectKey("ns", name)
         known = {"conditions": RESERVED, "admissionChecks": PENDING} | status
         metadata = {"name": name, "uid": uid, "annotations": annotations}
+        metadata["creationTimestamp"] = timestamp()
         self.documents[key] = {"metadata": metadata, "status": known}
         self._tell(key)
 
     def _tell(self, key: ObjectKey, kind: str = "MODIFIED") -> None:
-        body = json.dumps(self.documents[key]).encode()
-        self.sink.workloads.apply(Event(kind, VERSION, Item(key, "u", VERSION, body)))
+        self.workloads.apply(Event(kind, VERSION, self._item(key)))
+
+    def _item(self, key: ObjectKey) -> Item:
+        document = self.documents[key]
+        body = json.dumps(document).encode()
+        return Item(key, document["metadata"]["uid"], VERSION, body)
 
     def delete(self, name: str) -> None:
         self._tell(ObjectKey("ns", name), "DELETED")
@@ -132,7 +164,10 @@ class World:
         assert document is self.documents[key]
         self.writes.append(list(clusters))
         status = document["status"] | {"nominatedClusterNames": list(clusters)}
-        self.documents[key] = document | {"status": status}
+        owned: Any = {"f:status": {"f:nominatedClusterNames": {}}}
+        managers = [{"manager": "kueue-admission", "time": timestamp(), "fieldsV1": owned}]
+        metadata = document["metadata"] | {"managedFields": managers}
+        self.documents[key] = {"metadata": metadata, "status": status}
         self._tell(key)
 
     # What it tells
@@ -141,21 +176,21 @@ class World:
         self.told.append(f"{key.name}: {','.join(found.nominated)}->{','.join(wanted.clusters)}")
         return "w1"
 
-    def ended(self, name: str, key: ObjectKey, found: Workload, wanted: Nomination) -> None:
-        self.told.append(f"{name} {key.name}: {wanted.reason}")
-        assert found.uid == "u"
+    def ended(self, name: str, key: ObjectKey, uid: str, reason: str) -> None:
+        self.told.append(f"{name} {key.name}: {reason}")
+        assert uid == "u"
 
-    def failed(self, name: str, key: ObjectKey, found: Workload, error: SyncError) -> None:
-        self.told.append(f"{name} {key.name} {found.uid} failed: {error}")
+    def failed(self, name: str, key: ObjectKey, uid: str, error: SyncError) -> None:
+        self.told.append(f"{name} {key.name} {uid} failed: {error}")
 
-    def held(self, key: ObjectKey, found: Workload, hold: Hold) -> None:
-        assert found.uid == "u"
-        self.told.append(f"{key.name} held: {hold.code}")
+    def held(self, key: ObjectKey, uid: str, hold: Unusable) -> None:
+        assert uid == "u"
+        self.told.append(f"{key.name} held: {hold.kind}")
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         # The clock is put forward by hours: no patience ends meanwhile.
-        async with running(self.sink.run(), self.sink.run(), patience=1e9):
+        async with running(self.follower.run(), self.follower.run(), patience=1e9):
             yield
             await idle()
 
@@ -166,12 +201,14 @@ async def idle() -> None:
 
 
 def written(outcome: str) -> float:
-    name = "kube_sync_multikueue_nominations_total"
-    return REGISTRY.get_sample_value(name, {"outcome": outcome}) or 0
+    name = "kube_sync_placement_decision_writes_total"
+    labels = {"sink": "multikueue", "outcome": outcome}
+    return REGISTRY.get_sample_value(name, labels) or 0
 
 
 def held_now(reason: str) -> float:
-    return REGISTRY.get_sample_value("kube_sync_multikueue_held", {"reason": reason}) or 0
+    labels = {"sink": "multikueue", "reason": reason}
+    return REGISTRY.get_sample_value("kube_sync_placement_decisions_held", labels) or 0
 
 
 async def test_the_first_cluster_is_nominated_once() -> None:
@@ -179,7 +216,7 @@ async def test_the_first_cluster_is_nominated_once() -> None:
     async with world.running():
         world.workload("w", "b", "a")
         await idle()
-        world.sink.wake()
+        world.follower.wake()
     assert world.writes == [["b"]]
     assert world.told == ["w: ->b", "w1 w: b is the policy's first"]
 
@@ -199,6 +236,47 @@ async def test_the_next_is_nominated_when_its_time_comes(monkeypatch: pytest.Mon
         await idle()
     assert world.writes[2:] == [["b", "a", "c"]]
     assert "b did not admit it within 60 s: a is nominated too" in world.told[3]
+
+
+async def test_a_restart_does_not_begin_the_time_of_a_cluster_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, time = World(), LoopTime(monkeypatch)
+    async with world.running():
+        world.workload("w", "b", "a")
+    time.forward(59.0)
+    world.start()
+    async with world.running():
+        await idle()
+        assert world.writes == [["b"]]
+        time.forward(1.1)
+        await idle()
+    assert world.writes == [["b"], ["b", "a"]]
+
+
+async def test_in_a_move_that_adds_first_the_new_cluster_is_nominated_beside_the_old() -> None:
+    world = World()
+    async with world.running():
+        world.workload("w", "b")
+        await idle()
+        status = world.documents[ObjectKey("ns", "w")]["status"]
+        world.put("w", {PLACEMENT: placed("b", "a"), ADDITION: "{}"}, **status)
+        world.stream(world.decide("w", "a"))
+        await idle()
+        assert world.nominated("w") == ["b", "a"]
+        status = world.documents[ObjectKey("ns", "w")]["status"]
+        world.put("w", {PLACEMENT: placed("a")}, **status)
+    assert world.nominated("w") == ["a"]
+    assert world.told[1::2] == [
+        "w1 w: b is the policy's first",
+        "w1 w: a is the policy's first",
+        "w1 w: b is left: no policy permits it",
+    ]
+
+
+async def test_it_writes_no_step_of_another_sink() -> None:
+    with pytest.raises(TypeError, match="not a step of multikueue"):
+        await World().sink.write((WORKLOADS, ObjectKey("ns", "w")), Publish("u", {}))
 
 
 async def test_a_cluster_that_becomes_inactive_is_left() -> None:
@@ -228,7 +306,6 @@ async def test_one_that_was_admitted_is_not_touched(monkeypatch: pytest.MonkeyPa
         time.forward(1000.0)
         await idle()
     assert world.writes == [["b"]]
-    assert remembered(world.sink, Round) == []
 
 
 async def test_without_a_usable_decision_nothing_changes_and_it_is_said() -> None:
@@ -288,7 +365,7 @@ async def test_only_the_leader_writes() -> None:
         await idle()
         assert world.writes == []
         world.leads = math.inf
-        world.sink.wake()
+        world.follower.wake()
     assert world.writes == [["b"]]
 
 
@@ -356,8 +433,11 @@ async def test_nothing_is_remembered_of_a_workload_that_is_gone() -> None:
     world = World()
     async with world.running():
         world.workload("w", "b")
+        world.put("v", {PLACEMENT: placed("b")})
+        world.decisions.apply_record(world.decide("v", "b", errors=("no",)))
         await idle()
-        assert ObjectKey("ns", "w") in remembered(world.sink, ObjectKey)
+        assert {*"vw"} <= {key.name for key in remembered(world.sink, ObjectKey)}
+        world.delete("v")
         world.delete("w")
         world.stream()
-    assert ObjectKey("ns", "w") not in remembered(world.sink, ObjectKey)
+    assert {*"vw"}.isdisjoint(key.name for key in remembered(world.sink, ObjectKey))

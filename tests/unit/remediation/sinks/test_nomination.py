@@ -10,24 +10,25 @@ from hypothesis import strategies as st
 
 from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.kube.kueue import ClusterState, Workload
-from kube_sync.remediation.plan import Wanted
+from kube_sync.remediation.plan import Unusable, Wanted
 from kube_sync.remediation.sinks.nomination import (
     MOST,
     SECONDS_KEY,
     Fleet,
-    Hold,
     Nomination,
-    Round,
+    Permitted,
     check_of,
     nominate,
     order_of,
     permitted,
     seconds_of,
 )
+from kube_sync.remediation.sinks.placement import OWNER
 
 UP, DOWN = ClusterState(active=True), ClusterState(active=False, message="timeout")
 NAMES = ("a", "b", "c")
-PENDING = Workload("u", {}, reserved=True, checks=(("mk", "Pending"),))
+PENDING = Workload("u", reserved=True, checks=(("mk", "Pending"),))
+ALL = Permitted(NAMES, 60.0)
 
 
 def fleet(*listed: str, **states: ClusterState) -> Fleet:
@@ -35,18 +36,18 @@ def fleet(*listed: str, **states: ClusterState) -> Fleet:
     return Fleet({"mk": "config"}, {"config": names}, dict.fromkeys(names, UP) | states)
 
 
-def nominated(*names: str) -> Workload:
-    return replace(PENDING, nominated=names)
+def nominated(*names: str, at: float = 0.0) -> Workload:
+    return replace(PENDING, nominated=names, nominated_at=at)
 
 
 def asked(
     found: Workload,
     order: tuple[str, ...] = NAMES,
     of: Fleet | None = None,
-    latest: Round | None = None,
     now: float = 0.0,
+    leaving: frozenset[str] = frozenset(),
 ) -> Nomination:
-    answer = nominate(found, order, of or fleet(), 60.0, latest, now)
+    answer = nominate(found, Permitted(order, 60.0, leaving), of or fleet(), now)
     assert answer is not None
     return answer
 
@@ -66,7 +67,7 @@ def asked(
     ],
 )
 def test_what_kueues_dispatchers_leave_alone_is_left_alone(other: Workload) -> None:
-    assert nominate(other, NAMES, fleet(), 60.0, None, 0.0) is None
+    assert nominate(other, ALL, fleet(), 0.0) is None
 
 
 def test_only_the_first_check_of_multikueue_counts() -> None:
@@ -80,27 +81,33 @@ def test_only_the_first_check_of_multikueue_counts() -> None:
 def test_the_policys_first_is_nominated_alone() -> None:
     answer = asked(PENDING, ("b", "a"))
     assert (answer.clusters, answer.reason) == (("b",), "b is the policy's first")
-    assert answer.seconds == 60.0
 
 
 def test_the_next_one_is_nominated_too_when_the_time_is_up() -> None:
-    found, latest = nominated("a"), Round("u", "a", 100.0)
-    assert asked(found, latest=latest, now=159.0) == Nomination(("a",), "", 1.0)
-    answer = asked(found, latest=latest, now=160.0)
+    found = nominated("a", at=100.0)
+    assert asked(found, now=159.0) == Nomination(("a",), "", 1.0)
+    answer = asked(found, now=160.0)
     assert answer.clusters == ("a", "b")
     assert answer.reason == "a did not admit it within 60 s: b is nominated too"
-    assert asked(nominated("a", "b"), latest=latest, now=160.0).clusters == ("a", "b")
+    assert asked(nominated("a", "b", at=160.0), now=160.0).clusters == ("a", "b")
 
 
 def test_the_last_one_waits_for_ever() -> None:
-    latest = Round("u", "c", 0.0)
-    assert asked(nominated(*NAMES), latest=latest, now=1e6) == Nomination(NAMES)
+    assert asked(nominated(*NAMES), now=1e6) == Nomination(NAMES)
 
 
-def test_a_time_that_is_not_known_begins_now() -> None:
-    """After a restart, or for a new Workload of the name."""
-    for latest in (None, Round("earlier", "a", 0.0), Round("u", "b", 0.0)):
-        assert asked(nominated("a"), latest=latest, now=1e6).clusters == ("a",)
+def test_a_cluster_that_is_leaving_stays_and_the_policys_first_is_nominated_at_once() -> None:
+    leaving = frozenset(["a", "x"])
+    answer = asked(nominated("a"), ("b", "c"), leaving=leaving)
+    assert (answer.clusters, answer.reason) == (("a", "b"), "b is the policy's first")
+    found = nominated(*answer.clusters, at=100.0)
+    assert asked(found, ("b", "c"), now=159.0, leaving=leaving).seconds == 1.0
+    assert asked(found, ("b", "c"), now=160.0, leaving=leaving).clusters == ("a", "b", "c")
+    assert asked(PENDING, ("b", "c"), leaving=leaving).clusters == ("b",), "it is not nominated"
+    assert asked(nominated("a"), (), leaving=leaving) == Nomination(("a",))
+    answer = asked(nominated("a"), ("b",), fleet(a=DOWN), leaving=leaving)
+    assert answer.clusters == ("b",)
+    assert answer.reason == "a is left: not active (timeout); b is the policy's first"
 
 
 def test_an_inactive_cluster_is_passed_over_and_left() -> None:
@@ -108,7 +115,7 @@ def test_an_inactive_cluster_is_passed_over_and_left() -> None:
     answer = asked(PENDING, of=down)
     assert answer.clusters == ("b",)
     assert answer.reason == "b is the policy's first that is active"
-    answer = asked(nominated("a"), of=down, latest=Round("u", "a", 0.0), now=1.0)
+    answer = asked(nominated("a"), of=down, now=1.0)
     assert answer.clusters == ("b",)
     assert answer.reason.startswith("a is left: not active (timeout); b is")
     answer = asked(nominated("a", "b"), of=down)
@@ -143,7 +150,7 @@ def test_no_cluster_at_all_is_said_and_nominates_none(
     answer = asked(nominated("b"), order, of)
     assert answer.clusters == ()
     assert answer.hold is not None
-    assert (answer.hold.code, said in answer.hold.reason) == (code, True)
+    assert (answer.hold.kind, said in answer.hold.reason) == (code, True)
 
 
 @pytest.mark.parametrize(
@@ -184,45 +191,34 @@ def test_what_cannot_be_read_has_no_order() -> None:
     ("text", "seconds"), [("5", 5.0), ("0.5", 0.5), ("0", 9.0), ("inf", 9.0), ("soon", 9.0)]
 )
 def test_the_decision_may_say_the_time(text: str, seconds: float) -> None:
-    assert seconds_of(replace(PENDING, annotations={SECONDS_KEY: text}), 9.0) == seconds
-    assert seconds_of(PENDING, 9.0) == 9.0
+    assert seconds_of({SECONDS_KEY: text}, 9.0) == seconds
+    assert seconds_of({}, 9.0) == 9.0
 
 
 def placed(*names: str) -> str:
     return json.dumps({"clusters": {name: {"weight": 1} for name in names}})
 
 
-def test_a_decision_that_the_workload_has_is_used() -> None:
-    found = replace(PENDING, annotations={PLACEMENT: placed("b", "a")})
-    decision = Decision({PLACEMENT: placed("b", "a")})
-    assert permitted(Wanted("u", decision), found) == ("a", "b")
-    assert permitted(Wanted("", decision), found) == ("a", "b")
-    assert permitted(None, found) is None
-    assert permitted(Wanted("another", decision), found) is None
+def test_a_decision_permits_its_clusters_but_for_those_that_are_leaving() -> None:
+    decision = Decision({PLACEMENT: placed("b", "a", "c"), SECONDS_KEY: "5"})
+    assert permitted(Wanted("u", decision), 60.0) == Permitted(("a", "b", "c"), 5.0)
+    leaving = frozenset(["b"])
+    answer = permitted(Wanted("u", decision, leaving=leaving), 60.0)
+    assert answer == Permitted(("a", "c"), 5.0, leaving)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "code"),
+    ("wanted", "kind"),
     [
-        (Wanted("u", None, failure="conflict"), "undecided"),
-        (Wanted("u", None), "undecided"),
-        (Wanted("u", Decision({PLACEMENT: placed("a")}, ("no",))), "undecided"),
         (Wanted("u", Decision({})), "undecided"),
-        (Wanted("u", Decision({PLACEMENT: placed("b")})), "not_applied"),
+        (Wanted("u", Decision({PLACEMENT: placed("a")}), policy=OWNER), "undecided"),
+        (Wanted("u", Decision({PLACEMENT: placed("*")})), "not_named"),
     ],
 )
-def test_another_decision_holds(wanted: Wanted, code: str) -> None:
-    found = replace(PENDING, annotations={PLACEMENT: placed("a")})
-    answer = permitted(wanted, found)
-    assert isinstance(answer, Hold)
-    assert answer.code == code
-
-
-def test_a_placement_of_all_clusters_holds() -> None:
-    found = replace(PENDING, annotations={PLACEMENT: placed("*")})
-    answer = permitted(Wanted("u", Decision({PLACEMENT: placed("*")})), found)
-    assert isinstance(answer, Hold)
-    assert answer.code == "not_named"
+def test_what_names_no_clusters_holds(wanted: Wanted, kind: str) -> None:
+    answer = permitted(wanted, 60.0)
+    assert isinstance(answer, Unusable)
+    assert answer.kind == kind
 
 
 _names = st.sampled_from([chr(ord("a") + n) for n in range(14)])
@@ -236,6 +232,7 @@ _states = st.dictionaries(_names, st.sampled_from([UP, DOWN]))
     states=_states,
     now=st.lists(_names, unique=True, max_size=MOST).map(tuple),
     since=st.floats(0, 200),
+    leaving=st.frozensets(_names),
 )
 def test_whatever_there_is_only_what_is_permitted_listed_and_active_is_nominated(
     order: tuple[str, ...],
@@ -243,29 +240,30 @@ def test_whatever_there_is_only_what_is_permitted_listed_and_active_is_nominated
     states: dict[str, ClusterState],
     now: tuple[str, ...],
     since: float,
+    leaving: frozenset[str],
 ) -> None:
     of = Fleet({"mk": "config"}, {"config": listed}, states)
-    latest = Round("u", now[-1], since) if now else None
-    answer = asked(nominated(*now), order, of, latest, 200.0)
+    leaving -= frozenset(order)
+    answer = asked(nominated(*now, at=since), order, of, 200.0, leaving)
     usable = [name for name in order if name in listed and of.state(name).active]
-    assert set(answer.clusters) <= set(usable)
+    stays = [n for n in now if n in leaving and n in listed and of.state(n).active]
+    assert set(answer.clusters) <= {*usable, *stays}
     assert len(answer.clusters) <= MOST
-    assert bool(answer.clusters) == bool(usable)
-    assert (answer.hold is None) == bool(usable)
-    kept = [name for name in now if name in usable]
+    assert bool(answer.clusters) == bool(usable or stays)
+    assert (answer.hold is None) == bool(usable or stays)
+    kept = [name for name in now if name in usable or name in stays]
     assert list(answer.clusters[: len(kept)]) == kept, "nobody leaves that may stay"
     assert len(answer.clusters) <= max(1, len(kept) + 1), "at most one comes at a time"
     assert bool(answer.reason) == (answer.clusters != now)
-    again = asked(nominated(*answer.clusters), order, of, None, 200.0)
+    again = asked(nominated(*answer.clusters, at=200.0), order, of, 200.0, leaving)
     assert again.clusters == answer.clusters, "nothing to do once it is done"
 
 
 @given(order=_orders.filter(bool), steps=st.integers(0, 40))
 def test_as_time_passes_the_order_is_followed(order: tuple[str, ...], steps: int) -> None:
-    of, found, latest = fleet(*order), PENDING, None
+    of, found = fleet(*order), PENDING
     for step in range(steps):
-        answer = asked(found, order, of, latest, step * 60.0)
+        answer = asked(found, order, of, step * 60.0)
         if answer.clusters != found.nominated:
-            latest = Round("u", answer.clusters[-1], step * 60.0)
-        found = nominated(*answer.clusters)
+            found = nominated(*answer.clusters, at=step * 60.0)
     assert found.nominated == order[: min(steps, MOST)]
