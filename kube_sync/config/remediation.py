@@ -80,16 +80,16 @@ class Guard(Section, frozen=True):
 class Health(Section, frozen=True):
     """Where the remediator reads whether a workload is healthy in a cluster."""
 
-    source: Literal["annotations", "status", "argocd"] = "annotations"
-    """What says so: annotations of the object, a field of it, or the health of its Applications of
-    Argo CD, by the cluster that `spec.destination.name` names."""
+    source: Literal["annotations", "status", "argocd", "kueue"] = "annotations"
+    """What says so: annotations of the object, a field of it, the health of its Applications of
+    Argo CD, by the cluster that `spec.destination.name` names, or for Workloads of Kueue that one
+    of the clusters has admitted it, for other objects the annotations."""
     annotation: AnnotationPrefix = "health.kube-sync.io"
     """With `annotations` and `kueue`: the prefix of one annotation per cluster, as in
     `health.kube-sync.io/eu-west: healthy`."""
     path: FieldPath = "status.clusters"
     """With `status`: the field that maps the names of clusters to their health, as in
-    `{"eu-west": "Healthy"}`, or names the one cluster, as `status.clusterName` of a Workload of
-    Kueue."""
+    `{"eu-west": "Healthy"}`, or names the one cluster."""
     namespace: Namespace = "argocd"
     """With `argocd`: the namespace of the Applications."""
     label: LabelName | None = None

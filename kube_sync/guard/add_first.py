@@ -159,7 +159,7 @@ class _Move:
         if self.state.exists is not None:
             new &= self.state.exists
         if new:
-            return new - self.state.healthy(new)
+            return new - self.state.healthy(self.wanted)
         return _NONE if self.state.healthy(self.wanted) else self.wanted
 
     def _give_up(self, record: Addition, missing: Names) -> Partial:

@@ -10,13 +10,19 @@ from kube_sync.guard import Inventory, Placements
 from kube_sync.guard.add_first import Terms
 from kube_sync.kube.applications import APPLICATIONS
 from kube_sync.kube.collection import KubeCollection
+from kube_sync.kube.kueue import admitted_to
 from kube_sync.objects import ObjectKey
 from kube_sync.processes.context import Context
 from kube_sync.remediation.add_first import AddFirst, HealthSource
 from kube_sync.remediation.clusters import Clusters
 from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.health.argocd import ArgoHealth
-from kube_sync.remediation.health.own import AnnotatedHealth, StatusHealth, healthy_at
+from kube_sync.remediation.health.own import (
+    AnnotatedHealth,
+    KueueHealth,
+    StatusHealth,
+    healthy_at,
+)
 from kube_sync.remediation.planner import Moves, ReadHealth, Together
 from kube_sync.runtime.services import Service
 
@@ -79,6 +85,8 @@ def _health(
         return AnnotatedHealth(source.annotation), None, ()
     if source.source == "status":
         return StatusHealth(), healthy_at(source.path), ()
+    if source.source == "kueue":
+        return KueueHealth(source.annotation), admitted_to, ()
     targets = [resource.gvr for resource in context.settings.targets()]
 
     def workloads_changed(keys: Iterable[ObjectKey] | None) -> None:

@@ -306,6 +306,46 @@ async def test_a_restart_does_not_begin_the_time_of_a_cluster_anew(world: World)
     await eventually(lambda: world.cluster(name), "dublin")
 
 
+def _add_first(within: float) -> dict[str, Any]:
+    terms = {"healthy_within_seconds": within, "health": {"source": "kueue"}}
+    return {"moves": "add-first", "add_first": terms}
+
+
+def _placement(world: World, name: str) -> set[str]:
+    has = world.workload(name)["metadata"]["annotations"]
+    return set(json.loads(has[PREFERENCES])["clusters"])
+
+
+async def test_a_move_that_adds_first_ends_where_kueue_admits_the_job(world: World) -> None:
+    await world.stop()
+    await world.start(**_add_first(600))
+    for worker in WORKERS:
+        await asyncio.to_thread(world.clusters.give, worker, 0)
+    name = await world.job()
+    world.decide(name, "paris")
+    await eventually(lambda: world.nominated(name), ["paris"])
+    world.decide(name, "dublin", "oregon")
+    await eventually(lambda: world.nominated(name), ["paris", "dublin"])
+    assert _placement(world, name) == {"paris", "dublin", "oregon"}
+    await asyncio.to_thread(world.clusters.give, "dublin", CPUS)
+    await eventually(lambda: world.cluster(name), "dublin")
+    await eventually(lambda: _placement(world, name), {"dublin", "oregon"})
+    assert world.ever_copied(name) == {"paris", "dublin"}
+
+
+async def test_a_job_that_runs_is_not_moved_and_the_addition_is_taken_back(world: World) -> None:
+    await world.stop()
+    await world.start(**_add_first(1))
+    name = await world.job()
+    world.decide(name, "oregon")
+    await eventually(lambda: world.cluster(name), "oregon")
+    world.decide(name, "paris")
+    await eventually(lambda: [r for r, _ in world.events(name) if r == "RemediationUnhealthy"])
+    await eventually(lambda: _placement(world, name), {"oregon"})
+    assert world.cluster(name) == "oregon"
+    assert world.ever_copied(name) == {"oregon"}
+
+
 @pytest.mark.slow
 async def test_in_dry_run_nobody_is_nominated(world: World) -> None:
     await world.stop()

@@ -19,6 +19,7 @@ import pytest
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.records import DecisionRecord, Target
+from kube_sync.guard import ADDITION
 from kube_sync.kube.kueue import WORKLOADS
 from tests.eventually import eventually
 from tests.fakes.decisionstream import FakeDecisionStream, fake_decision_stream
@@ -157,6 +158,11 @@ class World:
     def nominated(self, name: str) -> list[str]:
         return list(self.status(name).get("nominatedClusterNames", ()))
 
+    def clusters(self, name: str) -> set[str]:
+        """Return the clusters of the placement that the Workload has."""
+        has = self.stack.api.get(KIND, name, NS)["metadata"].get("annotations", {})
+        return set(json.loads(has.get(PREFERENCES, '{"clusters": {}}'))["clusters"])
+
     def age(self, name: str) -> None:
         """Make what is nominated old; the API server does not store a patch of times alone."""
         managers = self.stack.api.get(KIND, name, NS)["metadata"]["managedFields"]
@@ -251,6 +257,22 @@ async def test_a_restart_does_not_begin_the_time_of_a_cluster_anew(world: World)
     await eventually(lambda: world.nominated("aged"), ["us", "eu"])
     said = "us did not admit it within 300 s: eu is nominated too"
     await eventually(lambda: said in world.notes("aged", "Nominated"))
+
+
+async def test_a_move_that_adds_first_ends_where_kueue_admits_the_workload(world: World) -> None:
+    await world.restart(moves="add-first", add_first={"health": {"source": "kueue"}})
+    uid = world.workload("moved")
+    world.decide("moved", uid, "us")
+    await eventually(lambda: world.nominated("moved"), ["us"])
+    world.decide("moved", uid, "eu")
+    await eventually(lambda: world.nominated("moved"), ["us", "eu"])
+    assert world.clusters("moved") == {"us", "eu"}
+    ready = {**CHECK, "state": "Ready", "message": 'The workload got reservation on "eu"'}
+    world.kueue("moved", {**STATUS, "admissionChecks": [ready], "clusterName": "eu"})
+    await eventually(lambda: world.clusters("moved"), {"eu"})
+    has = world.stack.api.get(KIND, "moved", NS)["metadata"]["annotations"]
+    assert ADDITION not in has
+    assert world.status("moved")["clusterName"] == "eu"
 
 
 async def test_clusters_that_the_check_does_not_list_are_said(world: World) -> None:

@@ -1,8 +1,9 @@
-"""Health as the object itself has it: an annotation for each cluster, or a field.
+"""Health as the object itself has it: an annotation for each cluster, a field, or an admission.
 
 A cluster is healthy if its value is `true`, or the text `true` or `healthy` in upper or lower case.
-Everything else, and no value at all, is not healthy. A PATCH is bound to the resourceVersion that
-was read: what takes a cluster away by this health fails if it has changed since.
+Everything else, and no value at all, is not healthy. Of a Workload of Kueue it is the cluster that
+has admitted it. A PATCH is bound to the resourceVersion that was read: what takes a cluster away by
+this health fails if it has changed since.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final
 import msgspec
 
 from kube_sync.errors import NO_JSON
+from kube_sync.kube.kueue import WORKLOADS
 from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.plan import Current
 
@@ -53,11 +55,32 @@ class StatusHealth:
         return clusters & current.healthy
 
 
+class KueueHealth:
+    """Health from Kueue's admission, which the cache of objects has read; else from annotations.
+
+    A Workload runs in one cluster: if that is one of several, it lacks nothing in the others.
+    """
+
+    @property
+    def trouble(self) -> str | None:
+        """Nothing: it is as current as the object."""
+        return None
+
+    def __init__(self, prefix: str) -> None:
+        self._others = AnnotatedHealth(prefix)
+
+    def healthy(self, key: Key, current: Current, clusters: frozenset[str]) -> frozenset[str]:
+        """Return which of these clusters are healthy for the object: all or none of a Workload."""
+        if key[0] != WORKLOADS:
+            return self._others.healthy(key, current, clusters)
+        return clusters if clusters & current.healthy else frozenset()
+
+
 def healthy_at(path: str) -> Callable[[bytes], frozenset[str]]:
     """Return a reader of the map at `path` (names separated by dots) in the JSON of an object.
 
     It returns the clusters that are healthy there, none if there is no such map. A text instead is
-    the name of the one cluster, as Kueue's `status.clusterName` of a Workload that was admitted.
+    the name of the one cluster.
     """
     names = path.split(".")
 

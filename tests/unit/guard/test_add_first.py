@@ -123,6 +123,21 @@ def test_old_clusters_go_only_when_all_new_ones_are_healthy() -> None:
     assert world.take() == Whole()
 
 
+@pytest.mark.parametrize("chosen", ["a", "b"])
+def test_what_runs_in_one_of_its_clusters_leaves_the_others_once_that_is_decided(
+    chosen: str,
+) -> None:
+    """As a Workload of Kueue: the cluster may be a new one, or one that stays."""
+    world = World("a,o", "a,b")
+    world.take()
+    assert isinstance(world.take(), Partial)
+
+    def healthy(clusters: frozenset[str]) -> frozenset[str]:
+        return clusters if chosen in clusters else frozenset()
+
+    assert next_step(PLACEMENTS, replace(world.state(), healthy=healthy), TERMS) == Whole()
+
+
 def test_new_clusters_that_the_fleet_does_not_have_are_not_waited_for() -> None:
     world = World("a", "b,unknown", "b")
     world.exists = frozenset("ab")

@@ -5,8 +5,14 @@ from typing import Any
 
 import pytest
 
+from kube_sync.kube.kueue import WORKLOADS
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.remediation.health.own import AnnotatedHealth, StatusHealth, healthy_at
+from kube_sync.remediation.health.own import (
+    AnnotatedHealth,
+    KueueHealth,
+    StatusHealth,
+    healthy_at,
+)
 from kube_sync.remediation.plan import Current
 
 KEY = GroupVersionResource("apps", "v1", "replicasets"), ObjectKey("ns", "a")
@@ -46,4 +52,18 @@ def test_a_text_names_the_one_cluster() -> None:
 
 
 def test_health_of_the_object_itself_is_as_current_as_the_object() -> None:
-    assert (AnnotatedHealth("h.io").trouble, StatusHealth().trouble) == (None, None)
+    sources = AnnotatedHealth("h.io"), StatusHealth(), KueueHealth("h.io")
+    assert [source.trouble for source in sources] == [None] * 3
+
+
+@pytest.mark.parametrize(("asked", "healthy"), [(["eu", "us"], ["eu", "us"]), (["us"], [])])
+def test_a_workload_that_one_of_some_clusters_has_admitted_lacks_nothing_in_the_others(
+    asked: list[str], healthy: list[str]
+) -> None:
+    key, current = (WORKLOADS, KEY[1]), Current("u", {}, healthy=frozenset(["eu"]))
+    assert KueueHealth("h.io").healthy(key, current, frozenset(asked)) == frozenset(healthy)
+
+
+def test_kueue_admits_nothing_but_workloads() -> None:
+    current = Current("u", {"h.io/us": "healthy"}, healthy=frozenset(["eu"]))
+    assert KueueHealth("h.io").healthy(KEY, current, frozenset(["eu", "us"])) == {"us"}
