@@ -77,7 +77,7 @@ class World:
         await asyncio.to_thread(self.services.pop().stop)
 
     async def job(self, cpus: int = 1) -> str:
-        """Create a Job and return the name of its Workload, once it has quota."""
+        """Create a Job and return the name of its Workload, once it has quota and its check."""
         name = f"job-{secrets.token_hex(4)}"
         await asyncio.to_thread(self.api.create, job(name, QUEUE, cpus=cpus))
         found = await eventually(lambda: self._reserved(name))
@@ -86,9 +86,10 @@ class World:
     def _reserved(self, name: str) -> Any:
         for found in self.clusters.workloads():
             owners = [owner["name"] for owner in found["metadata"]["ownerReferences"]]
-            conditions = found.get("status", {}).get("conditions", ())
-            if name in owners and _is_true(conditions, "QuotaReserved"):
-                return found
+            status = found.get("status", {})
+            has_quota = _is_true(status.get("conditions", ()), "QuotaReserved")
+            if name in owners and has_quota and status.get("admissionChecks"):
+                return found  # Kueue writes the two one after the other
         return None
 
     def workload(self, name: str) -> Any:
