@@ -3,18 +3,24 @@
 Invariant: equal findings make equal conditions, except for lastTransitionTime, which is kept until
 the condition's status changes. So a condition that is already right need not be written. A message
 of many entries has a length limit, and is truncated between two entries.
+
+GitOps tools wait for an object by its `standard` conditions, of which exactly one is true, and by
+`status.observedGeneration` (kstatus: sigs.k8s.io/cli-utils, pkg/kstatus/README.md). Our definitions
+give that field a default, so an object without it is of an older definition, which would refuse it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 _MESSAGE: Final = 32768  # characters: the most that meta/v1 allows in a condition's message
 _TIME: Final = "lastTransitionTime"
 OBSERVED_GENERATION: Final = "observedGeneration"
 
 Json = Mapping[str, Any]
+# The present generation is in effect; it is not yet; it will not be before a person changes it.
+Phase = Literal["Ready", "Reconciling", "Stalled"]
 
 
 class Condition(NamedTuple):
@@ -24,6 +30,22 @@ class Condition(NamedTuple):
     status: str
     reason: str
     message: str
+
+
+def standard(phase: Phase, reason: str, message: str) -> list[Condition]:
+    """Return Ready, Reconciling and Stalled: the one of the phase is true, and has the message.
+
+    Ready always has it: it is what people look at.
+    """
+    return [
+        Condition(one, str(one == phase), reason, message if one in {"Ready", phase} else "")
+        for one in get_args(Phase)
+    ]
+
+
+def observing(observed: int | None, generation: int) -> dict[str, int]:
+    """Return the field observedGeneration to write to a status that has `observed`, if any."""
+    return {} if observed is None else {OBSERVED_GENERATION: generation}
 
 
 def dated(

@@ -62,6 +62,7 @@ class PlacementPolicy:
     # Our annotations on a staged one: the terms of its stage.
     terms: Mapping[str, str] = field(default_factory=dict[str, str])
     marks: tuple[Mark, ...] = ()  # its annotations and labels that are ours
+    observed: int | None = None  # status.observedGeneration; None: its definition has no such field
 
     @property
     def counts(self) -> bool:
@@ -81,6 +82,10 @@ class _Status(msgspec.Struct):
 
 class _Beside(msgspec.Struct):
     staged: Any = None
+
+
+class _Observed(msgspec.Struct, rename="camel"):
+    observed_generation: int | None = None
 
 
 class _Module(msgspec.Struct):
@@ -135,6 +140,7 @@ def read_policy(item: Item, rego_version: int = V1) -> PlacementPolicy:
         _staged(found.status),
         {} if stage == ACTIVE else terms_of(item),
         marks_of(item),
+        _observed(found.status),
     )
 
 
@@ -212,6 +218,13 @@ def _conditions(status: object) -> tuple[Mapping[str, Any], ...]:
         return tuple(msgspec.convert(status, _Status).conditions or ())
     except msgspec.ValidationError:
         return ()  # they will be rewritten
+
+
+def _observed(status: object) -> int | None:
+    try:
+        return msgspec.convert(status, _Observed).observed_generation
+    except msgspec.ValidationError:
+        return None
 
 
 def _staged(status: object) -> object:

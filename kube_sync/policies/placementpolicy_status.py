@@ -1,4 +1,4 @@
-"""Compute the status of a PlacementPolicy: conditions Compiled, Active, Conflicting, Warned.
+"""Compute the status of a PlacementPolicy: its conditions, and what is counted of a staged one.
 
 Invariant: a condition that does not change keeps its time, so an unchanged state writes nothing. A
 policy that is not active says so, and the field `staged` of a staged one holds what the annotation
@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import msgspec
 
-from kube_sync.kube.conditions import Condition, are_right, dated
+from kube_sync.kube.conditions import Condition, are_right, dated, observing
 from kube_sync.kube.meta import time_text
 from kube_sync.kube.placementpolicies import PlacementPolicy
 from kube_sync.kube.policymaps import PolicyMap
-from kube_sync.kube.policynames import called
+from kube_sync.kube.policynames import called, object_key
 from kube_sync.kube.staging import CANARY, CANDIDATE
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.inspection import FORBIDDEN, TOO_EXPENSIVE
@@ -26,6 +26,7 @@ from kube_sync.opa.lanes import LANES
 from kube_sync.opa.scratch import Cause, line_of
 from kube_sync.opa.sides import description, side_of
 from kube_sync.policies.configmap_status import NOT_TRIED, QUARANTINED, STAGE, UNREADABLE, WAITING
+from kube_sync.policies.placementpolicy_phase import NOT_COUNTED, WAITING_REASON, standard_of
 from kube_sync.policies.policywarning import MOST, PolicyWarning
 from kube_sync.policykinds.conditions import condition
 
@@ -43,7 +44,7 @@ _REASONS: Final = {
     FORBIDDEN: "Forbidden",
     UNREADABLE: "Unreadable",
     STAGE: _NOT_STAGED,
-    WAITING: "Waiting",
+    WAITING: WAITING_REASON,
     "unauthorized": "NotTaken",
     **HARMFUL,
 }
@@ -58,7 +59,7 @@ _STAGES: Final = {
         "a candidate is not loaded: `kube-sync plan` tells what it would do",
     ),
     "shadow": ("Shadow", "it decides beside what is in force, and has no effect"),
-    "canary": ("NotCounted", "it is counted before anything is decided by it"),
+    "canary": (NOT_COUNTED, "it is counted before anything is decided by it"),
 }
 _DECIDES: Final = "Canary"
 _HALTED: Final = "Halted"
@@ -113,9 +114,13 @@ class Outcomes:
             found = earlier if version == policy.version else policy.conditions
             wanted = dated(conditions(policy, outcome), found, policy.generation, now)
             staged = staged_by(outcome)
-            if not are_right(policy.conditions, wanted) or policy.staged != staged:
+            is_observed = policy.observed in {None, policy.generation}
+            if not (
+                is_observed and are_right(policy.conditions, wanted) and policy.staged == staged
+            ):
                 self._wanted[policy.key] = policy.version, wanted
-                beside = {} if staged is None else {"staged": staged}
+                beside: Json = {} if staged is None else {"staged": staged}
+                beside |= observing(policy.observed, policy.generation)
                 self._want(policy, {"conditions": wanted, **beside})
 
 
@@ -128,10 +133,13 @@ def conditions(
 ) -> list[Condition]:
     """Return the conditions of a policy, without generation and time."""
     if isinstance(outcome, PolicyOutcome):
-        return _of(policy, outcome)
-    if outcome is None or policy.stage not in (*LANES, CANDIDATE):
-        return _staged(policy.stage)
-    return _tried(policy, msgspec.json.decode(outcome.said))
+        found = _of(policy, outcome)
+    elif outcome is None or policy.stage not in (*LANES, CANDIDATE):
+        found = _staged(policy.stage)
+    else:
+        found = _tried(policy, msgspec.json.decode(outcome.said))
+    compiled, active, *_ = found
+    return [*found, *standard_of(object_key(policy.key).name, compiled, active)]
 
 
 def staged_by(outcome: PolicyOutcome | CandidateOutcome | None) -> Json | None:

@@ -18,7 +18,7 @@ import structlog
 
 from kube_sync.errors import NotFound, Refused, Retriable, SyncError, Undecided
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.conditions import are_right
+from kube_sync.kube.conditions import are_right, observing
 from kube_sync.kube.meta import time_text
 from kube_sync.kube.patch import ObjectReference, apply_status
 from kube_sync.objects import ObjectKey
@@ -158,11 +158,12 @@ class ConditionKeeper:
         # For people only: no logic reads it.
         now = time_text(self._now())
         wanted = conditions(report, policy.generation, policy.conditions, now)
-        if are_right(policy.conditions, wanted):
+        if policy.observed in {None, policy.generation} and are_right(policy.conditions, wanted):
             self._counted("unchanged")
             return
         of = ObjectReference(self._kind.gvr, self._kind.kind, policy.key, policy.uid)
-        await apply_status(self._client, of, {"conditions": wanted}, self._kind.manager)
+        status = {**observing(policy.observed, policy.generation), "conditions": wanted}
+        await apply_status(self._client, of, status, self._kind.manager)
         self._counted("written")
         statuses = {one["type"]: one["status"] for one in wanted}
         log.info(

@@ -1,5 +1,8 @@
 """Builds the status conditions of a policy from its report.
 
+Ready is true where Accepted is. What is not accepted is Stalled: only an edit, or other settings,
+can help. Findings change neither.
+
 Invariant: equal reports give equal conditions (`kube/conditions.py`), so a policy whose conditions
 are right is not written.
 """
@@ -10,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kube_sync.kube.conditions import Condition, dated
+from kube_sync.kube.conditions import Condition, Phase, dated, standard
 from kube_sync.policykinds.reports import Report
 
 ACCEPTED: Final = "Accepted"
@@ -47,7 +50,12 @@ def conditions(
         wanted = [_exempt(report), _findings(report.report)]
     else:
         wanted = [_accepted(report), _findings(report)]
-    return dated(wanted, found, generation, now)
+    return dated([*wanted, *_standard(wanted[0])], found, generation, now)
+
+
+def _standard(accepted: Condition) -> list[Condition]:
+    phase: Phase = "Ready" if accepted.status == "True" else "Stalled"
+    return standard(phase, accepted.reason, accepted.message)
 
 
 def _accepted(report: Report) -> Condition:

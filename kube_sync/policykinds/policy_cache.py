@@ -27,6 +27,7 @@ class HeldPolicy:
     generation: int
     conditions: tuple[dict[str, Any], ...]
     body: bytes
+    observed: int | None = None  # status.observedGeneration; None: its definition has no such field
 
     @property
     def spec(self) -> Any:  # noqa: ANN401 - any JSON
@@ -38,8 +39,9 @@ class _Spec(msgspec.Struct):
     spec: Any = None
 
 
-class _Status(msgspec.Struct):
+class _Status(msgspec.Struct, rename="camel"):
     conditions: list[dict[str, Any]] | None = None
+    observed_generation: int | None = None
 
 
 class _Object(msgspec.Struct):
@@ -80,5 +82,7 @@ def _read(item: Item) -> HeldPolicy:
         found = _objects.decode(item.body)
     except NO_JSON:  # of a CRD that is not ours: its conditions are written anew
         found = _Object(ObjectMeta())
-    conditions = tuple((found.status and found.status.conditions) or ())
-    return HeldPolicy(item.key, item.uid, found.metadata.generation, conditions, item.body)
+    status = found.status or _Status()
+    conditions, observed = tuple(status.conditions or ()), status.observed_generation
+    generation = found.metadata.generation
+    return HeldPolicy(item.key, item.uid, generation, conditions, item.body, observed)

@@ -154,7 +154,14 @@ async def test_placementpolicy_says_the_same_in_its_status(world: World) -> None
     # It stands for a PlacementPolicy, and there is none: it would decide beside the ConfigMap.
     assert status["staged"]["standsFor"] == f"PlacementPolicy {NAMESPACE}/placement"
     found = {one["type"]: one["status"] for one in status["conditions"]}
-    assert found == {"Compiled": "True", "Active": "False", "Conflicting": "Unknown"}
+    assert found == {
+        "Compiled": "True",
+        "Active": "False",
+        "Conflicting": "Unknown",
+        "Ready": "False",
+        "Reconciling": "True",
+        "Stalled": "False",
+    }
     plan, _ = await world.planned(status["staged"]["plan"])
     (planned,) = plan["candidates"]
     assert planned["modules"] == status["staged"]["modules"]

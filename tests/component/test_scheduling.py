@@ -75,7 +75,7 @@ async def test_defaults_and_conditions_come_once_opa_has_the_rights(tmp_path: Pa
                 lambda: "status" in api.objects(SCHEDULING_POLICIES).get(RESTRICTED, {})
             )
             await until(lambda: {readiness.conditions[name] for name in _DONE} == {"ok"})
-        (accepted, _) = api.get(SCHEDULING_POLICIES, RESTRICTED)["status"]["conditions"]
+        accepted, *_ = api.get(SCHEDULING_POLICIES, RESTRICTED)["status"]["conditions"]
         assert (accepted["type"], accepted["status"]) == ("Accepted", "True")
         assert ObjectKey("kube-sync", LEASE) in api.objects(LEASES)
         assert len(api.objects(SCHEDULING_POLICIES)) == 2

@@ -286,7 +286,7 @@ def test_status_is_written_apart_from_the_spec_and_printed(server: RunningStack)
             "lastTransitionTime": "2026-01-01T00:00:00Z",
             "observedGeneration": 1,
         }
-        for kind, status in (("Accepted", "False"), ("Findings", "True"))
+        for kind, status in (("Ready", "Unknown"), ("Accepted", "False"), ("Findings", "True"))
     ]
     change = {"status": {"conditions": conditions}, "spec": {"required": {}}}
     server.api.merge(KIND, name, change, subresource="status")
@@ -294,6 +294,6 @@ def test_status_is_written_apart_from_the_spec_and_printed(server: RunningStack)
     assert after["spec"] == {"allowed": {}}
     assert after["metadata"]["generation"] == 1
     header, row = server.kubectl("get", "schedpol", name, "--output=wide").splitlines()
-    assert header.split() == ["NAME", "ACCEPTED", "FINDINGS", "AGE", "MESSAGE"]
-    assert row.split()[:3] == [name, "False", "True"]
+    assert header.split() == ["NAME", "READY", "ACCEPTED", "FINDINGS", "AGE", "MESSAGE"]
+    assert row.split()[:4] == [name, "Unknown", "False", "True"]
     assert row.endswith("what is wrong")

@@ -4,10 +4,32 @@ from typing import Any
 
 import pytest
 
-from kube_sync.kube.conditions import Condition, are_right, dated, dated_after, untimed
+from kube_sync.kube.conditions import (
+    Condition,
+    Phase,
+    are_right,
+    dated,
+    dated_after,
+    observing,
+    standard,
+    untimed,
+)
 
 NOW, THEN = "2026-11-22T00:00:00Z", "2025-01-01T00:00:00Z"
 WANTED = [Condition("A", "False", "r", "m"), Condition("B", "True", "r", "m")]
+
+
+@pytest.mark.parametrize("phase", ["Ready", "Reconciling", "Stalled"])
+def test_exactly_one_of_the_standard_conditions_is_true(phase: Phase) -> None:
+    made = standard(phase, "Reason", "message")
+    assert [one.type for one in made] == ["Ready", "Reconciling", "Stalled"]
+    assert [one.type for one in made if one.status == "True"] == [phase]
+    assert {one.type for one in made if one.message} == {"Ready", phase}
+
+
+def test_status_without_the_field_gets_no_generation() -> None:
+    assert observing(None, 3) == {}
+    assert observing(-1, 3) == {"observedGeneration": 3}
 
 
 def test_a_condition_keeps_its_time_while_its_status_stays() -> None:

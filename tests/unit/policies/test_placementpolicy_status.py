@@ -34,14 +34,15 @@ BROKEN: Cause = {
     "location": {"file": f"{KEY}/a.rego", "row": 3},
 }
 FINE = PolicyOutcome()
+STANDARD = ("Ready", "Reconciling", "Stalled")  # test_placementpolicy_phase.py
 
 
 def said(
     outcome: PolicyOutcome | CandidateOutcome | None, policy: PlacementPolicy = POLICY
 ) -> dict[str, tuple[str, ...]]:
-    """Return status, reason and message of each condition."""
+    """Return status, reason and message of each condition that is ours alone."""
     found = conditions(policy, outcome)
-    return {one.type: tuple(one[1:]) for one in found}
+    return {one.type: tuple(one[1:]) for one in found if one.type not in STANDARD}
 
 
 def test_policy_that_decides_is_compiled_active_and_in_nobodys_way() -> None:
@@ -144,12 +145,14 @@ class Bench:
     def __init__(self) -> None:
         self.wanted: list[Sequence[Mapping[str, Any]]] = []  # conditions
         self.staged: list[Any] = []
+        self.observed: list[int | None] = []
         self.time = datetime(2026, 11, 22, tzinfo=UTC)
         self.outcomes = Outcomes(self.want, now=self.now)
 
     def want(self, _policy: PlacementPolicy, status: dict[str, Any]) -> None:
         self.wanted.append(status["conditions"])
         self.staged.append(status.get("staged"))
+        self.observed.append(status.get("observedGeneration"))
 
     def now(self) -> datetime:
         self.time += timedelta(hours=1)
@@ -160,7 +163,7 @@ class Bench:
     ) -> list[str]:
         """Return the times of what was wanted last."""
         self.outcomes.tell([(policy, outcome)])
-        return [one["lastTransitionTime"][11:13] for one in self.wanted[-1]]
+        return [one["lastTransitionTime"][11:13] for one in self.wanted[-1][:3]]
 
     def as_written(self) -> PlacementPolicy:
         found = tuple(self.wanted[-1])
@@ -171,6 +174,18 @@ def test_conditions_have_the_generation_that_they_are_about() -> None:
     bench = Bench()
     bench.tell(POLICY, FINE)
     assert {one["observedGeneration"] for one in bench.wanted[0]} == {4}
+
+
+def test_generation_is_written_only_where_the_definition_has_the_field() -> None:
+    bench = Bench()
+    bench.tell(POLICY, FINE)
+    bench.tell(replace(POLICY, observed=-1), FINE)
+    assert bench.observed == [None, 4]
+    written = replace(bench.as_written(), observed=4)
+    bench.tell(written, FINE)
+    assert len(bench.wanted) == 2
+    bench.tell(replace(written, observed=3), FINE)
+    assert bench.observed == [None, 4, 4]
 
 
 def test_what_is_right_already_is_not_wanted() -> None:
@@ -258,7 +273,7 @@ def test_what_was_counted_is_a_field_of_the_status_and_goes_with_the_stage() -> 
 def test_what_a_staged_policy_says_stands_while_its_lane_is_made_anew() -> None:
     bench = Bench()
     bench.tell(SHADOW, None)
-    assert [one["status"] for one in bench.wanted[-1]] == ["Unknown", "False", "Unknown"]
+    assert [one["status"] for one in bench.wanted[-1][:3]] == ["Unknown", "False", "Unknown"]
     bench.tell(SHADOW, COUNTED)
     written = replace(bench.as_written(), stage="shadow")
     bench.tell(written, None)
@@ -359,7 +374,7 @@ def test_candidate_that_compiles_says_so_and_how_to_plan_with_it() -> None:
         "modules": digest(CANDIDATE.modules),
         "plan": "kube-sync plan --staged --candidate ns/web.PlacementPolicy",
     }
-    found = {one["type"]: (one["status"], one["reason"]) for one in bench.wanted[-1]}
+    found = {one["type"]: (one["status"], one["reason"]) for one in bench.wanted[-1][:3]}
     assert found == {
         "Compiled": ("True", "Compiled"),
         "Active": ("False", "Candidate"),
@@ -388,7 +403,7 @@ def test_what_another_process_said_of_a_candidate_stands_until_this_one_knows() 
     bench.tell(written, None)
     assert len(bench.wanted) == 1
     bench.tell(replace(written, generation=5), None)  # it is another one by now
-    assert [one["status"] for one in bench.wanted[-1]] == ["Unknown", "False", "Unknown"]
+    assert [one["status"] for one in bench.wanted[-1][:3]] == ["Unknown", "False", "Unknown"]
 
 
 def test_policy_of_a_stage_that_nobody_knows_says_no_more_than_that() -> None:

@@ -26,6 +26,7 @@ from tests.fakes.clients import kube_of
 from tests.fakes.http import answer
 
 Json = dict[str, Any]
+NAMES = ("newer", "older")
 SCHEDULING_POLICIES, METADATA_POLICIES = SCHEDULING.gvr, METADATA.gvr
 
 
@@ -165,6 +166,22 @@ async def test_conditions_that_are_right_are_not_written_again(world: World) -> 
         await world.settled()
     assert len(world.asked) > 2
     assert world.writes() == 1
+
+
+async def test_generation_is_written_where_the_definition_has_the_field(world: World) -> None:
+    world.put("newer", 2, spec={}, status={"observedGeneration": -1})
+    world.put("older", spec={})
+    async with world.running():
+        await world.until_accepted("newer", "True", 2)
+        await world.until_accepted("older", "True")
+        await world.settled()
+        written = world.writes()
+    statuses = {one: world.api.get(world.kind.gvr, world.key(one))["status"] for one in NAMES}
+    assert statuses["newer"]["observedGeneration"] == 2
+    assert "observedGeneration" not in statuses["older"]
+    async with world.running():  # a new process
+        await world.settled()
+    assert world.writes() == written == 2
 
 
 async def test_changed_policy_is_judged_again(world: World) -> None:

@@ -23,7 +23,7 @@ def of(
 
 
 def test_policy_without_problems_is_accepted() -> None:
-    accepted, findings = of(FINE, generation=3)
+    accepted, findings, *_ = of(FINE, generation=3)
     assert accepted == {
         "type": "Accepted",
         "status": "True",
@@ -40,7 +40,7 @@ def test_policy_without_problems_is_accepted() -> None:
 
 
 def test_problems_and_findings_are_told_line_by_line() -> None:
-    accepted, findings = of(WRONG)
+    accepted, findings, *_ = of(WRONG)
     assert (accepted["status"], accepted["reason"]) == ("False", "Invalid")
     assert accepted["message"] == "spec.x: unknown\nspec.y: empty"
     assert (findings["status"], findings["reason"]) == ("True", "Questionable")
@@ -48,12 +48,12 @@ def test_problems_and_findings_are_told_line_by_line() -> None:
 
 
 def test_policy_that_applies_to_nothing_where_it_is_says_so_instead_of_accepted() -> None:
-    accepted, findings = of(Exempt("the namespace x is exempt", FINE))
+    accepted, findings, *_ = of(Exempt("the namespace x is exempt", FINE))
     assert (accepted["status"], accepted["reason"]) == ("False", "NamespaceExempt")
     message = "the namespace x is exempt, and this policy applies to nothing"
     assert accepted["message"] == message
     assert (findings["status"], findings["reason"]) == ("False", "Clear")
-    accepted, findings = of(Exempt("the namespace x is exempt", WRONG))
+    accepted, findings, *_ = of(Exempt("the namespace x is exempt", WRONG))
     assert accepted["message"] == f"{message}\nspec.x: unknown\nspec.y: empty"
     assert findings["status"] == "True"
 
@@ -84,24 +84,45 @@ def test_same_report_later_is_right_already() -> None:
 )
 def test_condition_that_somebody_changed_is_not_right(change: dict[str, Any]) -> None:
     first = of(WRONG)
-    found = [first[0] | change, first[1]]
+    found = [first[0] | change, *first[1:]]
     assert not are_right(found, of(WRONG, found, now=LATE))
     assert not are_right(first[:1], first)
 
 
 def test_message_is_no_longer_than_the_api_server_takes() -> None:
-    accepted, _ = of(Report(("x" * 40_000,), ()))
+    accepted, *_ = of(Report(("x" * 40_000,), ()))
     assert len(accepted["message"]) == 32768
     assert accepted["message"].endswith(" …")
-    exact, _ = of(Report(("x" * 32768,), ()))
+    exact, *_ = of(Report(("x" * 32768,), ()))
     assert exact["message"] == "x" * 32768
 
 
 def test_what_cannot_be_judged_is_neither_accepted_nor_refused() -> None:
     unknown = of(Unjudged("division by zero"), of(WRONG), generation=2, now=LATE)
-    assert [(c["type"], c["status"], c["reason"]) for c in unknown] == [
+    assert [(c["type"], c["status"], c["reason"]) for c in unknown[:2]] == [
         ("Accepted", "Unknown", "NotJudged"),
         ("Findings", "Unknown", "NotJudged"),
     ]
     assert unknown[0]["message"] == "it cannot be judged: division by zero"
-    assert {c["lastTransitionTime"] for c in unknown} == {LATE}
+    assert {c["lastTransitionTime"] for c in unknown[:2]} == {LATE}
+
+
+@pytest.mark.parametrize(
+    ("report", "phase", "reason"),
+    [
+        (FINE, "Ready", "Valid"),
+        (Report((), ("terms are ORed",)), "Ready", "Valid"),
+        (WRONG, "Stalled", "Invalid"),
+        (Exempt("x is exempt", FINE), "Stalled", "NamespaceExempt"),
+        (Unjudged("division by zero"), "Stalled", "NotJudged"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_accepted_is_ready_and_anything_else_needs_a_person(
+    report: Report, phase: str, reason: str
+) -> None:
+    accepted, _, *standard = of(report)
+    assert [one["type"] for one in standard] == ["Ready", "Reconciling", "Stalled"]
+    assert [one["type"] for one in standard if one["status"] == "True"] == [phase]
+    assert {one["reason"] for one in standard} == {reason}
+    assert standard[0]["message"] == accepted["message"]
