@@ -19,7 +19,7 @@ WHOLE := kube_sync/kube/reflector.py,kube_sync/replicator/projection.py,kube_syn
 # Each of these is a world of its own: examples share a package name.
 REGO := rego/system rego/kube_sync $(wildcard rego/examples/*/)
 
-.PHONY: help setup demo demo-policy-sync demo-kueue down up image test test-rest test-all test-kueue test-argocd chart-test faults-argocd coverage unit check audit sbom fuzz bench bench-kueue soak soak-classes docs clean
+.PHONY: help setup demo demo-policy-sync demo-kueue down up image test test-rest test-all test-kueue test-argocd test-kstatus chart-test faults-argocd coverage unit check audit sbom fuzz bench bench-kueue soak soak-classes docs clean
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -75,6 +75,10 @@ test-kueue: setup ## Run the tests with the real Kueue; its manager is built fir
 	@$(BIN)/python -m tools.servers path kueue
 	$(BIN)/pytest --built=kueue -m built $(PYTEST)
 
+test-kstatus: setup ## Run the tests with the real kstatus and the Lua of Argo CD, built first (a minute, once)
+	@$(BIN)/python -m tools.servers path kstatus
+	$(BIN)/pytest --built=kstatus -m built $(PYTEST)
+
 coverage: setup ## Hold the gates for what COVERAGE=1 measured, of all shards (.coverage.*) if there are
 	@if compgen -G ".coverage.*" >/dev/null; then $(BIN)/coverage combine; fi
 	$(BIN)/coverage report --fail-under=95
@@ -83,7 +87,7 @@ coverage: setup ## Hold the gates for what COVERAGE=1 measured, of all shards (.
 test-all: setup ## Run everything, and hold the gates of coverage
 	@$(MAKE) --no-print-directory test COVERAGE=1
 	$(MAKE) --no-print-directory test-rest
-	$(MAKE) --no-print-directory test-argocd test-kueue
+	$(MAKE) --no-print-directory test-argocd test-kueue test-kstatus
 
 test-argocd: setup ## Build Argo CD's ApplicationSet controller (once), and try placements on it
 	@$(BIN)/python -m tools.servers path argocd
@@ -101,7 +105,7 @@ unit: setup ## Run the unit tests, or one file of tests (FILE=…)
 
 # What can be installed. What kube-score finds in it and stays is named on the object, with the reason.
 KUSTOMIZATIONS := manifests/base manifests/labelled manifests/placement-decisions manifests/ocm-placement-decisions \
-	manifests/ocm-placement-decisions-argocd manifests/argocd manifests/argocd-health manifests/multikueue manifests/webhook \
+	manifests/ocm-placement-decisions-argocd manifests/argocd manifests/argocd-health manifests/argocd-policy-health manifests/multikueue manifests/webhook \
 	manifests/webhook-scheduling manifests/webhook-metadata manifests/scheduler-name \
 	manifests/crds manifests/examples/colorpolicy manifests/scheduling \
 	manifests/scheduling-options manifests/scheduling-rbac manifests/metadata-rbac \

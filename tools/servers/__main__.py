@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tools.servers import argocd, kueue
+from tools.servers import argocd, kstatus, kueue
 from tools.servers.binaries import ensure_binary
 from tools.servers.console import say
 from tools.servers.errors import ToolError
@@ -55,7 +55,9 @@ def _add_file_commands(commands: argparse._SubParsersAction[argparse.ArgumentPar
     kinds.add_argument("name", nargs="*", help=f"some of: {', '.join(third_parties())}")
     kinds.set_defaults(run=_kinds)
     path = commands.add_parser("path", help="print where one program's file is, getting it first")
-    path.add_argument("name", choices=[*tools(), *PROGRAMS, argocd.PROGRAM, kueue.PROGRAM])
+    path.add_argument(
+        "name", choices=[*tools(), *PROGRAMS, argocd.PROGRAM, kueue.PROGRAM, kstatus.PROGRAM]
+    )
     path.set_defaults(run=lambda chosen: print(_program(chosen.name)))
 
 
@@ -86,6 +88,8 @@ def _program(name: str) -> Path:
         return argocd.ensure_argocd()
     if name == kueue.PROGRAM:
         return kueue.ensure_kueue()
+    if name == kstatus.PROGRAM:
+        return kstatus.ensure_kstatus()
     return ensure_prometheus(name) if name in PROGRAMS else ensure_binary(name)
 
 
