@@ -87,6 +87,8 @@ Share = Annotated[float, msgspec.Meta(ge=0, le=1, description="share, 0 to 1")]
 NotNegative = Annotated[
     float, msgspec.Meta(ge=0, le=1_000_000_000, description="number, 0 to 1000000000")
 ]
+# So many have less than a megabyte, whatever they say; an object may have 1.5 MiB.
+Results = Annotated[int, msgspec.Meta(ge=1, le=500, description="whole number, 1 to 500")]
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1, description="whole number, 1 or more")]
 Count = Annotated[int, msgspec.Meta(ge=0, description="whole number, 0 or more")]
 # The API server itself handles 200 changes at once by default (--max-mutating-requests-inflight).

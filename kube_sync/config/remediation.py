@@ -19,6 +19,7 @@ from kube_sync.config.kinds import (
     Listen,
     Namespace,
     NotNegative,
+    Results,
     Seconds,
     Section,
     Share,
@@ -194,6 +195,17 @@ class ArgoCd(Section, frozen=True):
     """Private key (PEM) of that certificate."""
 
 
+class OpenReports(Section, frozen=True):
+    """Reports of OpenReports (`openreports.io`) on objects that are refused, held or drifted."""
+
+    enabled: bool = False
+    """Keeps one Report in each namespace with such objects, where the kind is installed."""
+    most_results: Results = 250
+    """Results in one Report; the annotation `kube-sync.io/results-left-out` counts the others."""
+    interval_seconds: Seconds = 10.0
+    """Seconds between two comparisons of the Reports with what is held."""
+
+
 class Remediate(Section, frozen=True):
     """Whether and how decisions are written to objects."""
 
@@ -219,3 +231,4 @@ class Remediate(Section, frozen=True):
     guard: Guard = Guard()
     sinks: Sinks = Sinks()
     argocd: ArgoCd = ArgoCd()
+    openreports: OpenReports = OpenReports()

@@ -79,6 +79,10 @@ async def remediate(context: Context) -> list[Service]:
     services += await argocd_generator(
         context, reconciler.decisions, parts.placements, parts.approvals.names, parts.events
     )
+    if settings.remediate.openreports.enabled:
+        from kube_sync.processes.openreports import openreports  # noqa: PLC0415 - off by default
+
+        services += openreports(context, reconciler, parts.fenced, parts.kind_of)
     services.append(partial(follow, stream, parts.events.apply_record, reconciler.apply_record))
     services += parts.followed()
     readiness.met("start")
@@ -104,6 +108,7 @@ class _Parts:
         self.modes = Modes(settings.remediate)
         self._seals = Seals(settings.placement.key_file)
         patches = _Patches(context.kube)
+        self.kind_of = patches.kind_of
         self.events = EventReporter(self.recorder, patches.kind_of, lambda: self.fenced.may_write)
         memory = AuditLog(reports, self.approvals.where)
         fixed = settings.remediate.concurrency

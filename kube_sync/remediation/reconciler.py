@@ -55,6 +55,7 @@ from kube_sync.runtime.workqueue import WorkQueue
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _RETRY_SECONDS = 1.0
+_UNSEEN = "unseen"  # not weighed with all others yet
 _RESYNC_SECONDS = 1.0  # the longest interval between two weighings while changes wait
 
 
@@ -116,6 +117,12 @@ class Reconciler:
     def active(self) -> bool:
         """Whether this process may write and knows all objects."""
         return self._begun and not self.holds
+
+    @property
+    def settled(self) -> bool:
+        """Whether every object that may have changed has been looked at, and weighed."""
+        left = self._touched or self._recorded or self.waiting.of(_UNSEEN)
+        return self.active and not left and self._queue.idle
 
     def objects(self) -> list[tuple[Key, Current]]:
         """Return every target object, as its leading sink has it."""

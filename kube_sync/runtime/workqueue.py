@@ -59,6 +59,11 @@ class WorkQueue(Generic[K]):
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def idle(self) -> bool:
+        """Whether no key waits or is in processing; delayed ones do not count."""
+        return len(self._waiting) == 0 and not self._in_work
+
     def __contains__(self, key: K) -> bool:
         """Whether `key` waits, is delayed or in processing, or failed last time."""
         known = (self._in_work, self._timers, self._failing, self._waiting)

@@ -43,6 +43,7 @@ INSTALLATIONS: Final[Mapping[str, Build]] = {
             "placement-decisions",
             "ocm-placement-decisions",
             "multikueue",
+            "openreports",
             "policy-sync-direct-rbac",
             "argocd",
             "argocd-health",

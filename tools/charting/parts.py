@@ -118,6 +118,7 @@ PARTS: Final = (
     Part("argocd", ".Values.argocd.enabled", Build(("argocd",))),
     Part("argocd-health", ".Values.argocd.health.enabled", Build(("argocd-health",))),
     Part("multikueue", ".Values.multikueue.enabled", Build(("multikueue",))),
+    Part("openreports", ".Values.openReports.enabled", Build(("openreports",))),
     Part(
         "monitors",
         ".Values.prometheus.monitors.enabled",
@@ -133,7 +134,9 @@ NOT_IN_THE_CHART: Final[Mapping[str, str]] = {
     "base/rbac": "within base",
     "dashboards": "within the component grafana-dashboards",
     "prometheus": "within the component prometheus-rules",
+    "argocd-policy-health": "settings of Argo CD, not of kube-sync (docs/gitops.md)",
     "components/dry-run": "config.remediate.mode",
+    "components/openreports": "openReports.enabled and config.remediate.openreports.enabled",
     "components/two-replicas": "opa.replicas",
     "components/policy-systems": "scheduling.enabled and metadata.enabled",
     "components/self-made-certificates": "certificates: provision",

@@ -199,6 +199,12 @@ VALUES: Final = (
     ),
     Value("multikueue.enabled", FLAG, "Roles for the clusters of MultiKueue.", default=False),
     Value(
+        "openReports.enabled",
+        FLAG,
+        "Role for Reports of OpenReports, which config.remediate.openreports.enabled switches on.",
+        default=False,
+    ),
+    Value(
         "ledger.enabled",
         FLAG,
         "A ledger on a volume, which stays when the release is removed; needs `opa.replicas: 1`.",

@@ -56,6 +56,7 @@ def third_parties() -> Mapping[str, ThirdParty]:
         _kuadrant(),
         _envoy_gateway(),
         _istio(),
+        _openreports(),
     )
     return MappingProxyType({project.name: project for project in listed})
 
@@ -123,6 +124,16 @@ def _istio() -> ThirdParty:
         version="v1.31.4",
         sum="h1:AcnncYrlDj1PJkym7h88Gggkef4MAra8QpGaXRMsr+E=",
         files=("kubernetes/customresourcedefinitions.gen.yaml",),
+    )
+
+
+def _openreports() -> ThirdParty:
+    return ThirdParty(
+        name="openreports",
+        module="github.com/openreports/reports-api",
+        version="v0.2.1",
+        sum="h1:g9KS3yle9Y1elmww4TK9EkD1rl6inIaiIJPX6e+u680=",
+        files=("config/crd/openreports.io_reports.yaml",),
     )
 
 

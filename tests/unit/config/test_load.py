@@ -60,6 +60,7 @@ remediate:
     ocm_placement_decisions: {enabled: false, namespace: null}
     multikueue: {enabled: false, next_cluster_seconds: 300}
   argocd: {listen: null, namespace: argocd, token_file: null, cert_file: null, key_file: null}
+  openreports: {enabled: false, most_results: 250, interval_seconds: 10}
   namespaces: {}
   moves: together                                       # together | add-first
   add_first:
@@ -644,6 +645,9 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "remediate.argocd.key_file": ("/a", "/a"),
     "remediate.sinks.multikueue.enabled": ("true", True),
     "remediate.sinks.multikueue.next_cluster_seconds": ("60", 60.0),
+    "remediate.openreports.enabled": ("true", True),
+    "remediate.openreports.most_results": ("7", 7),
+    "remediate.openreports.interval_seconds": ("7", 7.0),
     "remediate.namespaces": ("{shop: off}", {"shop": "off"}),
     "remediate.moves": ("add-first", "add-first"),
     "remediate.add_first.healthy_within_seconds": ("7", 7),

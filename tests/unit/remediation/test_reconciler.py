@@ -245,6 +245,26 @@ async def test_only_objects_that_differ_are_patched() -> None:
     assert world.server.places()["other"] == "eu"
 
 
+async def test_all_is_settled_once_every_object_was_looked_at_by_who_may_write() -> None:
+    world = World(ApiServer(a="us", b="us"))
+    during, patch = list[bool](), world.server.patch
+
+    async def looked(gvr: GroupVersionResource, key: ObjectKey, step: Write) -> None:
+        during.append(world.reconciler.settled)
+        await patch(gvr, key, step)
+
+    world.patch = looked
+    async with world.running():
+        assert not world.reconciler.settled
+        world.stream(_decision("a", "eu"), _decision("b", "eu"))
+        assert not world.reconciler.settled
+        await until(lambda: world.reconciler.settled)
+        assert world.server.places() == {"a": "eu", "b": "eu"}
+        world.left = 0.0
+        assert not world.reconciler.settled
+    assert during == [False, False]
+
+
 async def test_a_mass_of_changes_in_one_namespace_does_not_delay_those_of_another() -> None:
     world = World(ApiServer(**{f"large-{number}": "us" for number in range(500)}))
     few = [f"small-{number}" for number in range(10)]

@@ -49,6 +49,19 @@ async def test_a_key_is_in_the_queue_until_nothing_more_is_to_be_done_with_it() 
     assert "a" not in queue
 
 
+async def test_queue_is_idle_when_no_key_waits_or_is_in_work() -> None:
+    queue: WorkQueue[str] = WorkQueue("test")
+    assert queue.idle
+    queue.add("a")
+    assert not queue.idle
+    key = await queue.get()
+    assert not queue.idle
+    queue.done(key)
+    queue.add_after(key, 60)
+    assert queue.idle, "a delayed key is due some time"
+    queue.close()
+
+
 async def test_a_key_in_work_is_in_the_queue() -> None:
     queue: WorkQueue[str] = WorkQueue("test")
     queue.add("a")
