@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     with without_collections():
         import_aiohttp(ENVIRONMENT)
-        from kube_sync.observability import metrics  # noqa: PLC0415
+        from kube_sync.observability import metrics, tracing  # noqa: PLC0415
         from kube_sync.processes import commands  # noqa: PLC0415
 
     services: dict[str, Run] = {
@@ -85,7 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         # Another configuration is for another process.
         service = partial(service, patience=lambda: source.read() == content)
-    run_async(awaited(service(settings)))
+    with tracing.traced(settings.observe.tracing, arguments.service):
+        run_async(awaited(service(settings)))
     return 0
 
 

@@ -51,6 +51,7 @@ from kube_sync.config.model import (
     SyncBrakes,
     Target,
     TopologyLink,
+    Tracing,
     WarningCode,
 )
 from kube_sync.config.systems import (
@@ -107,6 +108,7 @@ __all__ = [
     "System",
     "Target",
     "TopologyLink",
+    "Tracing",
     "WarningCode",
     "check_stream",
     "chosen",

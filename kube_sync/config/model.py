@@ -22,6 +22,7 @@ from kube_sync.config.kinds import (
     ProcessMemory,
     Seconds,
     Section,
+    Share,
     Url,
 )
 from kube_sync.config.remediation import (
@@ -109,6 +110,7 @@ __all__ = [
     "SystemName",
     "Target",
     "TopologyLink",
+    "Tracing",
     "WarningCode",
 ]
 
@@ -171,12 +173,27 @@ class Coordination(Section, frozen=True):
     the registrations of the webhook exclude it."""
 
 
+class Tracing(Section, frozen=True):
+    """OpenTelemetry traces (docs/tracing.md).
+
+    Where they are sent is read from the SDK's own variables, such as `OTEL_EXPORTER_OTLP_ENDPOINT`.
+    """
+
+    enabled: bool = False
+    """Whether spans are recorded and exported by OTLP over HTTP. Requires the extra
+    `kube-sync[otel]`, which the image has."""
+    ratio: Share = 0.01
+    """Share of the traces begun here that are recorded; a trace that a caller began is recorded if
+    the caller records it."""
+
+
 class Observe(Section, frozen=True):
-    """The server of /metrics, /livez and /readyz."""
+    """The server of /metrics, /livez and /readyz, and traces."""
 
     listen: Listen | None = None
     """Address of this server; null: all addresses, with port 9401 for `replicate`, 9402
     `remediate`, 9403 `admit`, 9405 `topology`, 9406 `run`, 9407 `policy-sync`."""
+    tracing: Tracing = Tracing()
 
 
 class Settings(

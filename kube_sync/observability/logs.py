@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -63,15 +63,22 @@ def configure_logs(level: str = "info") -> None:
 
 def add_to_records(**fields: object) -> None:
     """Add these fields to all records of this process from now on."""
+    add_to_each_record(lambda: fields)
+
+
+def add_to_each_record(fields: Callable[[], Mapping[str, object]]) -> Callable[[], None]:
+    """Add the fields that a call returns to each record from now on; return what ends that."""
 
     def added(
         _log: object, _level: str, record: MutableMapping[str, Any]
     ) -> MutableMapping[str, Any]:
-        record.update(fields)
+        record.update(fields())
         return record
 
     # In place: loggers that are in use keep this list.
-    structlog.get_config()["processors"].insert(0, added)
+    processors: list[structlog.typing.Processor] = structlog.get_config()["processors"]
+    processors.insert(0, added)
+    return lambda: processors.remove(added)
 
 
 _encode = msgspec.json.Encoder(enc_hook=repr).encode

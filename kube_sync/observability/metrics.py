@@ -441,6 +441,12 @@ workqueue_longest_running_processor_seconds = Gauge(
     "Time that the longest reconcile in progress has taken so far; 0: none",
     ["name"],
 )
+trace_spans = Counter(
+    "kube_sync_trace_spans_total",
+    "Spans by outcome: exported, failed (the collector did not take them), dropped (the queue was"
+    " full), over_limit (their trace has 200 spans of this process already)",
+    ["outcome"],
+)
 
 # Counters of faults exist from the start: `increase()` sees no rise in a series that
 # begins with 1, and an alert would miss the first fault.
@@ -481,6 +487,7 @@ _AT_ZERO: dict[Counter, tuple[tuple[str, ...], ...]] = {
         for sink in ("placement_decisions", "ocm_placement_decisions", "multikueue")
         for outcome in ("applied", "deleted", "refused", "fenced", "retried")
     ),
+    trace_spans: (("exported",), ("failed",), ("dropped",), ("over_limit",)),
     topology_reconciles: (("ok",), ("failed",)),
     policy_sync_writes: tuple(
         (what, outcome)

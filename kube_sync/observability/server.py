@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
+from prometheus_client.exposition import choose_encoder
 
-from kube_sync.observability import metrics
+from kube_sync.observability import metrics, tracing
 from kube_sync.observability.readiness import Readiness
 
 Gather = Callable[[], Awaitable[bytes]]
@@ -37,7 +38,12 @@ def observability_app(readiness: Readiness, gather: Gather = _own) -> web.Applic
 
 async def _metrics(request: web.Request) -> web.Response:
     metrics.ready.set(not request.app[_READINESS].reasons)
-    body = await request.app[_GATHER]()
+    gather = request.app[_GATHER]
+    if tracing.recorder is not None and gather is _own:
+        # As Prometheus asks for it: only OpenMetrics has exemplars.
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(REGISTRY), headers={"Content-Type": content_type})
+    body = await gather()
     return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 

@@ -30,7 +30,9 @@ _HEAVY = (
     "kube_sync.topology",
     "kubernetes_asyncio.client.api",
     "kubernetes_asyncio.client.models",
+    "opentelemetry",
     "pygments",
+    "requests",
     "rich.console",
     "shtab",
     "sqlite3",
@@ -47,6 +49,28 @@ def test_nothing_heavy_is_imported_before_the_first_request(command: str, tmp_pa
         for name in sorted(imported)
         if any(name == heavy or name.startswith(f"{heavy}.") for heavy in _HEAVY)
     ] == []
+
+
+def test_traces_without_their_libraries_end_the_process_with_the_key_and_the_command(
+    tmp_path: Path,
+) -> None:
+    program = (
+        "import sys; sys.modules['opentelemetry'] = None; from kube_sync.cli import main; main()"
+    )
+    file = _configuration(tmp_path, 1)
+    ended = subprocess.run(
+        [sys.executable, "-c", program, "replicate", "--config", file],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(_ROOT), "KUBE_SYNC_OBSERVE_TRACING_ENABLED": "true"},
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 64
+    assert ended.stderr.splitlines()[-1] == (
+        "kube-sync: observe.tracing.enabled: opentelemetry is not installed;"
+        " install it with: pip install 'kube-sync[otel]'"
+    )
 
 
 def _imported(command: str, folder: Path) -> set[str]:

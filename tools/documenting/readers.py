@@ -67,7 +67,10 @@ _NOBODY = tuple(
     f"{_PACKAGE}config.{name}." for name in ("checks", "environment", "explanation", "load")
 )
 # Nothing else is read of a section by a command that does not read what switches it on.
-_SWITCHES = {"policies.labelled.": "policies.labelled.namespaces"}
+_SWITCHES = {
+    "policies.labelled.": "policies.labelled.namespaces",
+    "observe.tracing.": "observe.listen",  # of a process that runs on
+}
 _Read = tuple[str, str]  # the full name of a section's class, and a field of it
 
 

@@ -63,6 +63,11 @@ _PROCESSES = Row(
             ),
             unit="percentunit",
         ),
+        Panel(
+            "Spans of traces",
+            "By outcome; dropped: the queue was full, failed: the collector did not take them.",
+            ((f"sum by (outcome) (increase(kube_sync_trace_spans_total{_RATE}))", "{{outcome}}"),),
+        ),
     ),
 )
 

@@ -95,7 +95,7 @@ admission:
     key_file: null, timeout_seconds: 2, attempts: 5, backoff_seconds: 0.1}
   registration: {name: null, ca_file: null}
 coordination: {namespace: kube-sync}
-observe: {listen: null}
+observe: {listen: null, tracing: {enabled: false, ratio: 0.01}}
 EnforceSchedulingPolicy: {url: null, token: null}       # the design's own, instead of the engine's
 builtin: []                                             # policy systems to load and answer for
 scheduling:
@@ -707,6 +707,8 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "admission.registration.ca_file": ("/a", "/a"),
     "coordination.namespace": ("0123", "0123"),
     "observe.listen": ("[::1]:1", "[::1]:1"),
+    "observe.tracing.enabled": ("true", True),
+    "observe.tracing.ratio": ("0.5", 0.5),
     "builtin": ("[scheduling]", ("scheduling",)),
     "scheduling.merge_option": ("3", 3),
     "scheduling.user_may_use": ("true", True),
