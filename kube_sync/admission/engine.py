@@ -19,7 +19,7 @@ from kube_sync.admission.review import Review
 from kube_sync.admission.target import Target
 from kube_sync.config import masked
 from kube_sync.errors import NO_JSON, Misconfigured, Retriable
-from kube_sync.observability import metrics
+from kube_sync.observability import metrics, tracing
 from kube_sync.opa.client import OpaError
 from kube_sync.runtime.clienttls import Tls, client_tls
 from kube_sync.runtime.httperrors import retriable
@@ -105,15 +105,16 @@ class EngineClient:
             msg = f"{self.where}: {error}"
             raise Failed(msg, "unauthorized") from error
         try:
-            with retriable(self.where):
+            with retriable(self.where), tracing.request("policy engine", "POST", url) as traced:
                 async with self._session.post(
                     url,
                     data=body,
-                    headers=headers,
+                    headers={**headers, **traced.headers},
                     timeout=self._timeout,
                     ssl=self._tls(),
                     allow_redirects=False,  # the token is for this engine alone
                 ) as response:
+                    traced.answered(response.status)
                     return response.status, await response.read(), response.headers
         except Retriable as error:
             late = isinstance(error.__cause__, TimeoutError)

@@ -22,6 +22,7 @@ from kube_sync.admission.review import Malformed, Review, parse_review
 from kube_sync.admission.route import PLACEMENT, Decider, OnRefusal, Route, nobody, placement_route
 from kube_sync.config import Admission
 from kube_sync.decisions.sealing import Seals
+from kube_sync.observability import tracing
 from kube_sync.observability.logoutput import BATCHED
 from kube_sync.runtime.connection import DIRECT, Handler
 from kube_sync.runtime.draining import Drain, undrained
@@ -72,7 +73,10 @@ class _Webhook:
         """Answer one request; while draining, close the client's connection."""
         self._drain.began()
         try:
-            response = await self._answer(request)
+            if tracing.recorder is None:
+                response = await self._answer(request)
+            else:
+                response = await self._traced(request)
         except web.HTTPException as error:
             log.info("request_refused", status=error.status, reason=(error.text or "").strip())
             self._last(error)
@@ -85,6 +89,13 @@ class _Webhook:
     def _last(self, response: web.StreamResponse) -> None:
         if self._drain.draining:
             response.force_close()
+
+    async def _traced(self, request: BaseRequest) -> JsonReply:
+        """Answer within a span, which joins the API server's trace if it has one."""
+        causes = (request.headers.get("traceparent", ""),)
+        about = {"url.path": self._route.path}
+        with tracing.span("admission review", about, causes=causes, kind="server"):
+            return await self._answer(request)
 
     async def _answer(self, request: BaseRequest) -> JsonReply:
         started = time.perf_counter()
@@ -105,7 +116,7 @@ class _Webhook:
         if outcome.refusal is not None:
             route.denied(review, outcome.name, outcome.refusal)
         seconds_taken = time.perf_counter() - started
-        route.seconds[outcome.name].observe(seconds_taken)
+        route.seconds[outcome.name].observe(seconds_taken, tracing.exemplar())
         self._record(review, verdict, outcome, seconds_taken)
         return JsonReply(outcome.body)
 
@@ -119,6 +130,8 @@ class _Webhook:
             raise web.HTTPForbidden(text=msg)
 
     def _record(self, review: Review, verdict: Verdict, outcome: Outcome, seconds: float) -> None:
+        if tracing.recorder is not None:
+            tracing.describe(_described(review, verdict, outcome))
         log = self._log
         write_log = log.warning if outcome.name == "undecidable" else log.info
         write_log(
@@ -136,3 +149,16 @@ class _Webhook:
         )
         if isinstance(verdict, Admitted) and verdict.reasons:  # for operators; not for authors
             log.debug("admission_reasons", uid=review.uid, reasons=verdict.reasons)
+
+
+def _described(review: Review, verdict: Verdict, outcome: Outcome) -> tracing.Attributes:
+    """Return the attributes of a review's span."""
+    return {
+        "kube_sync.review.uid": review.uid,
+        "kube_sync.operation": review.operation,
+        "kube_sync.kind": f"{review.kind.api_version} {review.kind.kind}",
+        "kube_sync.object": f"{review.namespace}/{review.name}",
+        "kube_sync.outcome": outcome.name,
+        "kube_sync.decision_id": verdict.asked.decision_id,
+        "kube_sync.policies": verdict.asked.policies,
+    }

@@ -62,6 +62,7 @@ class Verdict(msgspec.Struct, frozen=True, weakref=False):
     data: int
     source: Source | None
     last_good: bool
+    trace: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class EncodedVerdict:
@@ -123,6 +124,7 @@ class Entry(msgspec.Struct, eq=False, gc=False):
             verdict.data,
             verdict.source,
             verdict.last_good,
+            verdict.trace,
         )
 
     def agrees_with(self, other: Entry) -> bool:

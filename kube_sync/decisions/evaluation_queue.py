@@ -29,6 +29,7 @@ class Cause:
 
     kind: str  # as in records
     source: Source | None = None
+    trace: str = field(default="", compare=False)  # the context of the write; "": none
 
     def merged(self, other: Cause | None) -> Cause:
         """Return one cause for both, of which `other` came first."""
@@ -37,7 +38,8 @@ class Cause:
         if self.source is None or other.source is None:
             return other
         count = other.source.count + self.source.count
-        return Cause(self.kind, Source(other.source.collection, other.source.object, count))
+        source = Source(other.source.collection, other.source.object, count)
+        return Cause(self.kind, source, other.trace or self.trace)
 
 
 OBJECT_CHANGED = Cause("object")  # the object itself changed

@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import NamedTuple
 
 import structlog
@@ -25,6 +27,7 @@ from kube_sync.decisions.policysets import PolicySetEvaluator
 from kube_sync.decisions.sharing import OBJECTS_PER_YIELD, Answer, Sharing
 from kube_sync.errors import SyncError
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.observability import tracing
 from kube_sync.runtime.backoff import Backoff
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -184,6 +187,15 @@ class EvaluationWorker:
     async def _evaluate(
         self, collection: Collection_, evaluations: Sequence[Evaluation]
     ) -> Mapping[ObjectKey, Outcome]:
+        if tracing.recorder is None:
+            return await self._decide(collection, evaluations)
+        with _span(collection.name, evaluations):
+            outcomes, trace = await self._decide(collection, evaluations), tracing.sampled()
+        return {key: replace(outcome, trace=trace) for key, outcome in outcomes.items()}
+
+    async def _decide(
+        self, collection: Collection_, evaluations: Sequence[Evaluation]
+    ) -> Mapping[ObjectKey, Outcome]:
         keys = [
             evaluation.representative
             for evaluation in evaluations
@@ -209,3 +221,11 @@ class EvaluationWorker:
                     for key, cause in self._sharing.share(answer, part, collection, gvr).items():
                         self._queue.sweep[key] = Group([key[1]], cause)
                     await asyncio.sleep(0)
+
+
+def _span(name: str, evaluations: Sequence[Evaluation]) -> AbstractContextManager[object]:
+    """Record a span of one query, for the writes that caused it."""
+    names = [f"{name} {evaluation.representative}" for evaluation in evaluations]
+    groups = [group for evaluation in evaluations for group in evaluation.groups]
+    about = tracing.objects(names, sum(len(group.keys) for group in groups))
+    return tracing.span("evaluate", about, causes=[group.cause.trace for group in groups])

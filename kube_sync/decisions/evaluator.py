@@ -26,7 +26,7 @@ from kube_sync.decisions.decision_reader import ReadDecision
 from kube_sync.decisions.input_reader import InputReader, InputRequest, Outdated, RecordedInput
 from kube_sync.errors import NO_JSON, Retriable, Undecided
 from kube_sync.objects import ObjectKey
-from kube_sync.observability import metrics
+from kube_sync.observability import metrics, tracing
 from kube_sync.opa.analysis.result import Reads
 from kube_sync.opa.client import QueryApi
 from kube_sync.opa.lanes import Lane
@@ -54,6 +54,7 @@ class Outcome:
     decision: Decision | None = None
     failure: str | None = None
     evidence: RecordedInput | None = field(default=None, compare=False)  # its input
+    trace: str = field(default="", compare=False)  # the context that it was made in; "": none
 
 
 class _Answer(msgspec.Struct):
@@ -207,7 +208,7 @@ class Evaluator:
         started = self._clock()
         answer, evaluated = await self._opa.timed_query(f"{self._package}/{path}", body)
         seconds = self._clock() - started
-        metrics.decision_evaluation_seconds.observe(seconds)
+        metrics.decision_evaluation_seconds.observe(seconds, tracing.exemplar())
         # Not the time until the answer: on a busy machine smaller queries wait as long.
         self._batch_size.observe(len(keys), seconds if evaluated is None else evaluated)
         if answer is None:

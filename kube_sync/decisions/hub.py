@@ -16,6 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+import msgspec
+
 from kube_sync.decisions.basis import DecisionBasis
 from kube_sync.decisions.changelog import (
     ENDED,
@@ -344,13 +346,14 @@ class DecisionHub:
         last_good = outcome.failure is not None and before is not None
         decision = before if last_good else outcome.decision
         # By identity: the cached values are alive, so no id is reused.
-        identity = (id(decision), id(before), outcome.failure, cause, policy, data, id(source))
+        ids, failure, trace = (id(decision), id(before), id(source)), outcome.failure, outcome.trace
+        identity = (*ids, failure, cause, policy, data, trace)
         if (found := self._verdicts.get(identity)) is None:
             if len(self._verdicts) >= _CACHED_VERDICTS:
                 self._verdicts.clear()
-            failure = outcome.failure
+            more = (last_good, trace or msgspec.UNSET)
             found = self._verdicts[identity] = EncodedVerdict(
-                Verdict(decision, before, failure, cause, policy, data, source, last_good)
+                Verdict(decision, before, failure, cause, policy, data, source, *more)
             )
         return found
 

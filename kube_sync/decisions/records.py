@@ -66,7 +66,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, tag="decision", tag_field="typ
     good one, which stays in effect. `cause` is why the replicator evaluated it: `load`, `object`,
     `data` or `policy`, and `source` the changed object of another collection or target, if known.
     It was decided by the policies with the digest `policy`, over OPA's data after `data` writes of
-    this replicator, or later.
+    this replicator, or later. `trace` is the context in which it was made, if its trace is sampled.
     """
 
     object: Target
@@ -80,6 +80,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, tag="decision", tag_field="typ
     data: int = 0
     source: Source | None = None
     last_good: bool = False
+    trace: str | msgspec.UnsetType = msgspec.UNSET
     v: Literal[1] = VERSION
 
 
@@ -103,6 +104,7 @@ class GroupRecord(msgspec.Struct, frozen=True, tag=GROUP, tag_field="type"):
     data: int = 0
     source: Source | None = None
     last_good: bool = False
+    trace: str | msgspec.UnsetType = msgspec.UNSET
     v: Literal[1] = VERSION
 
     def records(self) -> Iterator[DecisionRecord]:
@@ -121,6 +123,7 @@ class GroupRecord(msgspec.Struct, frozen=True, tag=GROUP, tag_field="type"):
                 self.data,
                 self.source,
                 self.last_good,
+                self.trace,
             )
 
 

@@ -24,6 +24,7 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.policysets import Division, PolicySets, SinglePolicySet
 from kube_sync.decisions.records import Target
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.observability import tracing
 from kube_sync.opa.analysis.result import Reads
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -362,6 +363,8 @@ class Sharing:
     ) -> None:
         """Publish one outcome for objects of one class, or for one object, with their uids."""
         self.awaited.decided(name, *(key for key, _ in members))
+        if cause.trace:
+            outcome = replace(outcome, trace=tracing.continued(cause.trace, outcome.trace))
         policy, source = (
             self._sets.policy(members[0][0]),
             cause.source,

@@ -28,6 +28,7 @@ from kube_sync.decisions.records import Source
 from kube_sync.decisions.sharing import Sharing
 from kube_sync.decisions.unwritten import Documents, Unwritten
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.observability import tracing
 from kube_sync.opa.analysis.result import Reads
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.memory import give_back
@@ -95,13 +96,14 @@ class Tracker:
         if self._loading is None or self._has_nothing_to_decide():
             return  # the first sweep has every object
         is_loading = self._collections.is_loading(name)
-        cause = Cause("data", _source(name, keys))
+        trace = tracing.context()
+        cause = Cause("data", _source(name, keys), trace)
         if is_loading or (is_read and not is_target):
             self._queue.request_sweep(cause)  # its hold ends when all is evaluated again
         if is_target:
-            self._queue.add(name, keys, OBJECT_CHANGED)
+            self._queue.add(name, keys, Cause("object", None, trace) if trace else OBJECT_CHANGED)
             if is_read:
-                self._queue.schedule_sweep(Cause("object", cause.source), _SETTLE_SECONDS)
+                self._queue.schedule_sweep(Cause("object", cause.source, trace), _SETTLE_SECONDS)
 
     def expect(self, collection: Collection_, target: GroupVersionResource | None) -> None:
         """Hold until this collection, new or a replacement, is loaded and decided on."""

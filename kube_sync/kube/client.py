@@ -29,7 +29,7 @@ from kube_sync.errors import (
     Terminal,
 )
 from kube_sync.kube.credentials import Credentials
-from kube_sync.observability import metrics
+from kube_sync.observability import metrics, tracing
 from kube_sync.runtime.clienttls import in_the_clear
 from kube_sync.runtime.httperrors import retriable
 
@@ -111,8 +111,11 @@ class KubeClient:
         if body is not None:
             headers["Content-Type"] = content_type
         timeout = aiohttp.ClientTimeout(total=_REQUEST_SECONDS, sock_connect=_CONNECT_SECONDS)
-        async with self._open(method, path, params, headers, timeout, body) as response:
-            return await response.read()
+        with tracing.request("API server", method, path) as traced:
+            headers |= traced.headers
+            async with self._open(method, path, params, headers, timeout, body) as response:
+                traced.answered(response.status)
+                return await response.read()
 
     @asynccontextmanager
     async def stream(

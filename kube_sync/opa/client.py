@@ -17,7 +17,7 @@ import msgspec
 
 from kube_sync.config import Opa
 from kube_sync.errors import NO_JSON, EpochLost, NotFound, Refused, Retriable, SyncError, Undecided
-from kube_sync.observability import metrics
+from kube_sync.observability import metrics, tracing
 from kube_sync.opa import paths
 from kube_sync.opa.paths import DataPath
 from kube_sync.runtime.clienttls import Tls, client_tls
@@ -86,6 +86,7 @@ class _Result(msgspec.Struct):
 class _Timed(msgspec.Struct):
     result: msgspec.Raw = msgspec.Raw()
     metrics: dict[str, Any] | None = None
+    decision_id: str = ""  # if OPA logs decisions
 
 
 class Explained(msgspec.Struct):
@@ -229,6 +230,8 @@ class OpaClient:
         """
         answer = await self._request("POST", f"/v1/data/{path}?metrics=true", body, timeout=_QUERY)
         found = _decode(answer, _Timed)
+        if found.decision_id:
+            tracing.describe({"opa.decision_id": found.decision_id})
         nanoseconds = (found.metrics or {}).get("timer_rego_query_eval_ns")
         seconds = nanoseconds / 1e9 if isinstance(nanoseconds, int | float) else None
         return bytes(found.result) or None, seconds
@@ -315,15 +318,16 @@ class OpaClient:
         )
         if body is not None:
             headers["Content-Type"] = content_type
-        with retriable(f"OPA {self._url}"):
+        with retriable(f"OPA {self._url}"), tracing.request("OPA", method, path) as traced:
             async with self._session.request(
                 method,
                 self._url + path,
                 data=body,
-                headers=headers,
+                headers={**headers, **traced.headers},
                 timeout=timeout,
                 ssl=self._tls(),
             ) as response:
+                traced.answered(response.status)
                 answer = await _read(response, longest)
                 there = unless_there and response.status == 304  # noqa: PLR2004 - HTTP's own
                 if not (there or 200 <= response.status < 300):  # noqa: PLR2004

@@ -24,6 +24,7 @@ from kube_sync.decisions.records import (
     Target,
 )
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.observability import tracing
 from kube_sync.remediation.plan import Wanted
 from kube_sync.runtime.freshness import SETTLE_SECONDS, Freshness, Stale
 
@@ -73,6 +74,8 @@ class DecisionCache:
         self._clock = clock
         self._limited = limited
         self._subscribers: list[_Subscriber] = []
+        # Of decisions that are not carried out yet: the context of the trace, and `seq`.
+        self.traces: dict[Key, tuple[str, int]] = {}
         self._wanted: dict[Key, Wanted] = {}
         self._unconfirmed: set[Key] = set()
 
@@ -112,6 +115,8 @@ class DecisionCache:
                     record.uid, record.decision, record.failure, record.policy
                 )
                 self._unconfirmed.discard(key)
+                if tracing.recorder is not None:
+                    self._note_trace(key, record)
                 self._changed([key])
             case DeletedRecord():
                 self._forget([_key(record.object)])
@@ -126,9 +131,16 @@ class DecisionCache:
                 # A complete stream that does not mention an object has no decision on it.
                 self._forget(list(self._unconfirmed))
 
+    def _note_trace(self, key: Key, record: DecisionRecord) -> None:
+        if record.trace:
+            self.traces[key] = record.trace, record.seq
+        else:
+            self.traces.pop(key, None)
+
     def _forget(self, keys: Iterable[Key]) -> None:
         for key in keys:
             self._wanted.pop(key, None)
+            self.traces.pop(key, None)
             self._unconfirmed.discard(key)
         self._changed(keys)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import NoReturn
 
 import structlog
@@ -22,7 +23,7 @@ from kube_sync.decisions.records import Budget, Record
 from kube_sync.errors import Retriable
 from kube_sync.guard import Withheld as Braked
 from kube_sync.objects import GroupVersionResource
-from kube_sync.observability import metrics
+from kube_sync.observability import metrics, tracing
 from kube_sync.remediation.add_first import UNHEALTHY, count_progress
 from kube_sync.remediation.attempts import FORBIDDEN_SECONDS, Attempts
 from kube_sync.remediation.brakes import Brakes
@@ -294,10 +295,20 @@ class Reconciler:
             self.waiting.put(key, dry_run(current, step))
             return Result()
         person = "remediate apply" if self._modes.of(key[1].namespace) == "manual" else ""
-        outcome = await self._writer.write(key, allowed, current, person)
-        if outcome.status == "applied":
-            self._attempts.applied(key, wanted, current)
-        return self._written(key, current, step, outcome)
+        with nullcontext() if tracing.recorder is None else self._span(key, wanted):
+            outcome = await self._writer.write(key, allowed, current, person)
+            if outcome.status == "applied":
+                self._attempts.applied(key, wanted, current)
+            tracing.describe({"kube_sync.outcome": outcome.status})
+            return self._written(key, current, step, outcome)
+
+    def _span(self, key: Key, wanted: Wanted) -> AbstractContextManager[object]:
+        """Record a span of a write, in the trace of its decision."""
+        trace, seq = self.decisions.traces.get(key, ("", 0))
+        about = {"kube_sync.object": str(key[1]), "kube_sync.resource": str(key[0])}
+        about |= {"kube_sync.policies": wanted.policy}
+        about |= {"kube_sync.decision.seq": str(seq)} if seq else {}
+        return tracing.span("remediate", about, causes=[trace])
 
     def _postponed(self, key: Key, wanted: Wanted, current: Current, step: Write) -> Result | None:
         """Return when to retry a step that must not be tried now, or None."""
@@ -352,6 +363,7 @@ class Reconciler:
     def _settled(self, key: Key, planned: Planned) -> Result:
         """Record that nothing is to be written now; of a move the next step may be left."""
         self._planner.drop(key)
+        self.decisions.traces.pop(key, None)  # what is written later has another cause
         self._attempts.settled(key, gone=planned.current is None)
         self._modes.forget(key)
         current, left = planned.current, planned.left

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from kube_sync.decisions.classes import Classified, Classify, Members
 from kube_sync.kube.collection import Event, Item
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.observability import metrics
+from kube_sync.observability import metrics, tracing
 from kube_sync.opa.paths import DataPath, add_operation, remove_operation
 from kube_sync.policies.required_fields import Form
 from kube_sync.replicator.bulk_load import EVERYWHERE, FirstLoad, Known, Loaded, Scopes
@@ -262,10 +262,10 @@ class Mirror:
 
     def written(self, batch: Batch) -> None:
         """Record that OPA holds `batch`; a key that changed meanwhile stays pending."""
-        now, written = self._clock(), 0
+        now, written, exemplar = self._clock(), 0, tracing.exemplar()
         for key, change in batch.items():
             if change.arrived:
-                self._lag.observe(now - change.arrived)
+                self._lag.observe(now - change.arrived, exemplar)
             # Compare by identity: a newer change may be equal and still pending.
             if self._pending.get(key) is change:
                 del self._pending[key]

@@ -34,7 +34,7 @@ import structlog
 from kube_sync.decisions.input_reader import InputReader
 from kube_sync.errors import EpochLost, SyncError
 from kube_sync.objects import ObjectKey
-from kube_sync.observability import metrics
+from kube_sync.observability import metrics, tracing
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa import paths
 from kube_sync.opa.client import OpaClient, PolicyRejected
@@ -261,7 +261,8 @@ class Writer:
         # Locked from the choice of a batch to its end: no Mirror of it may be dropped in between.
         async with self._patching:
             if batches := self._batches():
-                await self._write(batches)
+                with nullcontext() if tracing.recorder is None else _span(batches):
+                    await self._write(batches)
             return await self._write_documents() or bool(batches)
 
     async def _write(self, batches: list[tuple[Mirror, Batch]]) -> None:
@@ -350,3 +351,11 @@ class Writer:
     def _delayed(self, error: SyncError) -> None:
         self._readiness.waiting("opa", str(error))
         self._away(f"OPA does not take what is written: {error}")
+
+
+def _span(batches: list[tuple[Mirror, Batch]]) -> AbstractContextManager[object]:
+    """Record a span from the first event of a batch until OPA holds it."""
+    names = [f"{mirror.name} {key}" for mirror, batch in batches for key in batch]
+    arrived = [change.arrived for _, batch in batches for change in batch.values()]
+    since = min(filter(None, arrived), default=None)
+    return tracing.span("replicate", tracing.objects(names), since=since)

@@ -15,6 +15,8 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.sharing import Sharing
 from kube_sync.errors import Retriable
 from kube_sync.objects import ObjectKey
+from kube_sync.observability import tracing
+from tests.fakes.otlp import recorded
 from tests.unit.async_tools import Waits
 from tests.unit.decisions.test_tracker import READS, REPLICASETS, Collection, turn
 
@@ -170,3 +172,33 @@ async def test_object_that_cannot_be_read_is_a_failure_that_opa_is_not_asked_abo
     assert world.asked == [["b"]]
     failed = [target.name for target, record in world.hub.records.items() if record.failure]
     assert failed == ["a"]
+
+
+async def test_one_span_of_a_query_has_the_writes_that_caused_it() -> None:
+    """A span for each object would be as many as there are objects."""
+    world = World("a", "b")
+    with recorded("replicate") as collected:
+        for name in "ab":
+            with tracing.span(f"write {name}"):
+                cause = Cause("object", trace=tracing.context())
+            world.queue.add("replicasets", [ObjectKey("ns", name)], cause)
+        await world.worker.process_next()
+    [a], [b], [evaluate] = map(collected.named, ("write a", "write b", "evaluate"))
+    assert (evaluate.trace, evaluate.parent) == (a.trace, a.span)
+    assert evaluate.links == ((b.trace, b.span),)
+    assert evaluate.attributes["kube_sync.objects"] == ["replicasets ns/a", "replicasets ns/b"]
+    # Each decision is in the trace of its own change: b was decided in that of a.
+    traces = {t.name: str(record.trace).split("-")[1:3] for t, record in world.hub.records.items()}
+    assert traces == {"a": [a.trace, evaluate.span], "b": [b.trace, b.span]}
+
+
+async def test_a_sweep_that_no_write_caused_begins_a_trace() -> None:
+    world = World("a")
+    world.sweep()
+    with recorded("replicate") as collected:
+        await world.worker.process_next()
+        await world.worker.finish()
+    [evaluate] = collected.spans
+    assert evaluate.parent == ""
+    [record] = world.hub.records.values()
+    assert str(record.trace).split("-")[1:3] == [evaluate.trace, evaluate.span]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -838,3 +839,14 @@ async def test_before_any_good_limits_a_reader_is_told_that_nobody_knows() -> No
         assert _budgets(await _read(subscription)) == [Budget(None, "a conflict")]
         hub.set_limits({"moves_burst": 1})
         assert _budgets(await _read(subscription)) == [Budget({"moves_burst": 1})]
+
+
+async def test_a_decision_names_its_trace_only_if_it_has_one() -> None:
+    hub, trace = _hub(a="1"), "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
+    target = _target("b")
+    hub.publish(target.gvr, target.key, replace(_outcome("1"), trace=trace), "object", "p1")
+    a, b = hub.log.of(target.gvr).values()
+    assert b"trace" not in b"".join(a.parts())
+    line = b"".join(b.parts())
+    assert f'"trace":"{trace}"'.encode() in line
+    assert decode(line) == b.record

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
@@ -44,6 +45,7 @@ from kube_sync.runtime.controller import Turns
 from kube_sync.runtime.cooperative import TURN
 from kube_sync.runtime.freshness import SETTLE_SECONDS, Stale
 from tests.fakes.listing import Listing, listed
+from tests.fakes.otlp import recorded
 from tests.memory import remembered
 from tests.unit.async_tools import Timers, running, until
 
@@ -516,6 +518,27 @@ async def test_what_somebody_else_changed_is_put_right() -> None:
         world.server.objects["a"] = {"place": "us"}
         world.relist()
     assert world.server.patched == ["a"]
+
+
+async def test_a_patch_is_in_the_trace_of_its_decision_and_one_after_drift_is_not() -> None:
+    world = World(ApiServer(a="us"))
+    trace, parent = "a" * 32, "b" * 16
+    decided = msgspec.structs.replace(_decision("a", "eu"), trace=f"00-{trace}-{parent}-01")
+    with recorded("remediate") as collected:
+        async with world.running():
+            world.stream(decided)
+            await world.idle()
+            world.watch("a")
+            await world.idle()
+            world.server.objects["a"] |= {"place": "us"}
+            world.watch("a")
+    assert world.server.patched == ["a", "a"]
+    first, second = collected.named("remediate")
+    assert (first.trace, first.parent) == (trace, parent)
+    assert first.attributes["kube_sync.decision.seq"] == str(decided.seq)
+    assert second.parent == ""
+    assert second.trace != trace
+    assert "kube_sync.decision.seq" not in second.attributes
 
 
 async def test_an_object_of_a_collection_that_is_not_watched_is_left_alone() -> None:
