@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -67,13 +68,14 @@ def start_components(
     *,
     classes: str = "off",
     shared: Mapping[str, Mapping[str, object]] | None = None,
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Components:
     """Start replicator, remediator and webhook on a stack that has our kinds and roles.
 
     `remediate` is that section of the remediator's configuration, `classes` the webhook's
-    `admission.classes`, `shared` are more sections, of all three. The replicator knows the
-    remediator's port, whose holds its page shows, and keeps a ledger. How moves are made is
-    configured for all three.
+    `admission.classes`, `shared` are more sections of all three, `environment` more variables. The
+    replicator knows the remediator's port, whose holds its page shows, and keeps a ledger. How
+    moves are made is configured for all three.
     """
     moves = {name: remediate[name] for name in ("moves", "add_first") if name in remediate}
     authority = make_authority("kube-sync demo webhook")
@@ -126,7 +128,9 @@ def start_components(
         configuration.update(sections)
         configuration["placement"] = {**sections.get("placement", {}), "key_file": str(key_file)}
         configuration["kubernetes"] = {"kubeconfig": str(stack.kubeconfigs[role])}
-        services[command] = start_service(command, folder / command, configuration)
+        services[command] = start_service(
+            command, folder / command, configuration, environment=environment
+        )
     url = f"https://127.0.0.1:{webhook}/admit/placement"
     return Components(services, url, authority.cert_pem, client)
 
@@ -159,11 +163,12 @@ def start_service(
     ready: str = "/readyz",
     patience: float = 60.0,
     code: Path | None = None,
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> RunningServer:
     """Start one of our commands, as `topology --live`, and wait until the path `ready` says so.
 
-    `code` is a folder with another `kube_sync` than the one that is installed. Raises StartFailed
-    when it is not ready within `patience` seconds.
+    `code` is a folder with another `kube_sync` than the one that is installed; `environment` has
+    further variables. Raises StartFailed when it is not ready within `patience` seconds.
     """
     port, name = free_port(), command.partition(" ")[0]
     configuration["observe"] = {"listen": f"127.0.0.1:{port}"}
@@ -180,7 +185,7 @@ def start_service(
             program=program,
             arguments=(*module, *command.split(), *options, "--config", str(file)),
             folder=folder,
-            environment={} if code is None else {"PYTHONPATH": str(code)},
+            environment={**environment, **({} if code is None else {"PYTHONPATH": str(code)})},
             url=f"http://127.0.0.1:{port}",
             ready_paths=(ready,),
             patience=patience,
