@@ -217,7 +217,7 @@ def test_a_drain_takes_one_pod_of_a_deployment_at_a_time(overlay: str) -> None:
         assert replicas == 2 or (overlay != "production" and replicas == 1)
 
 
-@pytest.mark.parametrize("component", ["ledger", "dry-run", "two-replicas"])
+@pytest.mark.parametrize("component", ["ledger", "dry-run", "two-replicas", "traces"])
 def test_a_linter_finds_nothing_in_an_overlay_with_a_component(
     component: str, tmp_path: Path
 ) -> None:
@@ -394,6 +394,34 @@ def test_the_ledger_lies_on_a_volume_that_it_fits_on_and_nothing_else_is_writabl
     assert deployment["spec"]["replicas"] == 1, "each replicator has a ledger of its own"
     assert deployment["spec"]["strategy"] == {"type": "Recreate"}, "two would wait for one volume"
     assert len(manifests) == len(build("overlays/minimal")) + 1
+
+
+def test_traces_of_all_parts_and_of_opa_go_to_one_collector_that_is_let_through(
+    tmp_path: Path,
+) -> None:
+    manifests = _with("traces", tmp_path)
+    for command in ("replicate", "remediate", "admit"):
+        _, container = of_command(manifests, command)
+        assert settings(manifests, container, tmp_path).observe.tracing.enabled
+        collector = urlsplit(variables(manifests, container)["OTEL_EXPORTER_OTLP_ENDPOINT"])
+    [opa] = [container for _, container in containers(manifests) if container["name"] == "opa"]
+    said = [argument for argument in opa["args"] if argument.startswith("--set=")]
+    assert [one.removeprefix("--set=distributed_tracing.") for one in said] == [
+        "type=http",
+        f"address={collector.netloc}",
+        "sample_percentage=0",
+    ]
+    service, namespace, _ = str(collector.hostname).split(".")
+    [policy] = [
+        found
+        for found in of_kind(manifests, "NetworkPolicy")
+        if found["metadata"]["name"] == "kube-sync-default"
+    ]
+    [egress] = [rule for rule in policy["spec"]["egress"] if "to" in rule]
+    [peer] = egress["to"]
+    labels = peer["namespaceSelector"]["matchLabels"]
+    assert (service, labels) == ("otel-collector", {"kubernetes.io/metadata.name": namespace})
+    assert egress["ports"] == [{"protocol": "TCP", "port": collector.port}]
 
 
 def test_a_dry_run_changes_the_mode_and_nothing_else(tmp_path: Path) -> None:

@@ -138,6 +138,7 @@ NOT_IN_THE_CHART: Final[Mapping[str, str]] = {
     "components/dry-run": "config.remediate.mode",
     "components/openreports": "openReports.enabled and config.remediate.openreports.enabled",
     "components/two-replicas": "opa.replicas",
+    "components/traces": "config.observe.tracing, with collectors as sidecars",
     "components/policy-systems": "scheduling.enabled and metadata.enabled",
     "components/self-made-certificates": "certificates: provision",
     "overlays/minimal": "no values",
