@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,9 +19,18 @@ from kube_sync import CONFIG_ENV
 from kube_sync.config.addresses import masked
 from kube_sync.config.checks import check
 from kube_sync.config.environment import YAML, fields, override
-from kube_sync.config.model import Mode, PlacementForm, Settings, SystemName, WarningCode
+from kube_sync.config.model import (
+    DEFAULT_TARGET,
+    Mode,
+    PlacementForm,
+    Settings,
+    SystemName,
+    WarningCode,
+)
 from kube_sync.errors import Misconfigured
 from kube_sync.yamlnodes import NotYaml, plain, single
+
+_NAMES = ("as", "resource")  # keys of a replicated resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +52,33 @@ class Source:
 
     def load(self, content: bytes) -> Settings:
         """Parse the file's content, apply the environment, validate. Raises Misconfigured."""
-        document = _parsed(content, self.file or "")
-        override(document, self.environment)
+        document = self._document(content)
+        _without_absent_targets(document)
         try:
             settings = msgspec.convert(document, Settings)
         except msgspec.ValidationError as error:
             raise Misconfigured(_explain(str(error), self.file, self.environment)) from error
         check(settings)
         return settings
+
+    def names(self, content: bytes, path: str) -> bool:
+        """Return whether file or environment say something at `path`. Raises Misconfigured."""
+        found: object = self._document(content)
+        for key in path.split("."):
+            if not isinstance(found, dict) or key not in found:
+                return False
+            found = found[key]
+        return True
+
+    def overridden(self, path: str, value: str) -> Source:
+        """Return the same with another value at `path`, as of its variable."""
+        (field,) = (one for one in fields() if one.path == path)
+        return replace(self, environment={**self.environment, field.variable: value})
+
+    def _document(self, content: bytes) -> dict[str, Any]:
+        document = _parsed(content, self.file or "")
+        override(document, self.environment)
+        return document
 
 
 def source_of(file: str | None, environment: Mapping[str, str]) -> Source:
@@ -87,6 +115,20 @@ def _parsed(content: bytes, file: str) -> dict[str, Any]:
         msg = f"configuration file {file}: expected a mapping, found {type(document).__name__}"
         raise Misconfigured(msg)
     return document
+
+
+def _without_absent_targets(document: dict[str, Any]) -> None:
+    """Decide on nothing where nobody says on what, and ReplicaSets are not replicated.
+
+    Under another name they still are: then the default is wrong, which the validation says.
+    """
+    replicate, placement = document.get("replicate"), document.setdefault("placement", {})
+    resources = replicate.get("resources") if isinstance(replicate, dict) else None
+    if not isinstance(resources, list) or not isinstance(placement, dict):
+        return
+    known = {one.get(key) for one in resources if isinstance(one, dict) for key in _NAMES}
+    if DEFAULT_TARGET not in known:
+        placement.setdefault("resources", [])
 
 
 def _without_nulls(value: object) -> object:

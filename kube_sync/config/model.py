@@ -39,6 +39,7 @@ from kube_sync.config.remediation import (
 )
 from kube_sync.config.replication import (
     CLUSTERS,
+    DEFAULT_TARGET,
     TOPOLOGY,
     Allow,
     BasisPort,
@@ -65,6 +66,7 @@ from kube_sync.config.webhook import (
 
 __all__ = [
     "CLUSTERS",
+    "DEFAULT_TARGET",
     "LIVE",
     "TOPOLOGY",
     "AddFirst",

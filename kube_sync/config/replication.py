@@ -90,8 +90,9 @@ class Resource(Section, frozen=True, rename={"as_": "as"}):
 
 CLUSTERS = "clusters"  # the collection that is the fleet, by its name in OPA
 TOPOLOGY = "topology"  # the collection that is made of many resources, and is none itself
+DEFAULT_TARGET = "replicasets"  # the collection that is decided on, by its name in OPA
 _CLUSTERS = Resource("multicluster.x-k8s.io", "v1alpha1", "clusterprofiles", "clusters")
-_REPLICASETS = Resource("apps", "v1", "replicasets")
+_REPLICASETS = Resource("apps", "v1", DEFAULT_TARGET)
 
 
 class Replicate(Section, frozen=True):
@@ -220,8 +221,8 @@ class Placement(Section, frozen=True):
 
     path: DataPath = "io/k8s/federation/admission"
     """Path of the placement decision below OPA's `data`."""
-    resources: tuple[str | Target, ...] = ("replicasets",)
-    """Replicated collections, by their names in OPA, whose objects are decided on and patched."""
+    resources: tuple[str | Target, ...] = (DEFAULT_TARGET,)
+    """Collections, by their names in OPA, to decide on; not set: `replicasets` if replicated."""
     key_file: File | None = None
     """File with the keys, one per line, that seal the annotation `kube-sync.io/requested`: the
     first key seals, any of them verifies. Replicator, remediator and webhook need the same keys;

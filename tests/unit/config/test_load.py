@@ -13,6 +13,7 @@ from kube_sync.config import (
     Field,
     Resource,
     Settings,
+    Source,
     TopologyLink,
     effective,
     fields,
@@ -350,8 +351,12 @@ def test_a_mistake_in_the_file_begins_with_the_path_of_the_field(
             'placement.resources[0]: "clusterprofiles" is not replicated',
         ),
         (
-            "replicate: {resources: []}",
+            "{replicate: {resources: []}, placement: {resources: [replicasets]}}",
             'placement.resources[0]: "replicasets" is not replicated; known: none',
+        ),
+        (
+            "replicate: {resources: [{group: apps, version: v1, resource: replicasets, as: rs}]}",
+            'placement.resources[0]: "replicasets" is not replicated; known: rs',
         ),
         (
             (
@@ -1008,3 +1013,36 @@ def test_a_complaint_about_the_designs_own_configuration_does_not_tell_its_token
 def test_all_namespaces_and_one_of_them_is_a_contradiction(file: Path) -> None:
     complaint = _complaint(file, "policies: {labelled: {namespaces: ['*', a]}}")
     assert complaint.startswith("policies.labelled.namespaces:")
+
+
+@pytest.mark.parametrize(
+    ("text", "targets"),
+    [
+        ("", ("replicasets",)),
+        ("placement: {path: a/b}", ("replicasets",)),
+        (f"replicate: {{resources: [{_THING}]}}", ()),
+        ("replicate: {resources: []}", ()),
+        (
+            f"{{replicate: {{resources: [{_THING}]}}, placement: {{resources: [things]}}}}",
+            ("things",),
+        ),
+        (f"replicate: {{resources: [{_THING[:-1]}, as: replicasets}}]}}", ("replicasets",)),
+    ],
+)
+def test_nothing_is_decided_on_where_nobody_says_what_and_replica_sets_are_not_replicated(
+    tmp_path: Path, text: str, targets: tuple[str, ...]
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(text, encoding="utf-8")
+    assert load_settings(str(file), {}).placement.names == targets
+
+
+def test_source_knows_what_is_said_and_takes_another_value() -> None:
+    source = Source(None, {"KUBE_SYNC_OPA_BINARY": "o"})
+    content = b"remediate: {mode: off}"
+    said = ("remediate.mode", "remediate", "opa.binary")
+    assert [source.names(content, path) for path in said] == [True, True, True]
+    unsaid = ("opa.url", "remediate.guard.dwell_seconds", "remediate.mode.x")
+    assert [source.names(content, path) for path in unsaid] == [False, False, False]
+    other = source.overridden("opa.url", "http://opa:1").load(content)
+    assert (other.opa.url, other.opa.binary, other.remediate.mode) == ("http://opa:1", "o", "off")
