@@ -10,6 +10,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from http import HTTPStatus
 from typing import Final, Protocol
 
 import aiohttp
@@ -37,6 +38,7 @@ _USER_AGENT = f"kube-sync/{__version__}"
 _CONNECT_SECONDS = 10.0
 _REQUEST_SECONDS = 60.0
 _ANSWER_SECONDS = 30.0  # until the response of a stream begins
+_WEBSOCKET = aiohttp.ClientWSTimeout(ws_close=1.0)  # seconds that a peer has to say that it closes
 _READ_BUFFER = 1 << 20  # bytes; LIST pages are megabytes
 
 
@@ -139,6 +141,36 @@ class KubeClient:
             except TimeoutError as error:
                 msg = f"API server {self.server}: nothing for {silence:.0f} s"
                 raise Silent(msg) from error
+
+    @asynccontextmanager
+    async def websocket(
+        self, path: str, *, params: Mapping[str, str], protocol: str
+    ) -> AsyncGenerator[aiohttp.ClientWebSocketResponse]:
+        """Open a WebSocket of one subprotocol for the time of the block. Raises SyncError."""
+        headers = await self._credentials.headers()
+        self._tls = _tls(self._credentials, self._tls)
+        with retriable(f"API server {self.server}"), _counted("GET") as answered:
+            try:
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    socket = await self._session.ws_connect(
+                        self.server + path,
+                        params=params,
+                        protocols=(protocol,),
+                        headers=headers,
+                        ssl=self._tls or in_the_clear(),
+                        server_hostname=self._credentials.server_name,
+                        timeout=_WEBSOCKET,
+                    )
+            except aiohttp.WSServerHandshakeError as error:  # aiohttp does not keep the body
+                answered(error.status)
+                if error.status == HTTPStatus.UNAUTHORIZED:
+                    self._credentials.forget()
+                raise failure(error.status, error.message.encode()) from error
+            answered(HTTPStatus.SWITCHING_PROTOCOLS.value)
+            try:
+                yield socket
+            finally:
+                await socket.close()
 
     @asynccontextmanager
     async def _open(
