@@ -143,6 +143,7 @@ class _Bundle(msgspec.Struct):
 
 class _Config(msgspec.Struct):
     bundles: dict[str, _Bundle] | None = None
+    labels: dict[str, str] = {}
 
 
 class _ConfigResult(msgspec.Struct):
@@ -270,17 +271,24 @@ class OpaClient:
 
         Raises SyncError.
         """
-        try:
-            body = await self._request("GET", "/v1/config")
-        except Refused as error:
-            msg = f"{error}; its authorization has to allow GET /v1/config to the replicator"
-            raise Refused(msg) from error
-        config = _decode(body, _ConfigResult).result
+        config = await self._config()
         for name, bundle in (config.bundles or {}).items():
             # Without a configured resource OPA requests `bundles/<name>`.
             if (bundle.resource or f"bundles/{name}").strip("/").endswith(resource):
                 return name
         return None
+
+    async def version(self) -> str | None:
+        """Return OPA's version, None if its configuration does not say it. Raises SyncError."""
+        return (await self._config()).labels.get("version")
+
+    async def _config(self) -> _Config:
+        try:
+            body = await self._request("GET", "/v1/config")
+        except Refused as error:
+            msg = f"{error}; its authorization has to allow GET /v1/config to the replicator"
+            raise Refused(msg) from error
+        return _decode(body, _ConfigResult).result
 
     async def answers_strangers(self) -> bool:
         """Return whether OPA answers requests without a token. Raises SyncError."""

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
+import structlog
 from aiohttp import web
 
 from kube_sync.config import PolicyTopology, Source, check_stream, parse_listen
@@ -30,11 +31,14 @@ from kube_sync.processes.opa_auth_check import watch_authorization
 from kube_sync.processes.policyevents import CONTROLLER, PolicyEvents
 from kube_sync.replicator.replica import Origin
 from kube_sync.replicator.replicator import Listeners, Replicator
+from kube_sync.replicator.versions import version_route
 from kube_sync.runtime.configfile import ConfigFile
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.servertls import ServerTls, TlsFiles
 from kube_sync.runtime.services import Service
 from kube_sync.runtime.tokenfile import TokenFile
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 # Streams never finish by themselves, so there is nothing to wait for (0 would wait for ever).
 _STREAM_GRACE = 0.1
@@ -54,6 +58,8 @@ async def replicate(context: Context, source: Source) -> list[Service]:
     )
     bundles = BundleServer()
     replicator = _replicator(context, opa, hub, bundles, ledger, events)
+    if not settings.targets():
+        log.info("nothing_is_decided_on", setting="placement.resources")
     check_stream(settings.decisions)
     token = TokenFile(settings.decisions.token_file)
     token.current()
@@ -63,6 +69,7 @@ async def replicate(context: Context, source: Source) -> list[Service]:
     if settings.opa.token_file is not None:
         services.append(partial(watch_authorization, opa, settings.opa.url, context.readiness))
     routes, tokenless = [*bundles.routes(), *ledger.routes], list[web.RouteDef]()
+    routes.append(version_route(opa, lambda: replicator.policies.digest))
     basis = basis_route(hub.basis)
     routes.append(basis)
     if settings.decisions.board:

@@ -119,6 +119,14 @@ async def test_bundle_is_known_by_where_opa_fetches_it(
     assert await client.bundle_from("v1/bundles/policies") == name
 
 
+@pytest.mark.parametrize("version", ["1.22.0", None])
+async def test_version_is_a_label_of_the_configuration(
+    opa: FakeOpa, client: OpaClient, version: str | None
+) -> None:
+    opa.config = {"labels": {"id": "x", "version": version} if version else {"id": "x"}}
+    assert await client.version() == version
+
+
 async def test_configuration_that_may_not_be_read_says_what_to_allow(
     opa: FakeOpa, client: OpaClient
 ) -> None:
