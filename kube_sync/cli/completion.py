@@ -24,7 +24,7 @@ examples:
       for good
 """
 
-_FILES: Final = frozenset({"FILE", "PATH", "FOLDER", "DIR", "FILE|DIR"})  # metavars
+FILES: Final = frozenset({"FILE", "PATH", "FOLDER", "DIR", "FILE|DIR"})  # metavars
 
 
 def declare(command: argparse.ArgumentParser) -> None:
@@ -54,7 +54,7 @@ def handler(whole: Callable[[], argparse.ArgumentParser]) -> Callable[[argparse.
 
 def _prepare(parser: argparse.ArgumentParser, files: object) -> None:
     for action in parser._actions:  # noqa: SLF001 - argparse has no other way
-        if action.metavar in _FILES:
+        if action.metavar in FILES:
             action.complete = files  # type: ignore[attr-defined]
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             action.help = None  # the help has its commands in groups of its own
