@@ -13,6 +13,21 @@ from kube_sync.objects import GroupVersionResource
 REVIEWS = GroupVersionResource("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
 
 
+_WHO = GroupVersionResource("authentication.k8s.io", "v1", "selfsubjectreviews")
+
+
+class _User(msgspec.Struct):
+    username: str
+
+
+class _WhoStatus(msgspec.Struct, rename="camel"):
+    user_info: _User
+
+
+class _WhoReview(msgspec.Struct):
+    status: _WhoStatus
+
+
 class _Status(msgspec.Struct):
     allowed: bool
 
@@ -22,22 +37,40 @@ class _Review(msgspec.Struct):
 
 
 async def allowed(
-    client: KubeClient, gvr: GroupVersionResource, verbs: Iterable[str]
+    client: KubeClient,
+    gvr: GroupVersionResource,
+    verbs: Iterable[str],
+    namespace: str | None = None,
 ) -> frozenset[str]:
-    """Return which of these verbs the API server allows this process for a resource, cluster-wide.
+    """Return which of these verbs the API server allows this process for a resource.
 
-    `verbs`: a verb, or a verb and a subresource, as `patch status`. Raises SyncError.
+    `verbs`: a verb, or a verb and a subresource, as `patch status`. They are cluster-wide, or of
+    one namespace. Raises SyncError.
     """
-    return frozenset([verb for verb in verbs if await _may(client, gvr, verb)])
+    return frozenset([verb for verb in verbs if await _may(client, gvr, verb, namespace)])
 
 
-async def _may(client: KubeClient, gvr: GroupVersionResource, verb: str) -> bool:
+async def user_name(client: KubeClient) -> str:
+    """Return who the API server takes this process for (SelfSubjectReview). Raises SyncError."""
+    body = {"apiVersion": _WHO.api_version, "kind": "SelfSubjectReview"}
+    answer = await client.request("POST", _WHO.path(), body=msgspec.json.encode(body))
+    try:
+        return msgspec.json.decode(answer, type=_WhoReview).status.user_info.username
+    except NO_JSON as error:
+        msg = f"what answers is no SelfSubjectReview: {error}"
+        raise Retriable(msg) from error
+
+
+async def _may(
+    client: KubeClient, gvr: GroupVersionResource, verb: str, namespace: str | None
+) -> bool:
     what, _, subresource = verb.partition(" ")
     attributes = {
         "group": gvr.group,
         "version": gvr.version,
         "resource": gvr.resource,
         **({"subresource": subresource} if subresource else {}),
+        **({"namespace": namespace} if namespace else {}),
         "verb": what,
     }
     body = {

@@ -11,8 +11,10 @@ process twice as long.
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from functools import partial
 
+import msgspec
 import structlog
 
 from kube_sync.config import Settings, Source
@@ -86,11 +88,22 @@ async def run_all(settings: Settings, source: Source, patience: Patience = impat
     """Run replicator and remediator in one process, and the webhook where it has certificates."""
     with without_collections():
         from kube_sync.processes.admitting import admit
+        from kube_sync.processes.own_opa import own_opa
+        from kube_sync.processes.prerequisites import log_defaults, log_missing
         from kube_sync.processes.remediating import remediate
         from kube_sync.processes.replicating import replicate
 
     async def start(context: Context) -> list[Service]:
-        services = [*await replicate(context, source), *await remediate(context)]
+        content, follows, own = source.read(), source, None
+        if not source.names(content, "opa.url") and (own := await own_opa(settings)) is not None:
+            opa = msgspec.structs.replace(settings.opa, url=own.url)
+            context = replace(context, settings=msgspec.structs.replace(settings, opa=opa))
+            follows = source.overridden("opa.url", own.url)
+        log_defaults(context.settings, source, content)
+        await log_missing(context.kube, settings)
+        services = [*await replicate(context, follows), *await remediate(context)]
+        if own is not None:
+            services.append(own.run)
         if settings.admission.cert_file is not None:
             services += await admit(context)
         else:
