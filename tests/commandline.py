@@ -22,8 +22,8 @@ class Finished:
     stderr: str
 
 
-def kube_sync(*arguments: str, stdin: str = "") -> Finished:
-    """Run a command that ends by itself and talks to no server."""
+def kube_sync(*arguments: str, stdin: str = "", plugin: bool = False) -> Finished:
+    """Run a command that ends by itself; `plugin`: as `kubectl kube-sync`."""
     out, err = io.StringIO(), io.StringIO()
     given = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
     with (
@@ -32,5 +32,5 @@ def kube_sync(*arguments: str, stdin: str = "") -> Finished:
         mock.patch.object(sys, "stdin", given),
         pytest.raises(SystemExit) as ended,
     ):
-        main(list(arguments))
+        main(list(arguments), plugin=plugin)
     return Finished(int(ended.value.code or 0), out.getvalue(), err.getvalue())

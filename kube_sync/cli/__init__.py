@@ -30,9 +30,10 @@ from kube_sync.cli import (
     services,
     stage,
     topology,
+    version,
     why,
 )
-from kube_sync.cli.options import sentence
+from kube_sync.cli.options import add_installation, sentence
 from kube_sync.cli.runner import MISCONFIGURED, Handler, complain, show
 from kube_sync.errors import Misconfigured, first_of
 
@@ -41,12 +42,20 @@ _ABOUT = "Makes Open Policy Agent (OPA) the placement brain of a Kubernetes flee
 _EPILOG = f"""\
 Configuration comes from one YAML file (--config, or the variable {CONFIG_ENV}); every field
 can be overridden by an environment variable (`kube-sync config --variables` lists them).
+
+Every command also takes --kubeconfig FILE and --context NAME, as kubectl does, and --installation
+NAMESPACE, which asks the installation there for its configuration (docs/kubectl.md).
 """
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def kubectl_plugin() -> None:
+    """Run one command as `kubectl kube-sync`, which finds the installation by itself."""
+    main(plugin=True)
+
+
+def main(argv: Sequence[str] | None = None, *, plugin: bool = False) -> None:
     """Run one command and exit with its status."""
-    arguments = _parsed(sys.argv[1:] if argv is None else argv)
+    arguments = _parsed(sys.argv[1:] if argv is None else argv, plugin=plugin)
     try:
         status = arguments.command(arguments)
     except* Misconfigured as group:
@@ -56,10 +65,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     sys.exit(status)
 
 
-def _parsed(argv: Sequence[str]) -> argparse.Namespace:
+def _parsed(argv: Sequence[str], *, plugin: bool) -> argparse.Namespace:
     try:
         named = next((word for word in argv if not word.startswith("-")), "")
-        return _all_of(parser(named), argv)
+        whole = parser(named, "kubectl kube-sync" if plugin else "kube-sync")
+        whole.set_defaults(plugin=plugin)
+        return _all_of(whole, argv)
     except SystemExit as error:
         if error.code:  # argparse has 2, by which `plan` says that something moves
             sys.exit(MISCONFIGURED)
@@ -76,19 +87,19 @@ def _all_of(whole: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Nam
     return arguments
 
 
-def parser(named: str | None = None) -> argparse.ArgumentParser:
+def parser(named: str | None = None, program: str = "kube-sync") -> argparse.ArgumentParser:
     """Build the parser of the command line; only the `named` command has arguments, None: all."""
     whole = argparse.ArgumentParser(
-        "kube-sync",
-        usage="kube-sync [--version] COMMAND ...",
+        program,
+        usage=f"{program} [--version] COMMAND ...",
         description="\n\n".join([_ABOUT, *_listed()]),
-        epilog="`kube-sync COMMAND --help` tells more of a command.\n" + _EPILOG,
+        epilog=f"`{program} COMMAND --help` tells more of a command.\n" + _EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     whole.add_argument("--version", action="version", version=f"kube-sync {__version__}")
     whole.set_defaults(command=partial(_help, whole))
     # Listed above, in groups.
-    commands = whole.add_subparsers(prog="kube-sync", metavar="COMMAND", help=argparse.SUPPRESS)
+    commands = whole.add_subparsers(prog=program, metavar="COMMAND", help=argparse.SUPPRESS)
     for group in COMMANDS.values():
         for name, command in group.items():
             if named in (None, name):
@@ -128,6 +139,7 @@ def _add(
     own.add_argument(
         "--config", metavar="FILE", help=f"the configuration file (default: ${CONFIG_ENV})"
     )
+    add_installation(own)
     own.set_defaults(command=command.function)
     command.declare(own)
     if command.service:
@@ -179,6 +191,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, Command]]] = {  # as `--help` lists th
         "schema": Command(schema.WHAT, schema.run, schema.declare),
     },
     "Operate": {
+        "version": Command(version.WHAT, version.run, version.declare),
         "config": Command(operate.CONFIG, operate.config, operate.declare_config),
         "provision": Command(operate.PROVISION, operate.provision, operate.declare_provision),
         "completion": Command(completion.WHAT, completion.handler(parser), completion.declare),

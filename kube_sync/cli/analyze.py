@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from kube_sync.cli.installed import reached
 from kube_sync.cli.options import add_output, add_sarif, add_several, explain
 from kube_sync.cli.runner import complain, printed, run_async, runner, settings_of
 from kube_sync.errors import Misconfigured
@@ -78,10 +80,12 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Analyse policies, and print what they read."""
     request = requested(arguments)
-    settings = settings_of(arguments)
+    from_cluster = arguments.live or arguments.cluster
+    settings = settings_of(arguments, of="replicate" if from_cluster else None)
     from kube_sync.inspect.survey import command  # noqa: PLC0415 - slow
 
-    answer = run_async(command.run(request, settings, complain))
+    with reached(arguments, settings, "opa") if arguments.live else nullcontext(settings) as found:
+        answer = run_async(command.run(request, found, complain))
     return printed(answer.text, complaints=answer.complaints)
 
 

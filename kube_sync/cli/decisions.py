@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kube_sync.cli.installed import reached
 from kube_sync.cli.names import add_namespace, add_objects, add_selector, kinds_of, references
 from kube_sync.cli.options import add_output, explain
 from kube_sync.cli.runner import complain, run_async, runner, say, settings_of, while_read
@@ -74,12 +75,12 @@ def declare(parser: argparse.ArgumentParser) -> None:
 @runner()
 def run(arguments: argparse.Namespace) -> int:
     """Print decisions until all are printed, or for ever."""
-    settings = pointed(arguments, settings_of(arguments))
+    settings = settings_of(arguments)
     request = requested(arguments, settings)
     from kube_sync.decisions import command  # noqa: PLC0415 - slow
 
-    with while_read():
-        run_async(command.run(request, settings, say, complain))
+    with while_read(), reached(arguments, settings, "decisions") as found:
+        run_async(command.run(request, pointed(arguments, found), say, complain))
     return 0
 
 

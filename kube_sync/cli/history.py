@@ -8,10 +8,10 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from kube_sync.cli.installed import is_sought, load
 from kube_sync.cli.names import add_namespace, add_objects, kinds_of, references
 from kube_sync.cli.options import add_output, explain
 from kube_sync.cli.runner import (
-    ENVIRONMENT,
     complain,
     run_async,
     runner,
@@ -96,9 +96,7 @@ def declare_verify(parser: argparse.ArgumentParser) -> None:
 @runner()
 def run(arguments: argparse.Namespace) -> int:
     """Print what the ledger has."""
-    from kube_sync.config import load_settings  # noqa: PLC0415 - slow
-
-    settings = load_settings(arguments.config, ENVIRONMENT)
+    settings = load(arguments)
     request = requested(arguments, settings, time.time())
     from kube_sync.ledger import command  # noqa: PLC0415 - slow
 
@@ -111,7 +109,8 @@ def run(arguments: argparse.Namespace) -> int:
 def check(arguments: argparse.Namespace) -> int:
     """Print whether the ledger is what was written."""
     settings = settings_of(arguments)
-    file, anchors = file_of(arguments.file, settings), anchors_of(arguments)
+    file = file_of(arguments.file, settings, elsewhere=is_sought(arguments))
+    anchors = anchors_of(arguments)
     from kube_sync.ledger import command  # noqa: PLC0415 - slow
     from kube_sync.processes.ledger import noted_elsewhere  # noqa: PLC0415 - slow
 
@@ -138,7 +137,7 @@ def requested(arguments: argparse.Namespace, settings: Settings, now: float) -> 
     from kube_sync.ledger import command  # noqa: PLC0415 - slow
 
     return command.Request(
-        file_of(arguments.file, settings),
+        file_of(arguments.file, settings, elsewhere=is_sought(arguments)),
         found,
         namespace,
         since or 0.0,
@@ -158,8 +157,20 @@ def anchors_of(arguments: argparse.Namespace) -> list[tuple[int, str]]:
     return [(int(found[1]), found[2])]
 
 
-def file_of(given: str | None, settings: Settings, option: str = "--file") -> str:
-    """Return where the ledger is. Raises Misconfigured where nobody says."""
+def file_of(
+    given: str | None, settings: Settings, option: str = "--file", *, elsewhere: bool = False
+) -> str:
+    """Return where the ledger is. Raises Misconfigured where nobody says.
+
+    `elsewhere`: the settings are of an installation in a cluster, and so is its file.
+    """
+    if elsewhere and not given and settings.ledger.path is not None:
+        msg = (
+            f"{option}: the ledger is a file of the replicator's pod; ask there, as in `kubectl"
+            f" exec -n {settings.coordination.namespace} deploy/kube-sync -c replicator --"
+            " kube-sync history`, or name a copy"
+        )
+        raise Misconfigured(msg)
     found = given or settings.ledger.path
     if found is None:
         msg = f"ledger.path: needed, or {option}"

@@ -6,6 +6,7 @@ import argparse
 from contextlib import suppress
 from typing import Final
 
+from kube_sync.cli.installed import load
 from kube_sync.cli.options import add_several, explain, note
 from kube_sync.cli.runner import (
     ENVIRONMENT,
@@ -89,11 +90,11 @@ def declare_health(command: argparse.ArgumentParser) -> None:
 @runner()
 def config(arguments: argparse.Namespace) -> int:
     """Print the configuration, its variables, or what a key is for."""
-    from kube_sync.config import effective, explained, fields, load_settings  # noqa: PLC0415 - slow
+    from kube_sync.config import effective, explained, fields  # noqa: PLC0415 - slow
 
     if arguments.explain is not None:  # whatever the file says
         return printed(explained(arguments.explain or None))
-    settings = load_settings(arguments.config, ENVIRONMENT)
+    settings = load(arguments)
     with while_read():
         if arguments.variables:
             for field in fields():

@@ -60,6 +60,13 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     # Suppressed, or what was said before the word would be forgotten.
     what = "the configuration file"
     parser.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help=what)
+    add_installation(parser)
+
+
+def add_installation(parser: argparse.ArgumentParser) -> None:
+    """Declare which cluster and installation is meant, which a help says once for all commands."""
+    for name in ("--kubeconfig", "--context", "--installation"):
+        parser.add_argument(name, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 
 def check_standard_input(files: Iterable[str | None]) -> None:

@@ -179,7 +179,7 @@ def declare_export(parser: argparse.ArgumentParser) -> None:
 @answering
 def run(arguments: argparse.Namespace) -> int:
     """Print what an edit would do."""
-    settings = settings_of(arguments, log_level="error")
+    settings = settings_of(arguments, log_level="error", of=source_of(arguments))
     from kube_sync.inspect.plan import command  # noqa: PLC0415 - slow
 
     request = chosen(requested(arguments), arguments, settings)
@@ -195,6 +195,11 @@ def export(arguments: argparse.Namespace) -> int:
     with while_read():
         run_async(command.export(settings, complain, say))
     return 0
+
+
+def source_of(arguments: argparse.Namespace) -> str | None:
+    """Return whose configuration is asked for: with an export nobody's, no cluster is needed."""
+    return "replicate" if arguments.exported is None else None
 
 
 def requested(arguments: argparse.Namespace) -> Request:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kube_sync.cli.installed import reached
 from kube_sync.cli.names import add_namespace, add_objects, add_selector, kinds_of, references
 from kube_sync.cli.options import add_config, add_output, note, sentence
 from kube_sync.cli.runner import printed, run_async, runner, settings_of
@@ -66,7 +67,11 @@ def _ask(
 @runner()
 def run(arguments: argparse.Namespace) -> int:
     """Ask, and print the answer."""
-    return printed(arguments.ask(arguments, settings_of(arguments)))
+    settings = settings_of(arguments, of="remediate")
+    if arguments.ask is _approve:  # which asks the API server alone
+        return printed(_approve(arguments, settings))
+    with reached(arguments, settings, "remediate") as found:
+        return printed(arguments.ask(arguments, found))
 
 
 def _status(arguments: argparse.Namespace, settings: Settings) -> str:

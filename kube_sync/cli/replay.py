@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from kube_sync.cli.history import file_of, moment
+from kube_sync.cli.installed import is_sought
 from kube_sync.cli.options import add_output, add_several, check_standard_input, explain
 from kube_sync.cli.runner import answered, answering, complain, settings_of
 from kube_sync.errors import Misconfigured
@@ -68,11 +69,16 @@ def declare(parser: argparse.ArgumentParser) -> None:
 @answering
 def run(arguments: argparse.Namespace) -> int:
     """Make recorded decisions again, and print which differ."""
-    settings = settings_of(arguments, log_level="error")
+    settings = settings_of(arguments, log_level="error", of=source_of(arguments))
     from kube_sync.inspect.replay import command  # noqa: PLC0415 - slow
 
     request = requested(arguments, settings, time.time())
     return answered(command.run(request, settings, complain))
+
+
+def source_of(arguments: argparse.Namespace) -> str | None:
+    """Return whose configuration is asked for: with a copy of the ledger nobody's."""
+    return "replicate" if arguments.file is None else None
 
 
 def requested(arguments: argparse.Namespace, settings: Settings, now: float) -> Request:
@@ -85,7 +91,8 @@ def requested(arguments: argparse.Namespace, settings: Settings, now: float) -> 
         raise Misconfigured(msg)
     check_standard_input(arguments.policy)
     since = 0.0 if arguments.since is None else moment(arguments.since, now)
-    file, policies = file_of(arguments.file, settings), tuple(arguments.policy)
+    file = file_of(arguments.file, settings, elsewhere=is_sought(arguments))
+    policies = tuple(arguments.policy)
     from kube_sync.inspect.replay import command  # noqa: PLC0415 - slow
 
     return command.Request(

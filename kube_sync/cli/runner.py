@@ -56,12 +56,18 @@ def runner(*, failed: int = FAILED, by_line: bool = False) -> Callable[[Handler]
 answering: Final = runner(failed=NO_ANSWER, by_line=True)
 
 
-def settings_of(arguments: argparse.Namespace, log_level: str = "warning") -> Settings:
-    """Load the settings of a command that asks something, and set up its logs."""
-    from kube_sync.config import load_settings  # noqa: PLC0415 - slow
+def settings_of(
+    arguments: argparse.Namespace, log_level: str = "warning", *, of: str | None = "replicate"
+) -> Settings:
+    """Load the settings of a command that asks something, and set up its logs.
+
+    Of an installation in the cluster, they are those of the container that runs the command `of`;
+    None: the command needs no cluster, and asks none.
+    """
+    from kube_sync.cli.installed import load  # noqa: PLC0415 - it stands on this module
     from kube_sync.observability import logs  # noqa: PLC0415 - slow
 
-    settings = load_settings(arguments.config, ENVIRONMENT)
+    settings = load(arguments, of=of)
     logs.configure_logs(log_level)
     return settings
 

@@ -72,7 +72,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 @answering
 def run(arguments: argparse.Namespace) -> int:
     """Run scenario files, and print which cases fail."""
-    settings = settings_of(arguments, log_level="error")
+    settings = settings_of(arguments, log_level="error", of=None)
     from kube_sync.inspect.scenarios import command  # noqa: PLC0415 - slow
 
     color = wants_color(ENVIRONMENT, terminal=sys.stdout.isatty())

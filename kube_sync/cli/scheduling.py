@@ -86,7 +86,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Judge objects, and print the verdicts."""
     request = requested(arguments)
-    settings = settings_of(arguments)
+    settings = settings_of(arguments, of=None if arguments.policies else "replicate")
     from kube_sync.admission.scheduling import check  # noqa: PLC0415 - slow
 
     return answered(check.run(request, settings))

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kube_sync import __version__
+from kube_sync.cli.installed import environment_of
 from kube_sync.cli.options import add_config, note, sentence
 from kube_sync.cli.runner import ENVIRONMENT, awaited, printed, run_async, runner, settings_of
 
@@ -57,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     from kube_sync.config import source_of  # noqa: PLC0415
     from kube_sync.observability import logs  # noqa: PLC0415
 
-    source = source_of(arguments.config, ENVIRONMENT)
+    source = source_of(arguments.config, environment_of(arguments))
     content = source.read()
     settings = source.load(content)
     logs.configure_logs(arguments.log_level)
@@ -99,7 +100,7 @@ def _forked(settings: Settings) -> Crew:
 
 @runner()
 def _approve(arguments: argparse.Namespace) -> int:
-    settings = settings_of(arguments)
+    settings = settings_of(arguments, of="policy-sync")
     from kube_sync.processes.approving import run_approve_removals  # noqa: PLC0415 - slow, as above
 
     return printed(run_async(run_approve_removals(settings, arguments.names)))

@@ -6,8 +6,9 @@ import argparse
 from typing import TYPE_CHECKING
 
 from kube_sync.cli import services
+from kube_sync.cli.installed import load
 from kube_sync.cli.options import add_output, check_standard_input, explain
-from kube_sync.cli.runner import ENVIRONMENT, complain, printed, runner
+from kube_sync.cli.runner import complain, printed, runner
 from kube_sync.errors import Misconfigured
 
 if TYPE_CHECKING:  # slow
@@ -104,10 +105,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 @runner()
 def _print(arguments: argparse.Namespace) -> int:
-    from kube_sync.config import load_settings  # noqa: PLC0415 - slow
     from kube_sync.inspect.survey.topology import command  # noqa: PLC0415 - slow
 
-    settings = load_settings(arguments.config, ENVIRONMENT)
+    settings = load(arguments, of=None)  # it is about files
     answer = command.run(requested(arguments), complain, settings.topology)
     return printed(answer.text, complaints=answer.complaints)
 

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from kube_sync.cli import plan
 from kube_sync.cli.history import file_of, moment
+from kube_sync.cli.installed import default_namespace, is_sought
 from kube_sync.cli.names import add_namespace, add_objects, discovered, kinds_of, references
 from kube_sync.cli.options import add_output, explain
 from kube_sync.cli.runner import answered, answering, complain, settings_of
 from kube_sync.errors import Misconfigured
+from kube_sync.kube.naming import lying_in
 
 if TYPE_CHECKING:  # slow
     from kube_sync.config import Settings
@@ -111,7 +113,7 @@ def declare_why_not(parser: argparse.ArgumentParser) -> None:
 @answering
 def run(arguments: argparse.Namespace) -> int:
     """Print why an object is where it is, or was."""
-    settings = settings_of(arguments, log_level="error")
+    settings = settings_of(arguments, log_level="error", of=plan.source_of(arguments))
     from kube_sync.inspect.why import command  # noqa: PLC0415 - slow
 
     if of_the_past(arguments):
@@ -127,10 +129,13 @@ def asked(arguments: argparse.Namespace, settings: Settings) -> Question:
     if "cluster" in arguments:
         words, cluster = _with_cluster(arguments)
     kinds = discovered(settings, words, offline=world.exported is not None)
-    first, *others = references(words, kinds, arguments.namespace)
+    found = references(words, kinds, arguments.namespace)
+    if world.exported is None and (default := default_namespace(arguments)) is not None:
+        found = tuple(lying_in(one, default) for one in found)
+    first, *others = found
     from kube_sync.inspect.why.command import Question  # noqa: PLC0415 - slow
 
-    found = Question(
+    question = Question(
         first,
         arguments.namespace,
         form=arguments.output,
@@ -138,7 +143,9 @@ def asked(arguments: argparse.Namespace, settings: Settings) -> Question:
         others=tuple(others),
         kinds=kinds,
     )
-    return found if cluster is None else replace(found, cluster=cluster, tries=arguments.tries)
+    if cluster is None:
+        return question
+    return replace(question, cluster=cluster, tries=arguments.tries)
 
 
 def _with_cluster(arguments: argparse.Namespace) -> tuple[list[str], str]:
@@ -190,7 +197,7 @@ def of_the_past(arguments: argparse.Namespace) -> bool:
 
 def recalled(arguments: argparse.Namespace, settings: Settings, now: float) -> list[PastRequest]:
     """Return what is asked of the past; `now` is Unix seconds. Raises Misconfigured."""
-    file = file_of(arguments.ledger, settings, "--ledger")
+    file = file_of(arguments.ledger, settings, "--ledger", elsewhere=is_sought(arguments))
     at = moment(arguments.at, now)
     if at > now:
         msg = f"--at: {arguments.at} is yet to come"

@@ -36,6 +36,7 @@ class Credentials:
         self._clock = clock
         self._loaded_at = 0.0
         self._configuration: Any = None
+        self.namespace: str | None = None  # that the kubeconfig's context names
         self._loads = self._tls_of = 0  # number of loads, and the one of the TLS context
         self._tls_content: list[object] = []
 
@@ -51,12 +52,13 @@ class Credentials:
                 load_in_cluster: Callable[..., None] = incluster_config.load_incluster_config
                 load_in_cluster(client_configuration=configuration)
             else:
-                await kube_config.load_kube_config(
+                loader = await kube_config.load_kube_config(
                     where,
                     context=self._settings.context,
                     client_configuration=configuration,
                     persist_config=False,
                 )
+                self.namespace = (loader.current_context["context"] or {}).get("namespace") or None
         except (kube_config.ConfigException, OSError, yaml.YAMLError, *_MALFORMED) as error:
             why = " ".join(str(error).split()) or "not a kubeconfig"
             msg = f"kubernetes.kubeconfig: {where}: {why}"

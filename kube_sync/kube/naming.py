@@ -108,6 +108,11 @@ def within(found: Reference, namespace: str | None) -> Reference:
     return fits
 
 
+def lying_in(found: Reference, namespace: str) -> Reference:
+    """Return the readings with the namespace of those that name none."""
+    return tuple(replace(one, namespace=one.namespace or namespace) for one in found)
+
+
 def spelt(gvr: GroupVersionResource, key: ObjectKey, *, in_namespace: bool = False) -> str:
     """Return a name that every command takes; `in_namespace`: the namespace is said elsewhere."""
     kind = f"{gvr.resource}.{gvr.group}" if gvr.group else gvr.resource

@@ -24,7 +24,9 @@ prints the same in a terminal.
 ```
 
 Every command takes `-h`, `--help`. Configuration comes from one YAML file and from environment
-variables: see [Configure](configure.md).
+variables: see [Configure](configure.md). `kubectl kube-sync` has the same commands, and finds the
+configuration in the cluster; `--kubeconfig FILE`, `--context NAME` and `--installation NAMESPACE`
+of every command are explained [there](kubectl.md).
 
 ## Exit statuses
 A command whose section names no exit statuses has these:

@@ -8,6 +8,7 @@ from kube_sync.errors import Misconfigured
 from kube_sync.kube.naming import (
     Named,
     is_built_in,
+    lying_in,
     read,
     reference,
     refused,
@@ -78,3 +79,11 @@ def test_name_that_is_printed_is_one_that_is_taken() -> None:
 def test_kind_that_is_not_decided_is_said_with_what_would_be_right() -> None:
     assert refused("pod/web", "pod", ["replicasets"]).endswith("replicasets, as in replicasets/web")
     assert refused("pod/web", "pod", []) == "pod/web: decisions are not about pod, but about "
+
+
+def test_namespace_of_a_context_is_that_of_names_without_one() -> None:
+    found = lying_in(reference("ml/train"), "shop")
+    assert [(one.kind, one.namespace, one.name) for one in found] == [
+        ("ml", "shop", "train"),
+        (None, "ml", "train"),
+    ]
