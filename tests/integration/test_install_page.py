@@ -37,6 +37,8 @@ NOT_RUN = {
     " --for=condition=Available deployment --all --timeout=3m": _PODS,
     "kubectl --namespace kube-sync port-forward deployment/kube-sync 9401:9401": _PODS,
     "curl --silent http://127.0.0.1:9401/readyz": _PODS,
+    "kubectl kube-sync version": _PODS,
+    "kubectl kube-sync remediate status": _PODS,
     "kubectl --namespace kube-sync logs job/provision-now": _PODS,
 }
 

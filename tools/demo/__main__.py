@@ -16,6 +16,7 @@ import yaml
 
 from tools.demo.argocd import argo_cd_follows, prepare
 from tools.demo.components import TOLD, TRIED, WATCHED, start_components
+from tools.demo.installation import show_installation
 from tools.demo.jobs.estate import start_estate
 from tools.demo.jobs.story import World as JobsWorld
 from tools.demo.jobs.story import tell as tell_of_jobs
@@ -213,6 +214,7 @@ def _processes(
             shared=parts.shared if parts else None,
         )
         register_webhook(stack, components.webhook_url, components.webhook_ca)
+        show_installation(stack, FOLDER / "kubelet", components, remediate)
     if parts:
         with step("starting Argo CD's ApplicationSet controller (seconds)"):
             parts.start()
