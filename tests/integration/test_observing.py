@@ -23,7 +23,6 @@ import pytest
 import yaml
 
 from tests.eventually import eventually
-from tests.fakes.browser import tab
 from tests.integration.scheduling_world import World as SystemWorld
 from tests.integration.scheduling_world import pod, system_world
 from tests.integration.syncing_world import spec_of
@@ -32,8 +31,8 @@ from tests.integration.test_metadata_live import policy as metadata_policy
 from tools.demo.components import UNBRAKED, start_service
 from tools.demo.fleet import FLEET, cluster, namespace, policy_map, replica_set, staged_map
 from tools.demo.webhook import register_webhook
-from tools.observing.__main__ import DASHBOARDS, RULES
-from tools.observing.grafana import model
+from tools.observing.__main__ import RULES
+from tools.observing.mixin import evaluated
 from tools.servers.errors import ToolError
 from tools.servers.files import write_file
 from tools.servers.http import get
@@ -45,9 +44,6 @@ from tools.servers.stack import RunningStack
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
-CONSOLES = ROOT / "manifests/prometheus/consoles"
-SHOWN = ("kube-sync-replicate", "replicasets", "applied", "admitted", "denied")
-SCREENSHOT = ROOT / "build/screenshots/prometheus.png"
 PLACED = """
 package io.k8s.federation.admission
 
@@ -183,9 +179,7 @@ def world(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Itera
         ):
             services[name] = start(stack, folder / name)
             ending.callback(services[name].stop)
-        prometheus = start_prometheus(
-            folder / "prometheus", targets(stack, services), [RULES], consoles=CONSOLES
-        )
+        prometheus = start_prometheus(folder / "prometheus", targets(stack, services), [RULES])
         ending.callback(prometheus.stop)
         furnish(system)
         furnish_hub(system)
@@ -269,9 +263,9 @@ def named(version: str, kind: str, name: str, space: str | None) -> dict[str, An
 def expressions() -> dict[str, str]:
     """Return every expression there is, by where it is written."""
     found = {
-        f"{dashboard.uid}: {panel['title']} {target['refId']}": target["expr"]
-        for dashboard in DASHBOARDS
-        for panel in model(dashboard)["panels"]
+        f"{name}: {panel['title']} {target['refId']}": target["expr"]
+        for name, model in evaluated()["dashboards"].items()
+        for panel in model["panels"]
         for target in panel.get("targets", ())
     }
     groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
@@ -322,23 +316,6 @@ async def test_prometheus_reads_everything_with_its_tokens(world: World) -> None
 
     jobs = ("admit", "opa", "policy-sync", "remediate", "replicate", "topology")
     await eventually(health, {f"kube-sync-{job}": "up" for job in jobs})
-
-
-async def test_prometheus_shows_what_it_has_on_one_page(world: World, chromium: str | None) -> None:
-    """The screenshot stays in build/screenshots."""
-    if chromium is None:
-        pytest.skip("there is no browser")
-    async with busy(world), tab(chromium) as page:
-        missing = set(SHOWN)
-        async with asyncio.timeout(60):
-            while missing:
-                await page.open(f"{world.prometheus.url}/consoles/kube-sync.html")
-                await page.until('document.readyState === "complete" && document.title')
-                text = await page.run("document.body.innerText")
-                missing = {said for said in SHOWN if said not in text}
-        await page.shoot(SCREENSHOT)
-        assert await page.run("document.querySelectorAll('td:empty').length") == 0
-        assert page.troubles == []
 
 
 async def test_opa_shows_its_metrics_to_nobody_else(world: World) -> None:

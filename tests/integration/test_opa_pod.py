@@ -20,8 +20,8 @@ from kube_sync.provisioning.secrets import Content
 from kube_sync.provisioning.wanted import ACCESS, AUTHORITY, wanted
 from tests.eventually import eventually
 from tests.fakes.manifests import Manifest, build, containers, of_kind
-from tools.observing.__main__ import DASHBOARDS, RULES
-from tools.observing.grafana import model
+from tools.observing.__main__ import RULES
+from tools.observing.mixin import evaluated
 from tools.servers.binaries import ensure_binary
 from tools.servers.http import Answer, request
 from tools.servers.processes import ProcessLauncher
@@ -195,7 +195,7 @@ async def test_certificate_and_authority_are_replaced_while_it_runs(pod: Pod) ->
 
 
 def test_opa_has_every_metric_that_dashboards_and_rules_ask_it_for(pod: Pod) -> None:
-    panels = [panel for dashboard in DASHBOARDS for panel in model(dashboard)["panels"]]
+    panels = [panel for model in evaluated()["dashboards"].values() for panel in model["panels"]]
     asked = [target["expr"] for panel in panels for target in panel.get("targets", ())]
     named = set(OPAS_OWN.findall("\n".join([*asked, RULES.read_text(encoding="utf-8")])))
     assert "opa_info" in named

@@ -1,1 +1,1 @@
-"""What is made of the metrics: Grafana dashboards, the PrometheusRule, the list of metrics."""
+"""What is made of the metrics and of the mixin: dashboards, rules, lists of metrics and alerts."""

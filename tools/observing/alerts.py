@@ -1,4 +1,4 @@
-"""docs/alerts.md: every alert, rendered from manifests/prometheus/rules.yaml."""
+"""docs/alerts.md: every alert of the mixin."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import yaml
 _HEAD: Final = """\
 # Alerts
 This page lists every alert of `manifests/prometheus/rules.yaml` with a link to its runbook. It is
-written by `python -m tools.observing`; do not edit. How to load the rules is on the page about
-[metrics](metrics.md#prometheus-and-grafana).
+written from `manifests/kube-sync-mixin` by `python -m tools.observing`; do not edit. How to load
+the rules is on the page about [metrics](metrics.md#prometheus-and-grafana).
 
 Words in *italics* are labels of the alert; N is its value. Each alert has a test in
 `manifests/prometheus/rules_test.yaml`.

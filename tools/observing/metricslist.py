@@ -23,16 +23,40 @@ counters start at 0. A process exposes metrics of work that it does not do as 0,
   `kubectl apply --server-side -k manifests/prometheus`, and `manifests/dashboards`.
 - Plain Prometheus: `rule_files: [manifests/prometheus/rules.yaml]`; import
   `manifests/dashboards/*.json` into Grafana.
-- Without Grafana: Prometheus renders a page of its own, `/consoles/kube-sync.html`, where
-  `--web.console.templates` names `manifests/prometheus/consoles`.
-- With `make up`, Prometheus is at http://127.0.0.1:19090, with that page. Grafana beside it:
+- With jsonnet: the [mixin](#the-mixin), of which these files are made.
+- With `make up`, Prometheus is at http://127.0.0.1:19090. Grafana beside it:
   `docker-compose --project-name kube-sync --profile grafana up -d grafana`, at
   http://127.0.0.1:13000.
+- Without Grafana: the [page](board.md) at `/ui` shows placements, what is held, and health.
 
 Names of scrape jobs have to begin with `kube-sync`, also that of OPA (the namespace of a PodMonitor
 may precede it). OPA serves its own metrics only to the token of the role `metrics`, and those of
 its bundles only where its configuration has `status: {prometheus: true}`;
 `tools/compose/prometheus.yaml` is an example. All alerts are on the page [Alerts](alerts.md).
+
+## The mixin
+`manifests/kube-sync-mixin` is a Prometheus monitoring mixin in jsonnet: `grafanaDashboards`,
+`prometheusAlerts`, `prometheusRules`, and what may be changed as `_config` (`config.libsonnet` says
+what each is). With jsonnet-bundler, and the address of this repository in place of REPOSITORY:
+
+```sh
+jb init
+jb install REPOSITORY/manifests/kube-sync-mixin@main
+jsonnet -J vendor -m dashboards -e '
+  ((import "kube-sync-mixin/mixin.libsonnet") + {
+     _config+:: { instanceSelector: "cluster=\"hub\"", dashboardTags: ["fleet"] },
+   }).grafanaDashboards'
+jsonnet -J vendor -S -e '
+  local mixin = (import "kube-sync-mixin/mixin.libsonnet") + {
+    _config+:: { runbookURL: "https://wiki.example.com/%s", alertLabels: { team: "fleet" } },
+  };
+  std.manifestYamlDoc({ groups: mixin.prometheusRules.groups + mixin.prometheusAlerts.groups })
+' > rules.yaml
+```
+
+The committed files are the mixin with its own `_config`, rendered by `python -m tools.observing`.
+`make check` renders them again and compares, checks the dashboards by a JSON schema, and the rules
+with promtool.
 
 ## All metrics
 

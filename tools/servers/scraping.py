@@ -50,23 +50,18 @@ def start_prometheus(
     targets: Sequence[Target],
     rules: Sequence[Path] = (),
     every: str = "1s",
-    consoles: Path | None = None,
 ) -> RunningServer:
-    """Start Prometheus on the loopback, with its data below the folder; `every` is a duration.
-
-    `consoles` is a folder of pages that it renders, at `/consoles/`.
-    """
+    """Start Prometheus on the loopback, with its data below the folder; `every` is a duration."""
     config = {
         "global": {"scrape_interval": every, "evaluation_interval": every},
         "rule_files": [str(rule) for rule in rules],
         "scrape_configs": [target.job_config() for target in targets],
     }
     file = write_file(folder / "prometheus.yml", json.dumps(config, indent=2).encode())
-    pages = [f"--web.console.templates={consoles}"] if consoles is not None else []
-    return launch_on_free_port(ProcessLauncher(), lambda: _spec(folder, file, pages, free_port()))
+    return launch_on_free_port(ProcessLauncher(), lambda: _spec(folder, file, free_port()))
 
 
-def _spec(folder: Path, config: Path, pages: Sequence[str], port: int) -> ServerSpec:
+def _spec(folder: Path, config: Path, port: int) -> ServerSpec:
     return ServerSpec(
         name="prometheus",
         program=str(ensure_prometheus()),
@@ -75,7 +70,6 @@ def _spec(folder: Path, config: Path, pages: Sequence[str], port: int) -> Server
             f"--storage.tsdb.path={folder / 'data'}",
             f"--web.listen-address=127.0.0.1:{port}",
             "--log.level=warn",
-            *pages,
         ),
         folder=folder,
         url=f"http://127.0.0.1:{port}",

@@ -14,7 +14,7 @@ from kube_sync.certificates import make_authority
 from kube_sync.config import load_settings
 from kube_sync.decisions.sealing import Seals
 from tools.compose import init
-from tools.observing.__main__ import DASHBOARDS
+from tools.observing.mixin import dashboards
 from tools.servers.apiserver import accounts, token_rows
 from tools.servers.prometheus import IMAGE, ensure_prometheus
 from tools.servers.secured_opa import access_data
@@ -109,7 +109,7 @@ def test_grafana_finds_the_dashboards_and_the_data_source_that_they_ask() -> Non
     (provider,) = _provisioned("dashboards")["providers"]
     assert provider["type"] == "file"
     folder = ROOT / volumes[provider["options"]["path"]]
-    assert {path.stem for path in folder.glob("*.json")} == {d.uid for d in DASHBOARDS}
+    assert {path.name for path in folder.glob("*.json")} == dashboards().keys()
     assert (ROOT / volumes["/etc/grafana/provisioning"]).is_dir()
     (source,) = _provisioned("datasources")["datasources"]
     assert source["url"] == "http://prometheus:9090"
