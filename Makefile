@@ -17,7 +17,7 @@ WORKERS ?= 3
 # Code whose every line and branch is tested.
 WHOLE := kube_sync/kube/reflector.py,kube_sync/replicator/projection.py,kube_sync/remediation/plan.py,kube_sync/admission/review.py,kube_sync/opa/analysis/*.py,kube_sync/guard/*.py
 # Each of these is a world of its own: examples share a package name.
-REGO := rego/system rego/kube_sync $(wildcard rego/examples/*/)
+REGO := rego/system rego/kube_sync rego/packs $(wildcard rego/examples/*/)
 
 .PHONY: help setup demo demo-policy-sync demo-kueue down up image test test-rest test-all test-kueue test-argocd test-kstatus chart-test faults-argocd coverage unit check audit sbom fuzz bench bench-kueue soak soak-classes docs clean
 
@@ -134,7 +134,7 @@ check: setup ## Check format, lint, layers, types, Rego, manifests and pages; no
 		$$opa check --strict "$$folder"
 		$$opa test --coverage --threshold 100 --fail-on-empty "$$folder" >/dev/null || { $$opa test "$$folder"; exit 1; }
 	done
-	report=$$(KUBE_SYNC_OPA_BINARY=$$opa $(BIN)/kube-sync test tests/scenarios) || { echo "$$report"; exit 1; }
+	report=$$(KUBE_SYNC_OPA_BINARY=$$opa $(BIN)/kube-sync test tests/scenarios rego/packs) || { echo "$$report"; exit 1; }
 	for folder in $(KUSTOMIZATIONS); do
 		said=$$($$kustomize build "$$folder" | $$kube_score $(SCORED)) || { echo "$$folder:"; grep -Ev '^\[(OK|SKIPPED)\]' <<<"$$said"; exit 1; } >&2
 	done

@@ -6,7 +6,8 @@ here are ever removed: for that, OPA itself holds an index, `/kube_sync/datamaps
 (one key, with its slash), which changes in the same transaction. So the next replicator removes
 what was deleted while none ran. A rejected document is sent again when its ConfigMap changes or OPA
 is reloaded. A load writes no document to a path that recorded policies claim before they are in
-force: the document would be there first, and OPA would reject the policies.
+force: the document would be there first, and OPA would reject the policies. What policies say
+against a document is part of its ConfigMap's status (`parameter_problems.py`).
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ Send = Callable[[Sequence[bytes]], Awaitable[None]]
 # Receives what was written: the collection's name and the changed keys.
 Written = Callable[[str, Collection[ObjectKey]], None]
 Want = Callable[[ConfigMap, str], None]
+# Returns what policies say against a ConfigMap's document, None: not known yet.
+Problems = Callable[[ObjectKey], Sequence[str] | None]
 # Returns a predicate for the paths that recorded policies claim; may raise SyncError.
 Claimed = Callable[[], Awaitable[Callable[[DataPath], bool]]]
 
@@ -82,11 +85,13 @@ class DataMaps:
         *,
         good: LastGood | None = None,
         claimed: Claimed | None = None,
+        problems: Problems = lambda _key: (),
     ) -> None:
         """`reserved` are the namespaces whose path in OPA is taken; `want` writes a status.
 
         ConfigMaps at paths that are `claimed` during the load wait for `policies_loaded`.
         """
+        self._problems = problems
         self._claimed = claimed
         self._claims: Callable[[DataPath], bool] | None = None  # None: OPA itself rejects conflicts
         self._opa = opa
@@ -97,6 +102,8 @@ class DataMaps:
         self._good = (good or LastGood()).values
         self._held: dict[ObjectKey, bytes] = {}  # digest of the document in OPA
         self._done: dict[ObjectKey, str] = {}  # the version that was processed
+        self._failures: dict[ObjectKey, list[OpaError]] = {}  # of that version
+        self._said: dict[ObjectKey, tuple[str, str]] = {}  # a version, and its wanted status
         self._changed = asyncio.Event()
         self.pending = False
         self.unsettled = Unsettled()
@@ -138,6 +145,9 @@ class DataMaps:
         for found in wanted.values():
             if self._done.get(found.key) != found.version and not self._waits(found.key):
                 await self._write_one(found, send)
+        for found in wanted.values():
+            if self._done.get(found.key) == found.version:
+                self._report(found)
         self._settle()
         metrics.replicated_objects.labels(NAME).set(len(self._held))
 
@@ -172,10 +182,20 @@ class DataMaps:
         except NotFound as error:
             failures.append(_failure("resource_conflict", str(error), str(found.key)))
         self._done[found.key] = found.version
+        self._failures[found.key] = failures
         for failure in failures:
             log.warning("data_not_loaded", configmap=str(found.key), error=str(failure))
-        if (status := status_of(failures)) != found.status:
+
+    def _report(self, found: ConfigMap) -> None:
+        problems, failures = self._problems(found.key), self._failures[found.key]
+        if problems is None and not failures:
+            return  # or a status of an earlier load would be "ok" until policies are in force
+        said = [_failure("invalid_parameters", text, str(found.key)) for text in problems or ()]
+        status = status_of([*failures, *said])
+        version, last = self._said.get(found.key, ("", ""))
+        if status != (last if version == found.version else found.status):
             self._want(found, status)
+            self._said[found.key] = found.version, status
 
     async def _put(self, key: ObjectKey, values: Values, send: Send) -> None:
         if not values:
@@ -201,8 +221,8 @@ class DataMaps:
                 # Taken over by somebody else: not ours to remove.
                 log.warning("data_not_removed", configmap=str(key), error=str(error))
                 self._held.pop(key, None)
-        self._good.pop(key, None)
-        self._done.pop(key, None)
+        for known in (self._good, self._done, self._failures, self._said):
+            known.pop(key, None)
 
     async def _remove(self, key: ObjectKey, send: Send) -> None:
         self._begin(key)

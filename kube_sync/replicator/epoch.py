@@ -46,6 +46,7 @@ from kube_sync.replicator.bookkeeping import RootIndex
 from kube_sync.replicator.datamaps import DataMaps
 from kube_sync.replicator.failed_additions import FailedAdditions
 from kube_sync.replicator.input_recorder import input_reader
+from kube_sync.replicator.parameter_problems import ParameterProblems
 from kube_sync.replicator.placementcheck import PlacementCheck, fleet_names
 from kube_sync.replicator.replica import ReplicaMaker, TopologyOrigin
 from kube_sync.replicator.resources import Resources
@@ -98,6 +99,7 @@ class Load:
             distrusted=lasting.distrusted,
         )
         self._input_reader = input_reader(lasting.settings, self.resources.mirrors)
+        self._problems = ParameterProblems(self._opa, self._data_changed)
         self._documents = DataMaps(
             self._opa,
             self._data,
@@ -106,6 +108,7 @@ class Load:
             self._data_written,
             good=lasting.good,
             claimed=self._policies.claimed,
+            problems=self._problems.of,
         )
         self._read = DecisionReader(self._placements.unreadable, lambda: self._policies.in_force)
         self._evaluator = Evaluator(
@@ -147,6 +150,8 @@ class Load:
             group.create_task(self._policies.run(self._epoch(applied)))
             group.create_task(self._tracker.run(applied))
             group.create_task(self._staging.run())
+            if self._data:
+                group.create_task(self._problems.run())
             await self._writer.loaded.wait()
             loaded()
 
@@ -276,10 +281,12 @@ class Load:
         for lane in self._staging.counting:
             lane.written(name, keys)
         self._policies.wake()  # a policy may have waited for this path
+        self._problems.data_written()
 
     def _policies_changed(self, digest: str, modules: int, reads: Reads) -> None:
         self._lasting.in_force(digest, self._policies.in_force)
         self._documents.policies_loaded()
+        self._problems.policies_changed()
         self._writer.wake()
         # Before any decision: the classes by the old policies' reads become unknown here.
         static = self._settings.policies.static

@@ -15,7 +15,7 @@ from tools.servers.binaries import ensure_binary
 from tools.servers.stack import stop_recorded
 
 ROOT = Path(__file__).resolve().parents[2]
-_OF_THE_READER = (".run", "tutorial", "argocd-try")
+_OF_THE_READER = (".run", "tutorial", "argocd-try", "packs-try")
 _NOT_PASSED_ON = ("KUBE", "MAKE", "MFLAGS", "STACK", "DOCKER", "WITH")
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 
 from tools.demo.argocd import argo_cd_follows, prepare
-from tools.demo.components import TOLD, TRIED, WATCHED, start_components
+from tools.demo.components import LABELLED, TOLD, TRIED, WATCHED, start_components
 from tools.demo.installation import show_installation
 from tools.demo.jobs.estate import start_estate
 from tools.demo.jobs.story import World as JobsWorld
@@ -211,7 +211,7 @@ def _processes(
             FOLDER / "components",
             {**remediate, **(parts.remediate if parts else {})},
             classes="on",
-            shared=parts.shared if parts else None,
+            shared={**LABELLED, **(parts.shared if parts else {})},
         )
         register_webhook(stack, components.webhook_url, components.webhook_ca)
         show_installation(stack, FOLDER / "kubelet", components, remediate)
@@ -220,7 +220,7 @@ def _processes(
             parts.start()
     servers = {"opa": stack.opa_settings(), "decisions": stack.endpoint.client()}
     admin = stack.kubeconfigs["admin"]
-    return stack, write_shell(FOLDER, admin, {**servers, **components.client})
+    return stack, write_shell(FOLDER, admin, {**servers, **components.client, **LABELLED})
 
 
 def _compose() -> tuple[RunningStack, Path]:

@@ -38,6 +38,10 @@ UNBRAKED: Mapping[str, object] = {"guard": dict(GUARD_OFF)}
 TOLD: Mapping[str, object] = {"guard": {**GUARD_OFF, "shrink_share": 0.3}}
 # For whoever tries things by hand, the same, with placements that can be read with their reasons.
 TRIED: Mapping[str, object] = {**TOLD, "sinks": {"placement_decisions": {"enabled": True}}}
+# Beside policies lie their parameters, in ConfigMaps with the data label.
+LABELLED: Mapping[str, Mapping[str, object]] = {
+    "policies": {"labelled": {"namespaces": ["kube-federation-scheduling-policy"]}}
+}
 # With Argo CD beside it: no cluster is taken away without an approval.
 WATCHED: Mapping[str, object] = {
     **TRIED,

@@ -46,6 +46,7 @@ class Collections:
         self.places: Mapping[str, Collection] = guess_places(settings.replicate, cluster_scoped)
         self._resources = {r.name: r for r in settings.replicate.resources}
         self.targets = frozenset(r.name for r in settings.targets())
+        self.data_label = settings.policies.labelled.data  # of ConfigMaps with JSON data
 
     def items_of(self, body: Body) -> list[tuple[str, Item]]:
         """Return an object with each of its collections. Raises Misfit."""

@@ -12,17 +12,17 @@ from typing import Final
 from kube_sync.errors import Terminal
 from kube_sync.inspect.scenarios.case_reader import CaseReader
 from kube_sync.inspect.scenarios.collections import Collections
+from kube_sync.inspect.scenarios.data_documents import read_data
 from kube_sync.inspect.scenarios.expectations import read_expectation
 from kube_sync.inspect.scenarios.format import CaseEntry, ScenarioFile, keys
 from kube_sync.inspect.scenarios.initial_objects import InitialObjects, relative_to_file
 from kube_sync.inspect.scenarios.scenario import Case, Scenario
 from kube_sync.inspect.scenarios.strict_yaml import Invalid, Problem, StrictReader
 from kube_sync.kube.manifests import text_of
-from kube_sync.yamlnodes import Node, NotYaml, Rules, plain, single
+from kube_sync.yamlnodes import Node, NotYaml, Rules, single
 
 _KEYS: Final = keys(ScenarioFile)
 _CASE: Final = keys(CaseEntry)
-_RESERVED: Final = ("kube_sync", "system")
 _RULES: Final = Rules(most=100_000)
 
 
@@ -48,7 +48,7 @@ def read(
         initial.add_clusters(found["clusters"])
     if "objects" in found:
         initial.add(found["objects"])
-    data = _read_data(found["data"], reader, root) if "data" in found else {}
+    data = read_data(found["data"], reader, collections, root) if "data" in found else {}
     # With missing objects each case would have follow-up problems.
     has_cases = "cases" in found and not reader.problems
     cases = _read_cases(found["cases"], reader, initial) if has_cases else ()
@@ -67,14 +67,6 @@ def _parse(text: str, file: str) -> Node:
     if found is None:
         raise Invalid([Problem(file, 0, "", "there is nothing in it")])
     return found
-
-
-def _read_data(node: Node, reader: StrictReader, root: str) -> Mapping[str, object]:
-    found = reader.entries(node)
-    for key, below in found.items():
-        if key in (root, *_RESERVED):
-            reader.add_problem(below, f"data.{key} is not a scenario's; objects go into `objects`")
-    return {key: plain(below) for key, below in found.items()}
 
 
 def _read_cases(node: Node, reader: StrictReader, initial: InitialObjects) -> tuple[Case, ...]:

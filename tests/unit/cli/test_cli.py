@@ -24,6 +24,7 @@ from kube_sync.errors import Conflict, Misconfigured, Undecided
 from kube_sync.inspect.survey import command
 from kube_sync.ledger import command as ledger_command
 from kube_sync.observability import healthcheck, logs
+from kube_sync.opa.packs import all_packs
 from kube_sync.processes import approving, commands
 from kube_sync.processes import provisioning as app_provisioning
 from kube_sync.processes import staging as app_staging
@@ -494,6 +495,26 @@ def test_certs_refuses_to_overwrite_in_one_line(
     run = Run(capsys, "certs", "--out", str(tmp_path), "--host", "localhost")
     assert run.status == 1
     assert run.complaint == f"kube-sync: {tmp_path / 'tls.crt'}: exists already"
+
+
+def test_policy_lists_packs_with_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "policy", "list")
+    lines = dict(line.split(maxsplit=1) for line in run.out.splitlines())
+    assert lines.keys() == all_packs().keys()
+    assert lines["cost-ceilings"].startswith("Workloads run on clusters that cost no more")
+
+
+def test_policy_writes_a_pack_and_names_the_files(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run = Run(capsys, "policy", "init", "cost-ceilings", str(tmp_path))
+    assert run.status == 0
+    files = run.out.splitlines()
+    assert str(tmp_path / "cost-ceilings/cost_ceilings.rego") in files
+    assert str(tmp_path / "placement/composition.rego") in files
+    again = Run(capsys, "policy", "init", "cost-ceilings", str(tmp_path))
+    assert again.status == 64
+    assert again.complaint.endswith("exists already, and nothing is overwritten")
 
 
 def test_certs_names_a_folder_that_cannot_be_made(

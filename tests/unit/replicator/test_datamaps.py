@@ -40,6 +40,7 @@ class Bench:
         self.told: list[set[str]] = []
         self.waits = Waits()
         self.claims: list[DataPath] = []
+        self.problems: dict[str, list[str]] | None = {}  # None: not known
         self.readiness = Readiness()
         self.epoch()
 
@@ -53,6 +54,7 @@ class Bench:
             self._written,
             good=self.good,
             claimed=self._claimed,
+            problems=self._problems_of,
         )
         self.writer = Writer(
             self.client,
@@ -65,6 +67,9 @@ class Bench:
             backoff=self.waits.backoff(),
             heartbeat=_NEVER,
         )
+
+    def _problems_of(self, key: ObjectKey) -> list[str] | None:
+        return None if self.problems is None else self.problems.get(str(key), [])
 
     async def _claimed(self) -> Callable[[DataPath], bool]:
         return lambda place: place in self.claims
@@ -466,3 +471,47 @@ async def test_document_that_opa_holds_is_not_taken_away_for_a_policy_that_is_to
     async with running(bench.writer.run()):
         await bench.settled()
         assert bench.held == {"taken": {"x": 1}}
+
+
+async def test_what_policies_say_against_a_document_is_in_the_status(bench: Bench) -> None:
+    """The document is in OPA all the same: policies that see what is wrong refuse by it."""
+    bench.put("limits", maxx="4")
+    bench.relist()
+    async with running(bench.writer.run()):
+        await bench.settled()
+        bench.problems = {"shop/limits": ["maxx is no parameter"]}
+        bench.news()
+        await until(lambda: bench.statuses["shop/limits"]["status"] == "error")
+        error = bench.statuses["shop/limits"]["error"]
+        assert (error["code"], error["message"]) == (
+            "invalid_parameters",
+            "shop/limits: maxx is no parameter",
+        )
+        assert bench.held == {"limits": {"maxx": 4}}
+        bench.problems = {}
+        bench.news()
+        await until(lambda: bench.statuses["shop/limits"] == {"status": "ok"})
+
+
+async def test_status_waits_until_it_is_known_what_policies_say(bench: Bench) -> None:
+    bench.problems = None
+    bench.put("limits", max="4")
+    bench.put("broken", max="{")
+    bench.relist()
+    async with running(bench.writer.run()):
+        await bench.settled()
+        assert bench.statuses.keys() == {"shop/broken"}
+        bench.problems = {}
+        bench.news()
+        await until(lambda: bench.statuses.get("shop/limits") == {"status": "ok"})
+
+
+async def test_status_is_wanted_once_for_each_version(bench: Bench) -> None:
+    bench.put("limits", max="4")
+    bench.relist()
+    async with running(bench.writer.run()):
+        await bench.settled()
+        bench.statuses.clear()
+        bench.news()
+        await bench.settled()
+        assert bench.statuses == {}

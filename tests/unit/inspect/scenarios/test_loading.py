@@ -341,3 +341,52 @@ def test_text_that_is_no_scenario_is_said_with_its_row_and_its_key() -> None:
     assert problems("a: 1\n---\nb: 2\n") == ["3: a second document: a file is one scenario"]
     assert problems("a: {b: 1, b: 2}") == ["1: a.b: this key is here twice"]
     assert problems("a:\n  - b\n c: d\n")[0].startswith("3: not YAML: while parsing a block ")
+
+
+PARAMETERS = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: limits, namespace: shop, labels: {openpolicyagent.org/data: opa}}
+data: {max: "3", names: '["a"]'}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: other, namespace: shop}
+data: {max: "{"}
+"""
+
+
+def with_data(folder: Path, text: str, data: str = "limits.yaml") -> str:
+    folder.joinpath("limits.yaml").write_text(text)
+    file = folder / "f.scenario.yaml"
+    file.write_text(HEAD + f"data: {data}\n" + CASE + EXPECTS)
+    return str(file)
+
+
+@pytest.mark.parametrize("data", ["limits.yaml", "[limits.yaml]"])
+def test_data_may_be_that_of_labelled_configmaps(tmp_path: Path, data: str) -> None:
+    found = load(with_data(tmp_path, PARAMETERS, data), Collections(SETTINGS), "kubernetes")
+    assert found.data == {"shop": {"limits": {"max": 3, "names": ["a"]}}}
+
+
+@pytest.mark.parametrize(
+    ("text", "data", "said"),
+    [
+        (PARAMETERS.replace("data: opa", "data: no"), "limits.yaml", "there is no ConfigMap with"),
+        (PARAMETERS.replace('"3"', '"{"'), "limits.yaml", "ConfigMap shop/limits: max is not JSON"),
+        (PARAMETERS, "[limits.yaml, gone.yaml]", "gone.yaml: there is no such folder or file"),
+        (f"{PARAMETERS}---\n{PARAMETERS}", "limits.yaml", "ConfigMap shop/limits is here twice"),
+        (PARAMETERS.replace("shop", "kube_sync"), "limits.yaml", "data.kube_sync is not"),
+        (PARAMETERS.replace("name: limits, ", ""), "limits.yaml", "without metadata.name"),
+        (PARAMETERS.replace('"3"', "3"), "limits.yaml", "cannot be read"),
+        (PARAMETERS, "3", "expected a mapping, or files of ConfigMaps, found a number"),
+        (PARAMETERS, "[]", "it names nothing"),
+    ],
+)
+def test_what_is_wrong_with_configmaps_of_data_is_said(
+    tmp_path: Path, text: str, data: str, said: str
+) -> None:
+    with pytest.raises(Invalid) as raised:
+        load(with_data(tmp_path, text, data), Collections(SETTINGS), "kubernetes")
+    messages = [str(problem) for problem in raised.value.problems]
+    assert any("f.scenario.yaml:7: data" in line and said in line for line in messages)
