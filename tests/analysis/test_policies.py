@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kube_sync.decisions.classes import why_not_shared
 from kube_sync.opa.analysis.analyzer import PolicyModule, analyze
 from kube_sync.opa.analysis.paths import project
 from kube_sync.opa.analysis.result import Reads, shown
@@ -91,6 +92,41 @@ def test_example_reads_a_few_fields(policy_opa: PolicyOpa, name: str) -> None:
     assert summary(reads) == EXAMPLES[name]
 
 
+PACKS = FOLDER.parents[1] / "rego/packs"
+
+
+def reads_of_packs(policy_opa: PolicyOpa, *without: str) -> Reads:
+    files = [f for f in sorted(PACKS.glob("*/*.rego")) if f.parent.name not in without]
+    # Their functions first: this OPA gets one module after the other.
+    files.sort(key=lambda file: file.name != "parameters.rego")
+    compiled = policy_opa.compile({file.name: file.read_text() for file in files})
+    return analyze(compiled, "io/k8s/federation/admission", ROOTS)
+
+
+def test_packs_share_answers_if_none_reads_the_time(policy_opa: PolicyOpa) -> None:
+    """Their parameters are the only data beside the objects that they read."""
+    parameters = [("kube-federation-scheduling-policy", folder.name) for folder in PACKS.iterdir()]
+    reads = reads_of_packs(policy_opa, "maintenance-windows")
+    assert why_not_shared(reads, parameters) is None
+    assert [shown(field.path) for field in reads.input.fields] == [
+        "kind",
+        'metadata.annotations["federation.kubernetes.io/replica-set-preferences"]',
+        *(f'metadata.annotations["policy.example.com/{name}"]' for name in WISHES),
+        "metadata.namespace",
+    ]
+    all_reads = reads_of_packs(policy_opa)
+    assert why_not_shared(all_reads, parameters) == (
+        "the decision reads what no class covers: time.now_ns"
+    )
+
+
+WISHES = (
+    "certifications",
+    "cost-ceiling",
+    "disaster-recovery",
+    "jurisdiction",
+    "minimum-regions",
+)
 WHOLE = {"admission_summary"}  # of these the input is read whole
 
 

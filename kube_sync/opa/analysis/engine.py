@@ -55,6 +55,7 @@ class Engine:
         self.impure: dict[str, set[Asker]] = {}
         self.followed: set[tuple[tuple[Key, ...], ...]] = set()  # every reference below `data`
         self._root = _Node()
+        self._packages = {module.package for module in modules}
         self._known: dict[tuple[int, Context, tuple[Values, ...]], Values | None] = {}
         self.stopped: Spot | None = None  # the rule that cannot be analysed
         self._evaluations = 0
@@ -109,7 +110,10 @@ class Engine:
         return found
 
     def is_package(self, path: Path) -> bool:
-        """Return whether rules are defined at or below a path."""
+        """Return whether rules are defined at or below a path, or a package is above any key."""
+        if None in path:
+            above = path[: path.index(None)]
+            return any(above[: len(package)] == package for package in self._packages)
         return self._node(path) is not None
 
     def call(self, function: Path, arguments: Sequence[Values], context: Context) -> Values:
