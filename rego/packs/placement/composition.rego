@@ -139,14 +139,13 @@ _requested := object.union(_named, {name: _request.clusters["*"] |
 _region(name) := concat("/", sort({region | some region in data.placement.packs[_].regions[name]}))
 
 # Regions have equal shares, whatever the number of their clusters: 840 is a multiple of 1 to 8.
-_weight(name) := floor(840 / _together[_region(name)]) if {
-	count({size | some size in _together}) > 1
+_weight(name) := floor(840 / count(_together[_region(name)])) if {
+	_regions_differ
 } else := 1
 
-_together[region] := count({other | some other in usable; _region(other) == region}) if {
-	some name in usable
-	region := _region(name)
-}
+_regions_differ if count({count(names) | some names in _together}) > 1
+
+_together[_region(name)] contains name if some name in usable
 
 default _why(_) := "there is no such cluster"
 
