@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -71,3 +74,17 @@ def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Terminal, match=r"file/.*Not a directory"):
         write("cost-ceilings", tmp_path / "file" / "x")
+
+
+def test_wheel_has_them(tmp_path: Path) -> None:
+    """Of an installed kube-sync they are package data; there is one source of both."""
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
+    assert below(tmp_path / "installed/kube_sync/packs") == below(FOLDER)
+    init = [sys.executable, "-m", "kube_sync", "policy", "init", "cost-ceilings", "policies"]
+    # The working directory comes first in the path, so this is the wheel's.
+    subprocess.run(init, cwd=tmp_path / "installed", check=True, capture_output=True)
+    written = below(tmp_path / "installed/policies/cost-ceilings")
+    assert written == below(FOLDER / "cost-ceilings")
