@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from kube_sync.cli.options import add_config, explain, note, sentence
+from kube_sync.cli.options import add_config, explain, sentence
 from kube_sync.cli.runner import printed, runner
 
 WHAT: Final = "list policy packs, and write one out to begin with"
@@ -32,9 +32,8 @@ def declare(command: argparse.ArgumentParser) -> None:
     listing = asks.add_parser("list", help=_LIST, description=sentence(_LIST))
     listing.set_defaults(command=packs)
     add_config(listing)
-    init = asks.add_parser("init", help=_INIT, epilog=_EXAMPLES)
-    explain(init, sentence(_INIT), "")
-    note(init, _INIT_MORE)
+    init = asks.add_parser("init", help=_INIT)
+    explain(init, f"{sentence(_INIT)}\n\n{_INIT_MORE}", _EXAMPLES)
     init.set_defaults(command=_init)
     add_config(init)
     init.add_argument("pack", metavar="PACK", help="as `kube-sync policy list` names it")
