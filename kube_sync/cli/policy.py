@@ -39,7 +39,7 @@ def declare(command: argparse.ArgumentParser) -> None:
     init.add_argument("pack", metavar="PACK", help="as `kube-sync policy list` names it")
     what = "where its folder goes (default: the working directory)"
     init.add_argument("folder", metavar="DIR", nargs="?", default=".", help=what)
-    what = "where policies and parameters lie (default: %(default)s)"
+    what = "where policies lie (default: %(default)s)"
     init.add_argument(
         "-n", "--namespace", metavar="NS", default="kube-federation-scheduling-policy", help=what
     )

@@ -145,7 +145,6 @@ class DataMaps:
         for found in wanted.values():
             if self._done.get(found.key) != found.version and not self._waits(found.key):
                 await self._write_one(found, send)
-        for found in wanted.values():
             if self._done.get(found.key) == found.version:
                 self._report(found)
         self._settle()

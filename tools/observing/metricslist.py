@@ -44,7 +44,7 @@ jb init
 jb install REPOSITORY/manifests/kube-sync-mixin@main
 jsonnet -J vendor -m dashboards -e '
   ((import "kube-sync-mixin/mixin.libsonnet") + {
-     _config+:: { instanceSelector: "cluster=\"hub\"", dashboardTags: ["fleet"] },
+     _config+:: { instanceSelector: "cluster=\\"hub\\"", dashboardTags: ["fleet"] },
    }).grafanaDashboards'
 jsonnet -J vendor -S -e '
   local mixin = (import "kube-sync-mixin/mixin.libsonnet") + {

@@ -110,11 +110,9 @@ class Engine:
         return found
 
     def is_package(self, path: Path) -> bool:
-        """Return whether rules are defined at or below a path, or a package is above any key."""
-        if None in path:
-            above = path[: path.index(None)]
-            return any(above[: len(package)] == package for package in self._packages)
-        return self._node(path) is not None
+        """Return whether a path is in a package, or rules are defined below it."""
+        inside = any(path[: len(package)] == package for package in self._packages)
+        return inside or self._node(path) is not None
 
     def call(self, function: Path, arguments: Sequence[Values], context: Context) -> Values:
         """Return the possible results of a function."""

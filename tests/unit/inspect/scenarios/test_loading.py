@@ -372,7 +372,11 @@ def test_data_may_be_that_of_labelled_configmaps(tmp_path: Path, data: str) -> N
 @pytest.mark.parametrize(
     ("text", "data", "said"),
     [
-        (PARAMETERS.replace("data: opa", "data: no"), "limits.yaml", "there is no ConfigMap with"),
+        (
+            PARAMETERS.replace("data: opa", "data: other"),
+            "limits.yaml",
+            "there is no ConfigMap with",
+        ),
         (PARAMETERS.replace('"3"', '"{"'), "limits.yaml", "ConfigMap shop/limits: max is not JSON"),
         (PARAMETERS, "[limits.yaml, gone.yaml]", "gone.yaml: there is no such folder or file"),
         (f"{PARAMETERS}---\n{PARAMETERS}", "limits.yaml", "ConfigMap shop/limits is here twice"),
@@ -389,4 +393,4 @@ def test_what_is_wrong_with_configmaps_of_data_is_said(
     with pytest.raises(Invalid) as raised:
         load(with_data(tmp_path, text, data), Collections(SETTINGS), "kubernetes")
     messages = [str(problem) for problem in raised.value.problems]
-    assert any("f.scenario.yaml:7: data" in line and said in line for line in messages)
+    assert any("f.scenario.yaml:8: data" in line and said in line for line in messages)

@@ -13,7 +13,7 @@ import yaml
 from _jsonnet import evaluate_snippet
 
 from tools.observing import __main__ as observing
-from tools.observing import metricslist
+from tools.observing import metricslist, mixin
 from tools.observing.__main__ import RULES, files, main
 from tools.observing.mixin import MIXIN, dashboards, evaluated, problems
 from tools.servers.binaries import ensure_binary
@@ -137,7 +137,7 @@ def test_dashboard_that_does_not_fit_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(observing, "ROOT", tmp_path)
-    monkeypatch.setattr(observing.mixin, "problems", lambda _models: ["a.json: $.x: wrong"])
+    monkeypatch.setattr(mixin, "problems", lambda _models: ["a.json: $.x: wrong"])
     assert main([]) == 1
     assert capsys.readouterr().err == "a.json: $.x: wrong\n"
     assert list(tmp_path.iterdir()) == []
@@ -158,7 +158,7 @@ CHANGES: dict[str, object] = {
     "dashboardTags": ["fleet", "opa"],
     "dashboardRefresh": "67s",
     "dashboardFrom": "now-68h",
-    "dashboardTimezone": "utc",
+    "dashboardTimezone": "Europe/Oslo",
 }
 
 
