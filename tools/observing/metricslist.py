@@ -46,12 +46,12 @@ jsonnet -J vendor -m dashboards -e '
   ((import "kube-sync-mixin/mixin.libsonnet") + {
      _config+:: { instanceSelector: "cluster=\\"hub\\"", dashboardTags: ["fleet"] },
    }).grafanaDashboards'
-jsonnet -J vendor -S -e '
+jsonnet -J vendor -e '
   local mixin = (import "kube-sync-mixin/mixin.libsonnet") + {
     _config+:: { runbookURL: "https://wiki.example.com/%s", alertLabels: { team: "fleet" } },
   };
-  std.manifestYamlDoc({ groups: mixin.prometheusRules.groups + mixin.prometheusAlerts.groups })
-' > rules.yaml
+  { groups: mixin.prometheusRules.groups + mixin.prometheusAlerts.groups }
+' > rules.yaml   # JSON, which is YAML
 ```
 
 The committed files are the mixin with its own `_config`, rendered by `python -m tools.observing`.
