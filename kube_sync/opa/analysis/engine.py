@@ -55,7 +55,8 @@ class Engine:
         self.impure: dict[str, set[Asker]] = {}
         self.followed: set[tuple[tuple[Key, ...], ...]] = set()  # every reference below `data`
         self._root = _Node()
-        self._packages = {module.package for module in modules}
+        with_rules = {module.package for module in modules if module.rules}
+        self._reserved = {module.package for module in modules} - with_rules
         self._known: dict[tuple[int, Context, tuple[Values, ...]], Values | None] = {}
         self.stopped: Spot | None = None  # the rule that cannot be analysed
         self._evaluations = 0
@@ -110,9 +111,13 @@ class Engine:
         return found
 
     def is_package(self, path: Path) -> bool:
-        """Return whether a path is in a package, or rules are defined below it."""
-        inside = any(path[: len(package)] == package for package in self._packages)
-        return inside or self._node(path) is not None
+        """Return whether rules are defined at or below a path, or a package reserves it.
+
+        A package without rules of its own is there for those below it: to declare it keeps data of
+        others away, since a bundle owns what is below its packages.
+        """
+        reserved = any(path[: len(package)] == package for package in self._reserved)
+        return reserved or self._node(path) is not None
 
     def call(self, function: Path, arguments: Sequence[Values], context: Context) -> Values:
         """Return the possible results of a function."""
