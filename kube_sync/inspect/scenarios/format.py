@@ -146,9 +146,9 @@ class ScenarioFile(_Format, frozen=True, kw_only=True):
     folder of objects; or a list of objects and files."""
     objects: Text | tuple[Text | Mapping[str, Any], ...] | UnsetType = UNSET
     """Objects of any collection of `replicate.resources`, and files and folders of them."""
-    data: Mapping[str, Any] | UnsetType = UNSET
+    data: OneOrMore | Mapping[str, Any] | UnsetType = UNSET
     """JSON beside the replicated objects, as from labelled ConfigMaps: `{shop: {limits: {max: 3}}}`
-    is `data.shop.limits.max`."""
+    is `data.shop.limits.max`; or files of such ConfigMaps."""
     cases: Annotated[tuple[CaseEntry, ...], msgspec.Meta(min_length=1)]
     """One or more cases, each with a unique name."""
 
