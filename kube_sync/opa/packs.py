@@ -6,6 +6,7 @@ repository beside it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Final
 from kube_sync.errors import Misconfigured, Terminal
 
 BASE: Final = "placement"  # puts the packs together: each of them needs it
+_MODELINE: Final = re.compile(r"^# yaml-language-server: .*\n")  # names a file of the repository
 NAMESPACE: Final = "kube-federation-scheduling-policy"  # where policies and parameters lie
 
 
@@ -33,8 +35,8 @@ class Pack:
         """Yield the path below the pack and the text of each file, for policies in a namespace."""
         for file in sorted(self.folder.rglob("*")):
             if file.is_file():
-                text = file.read_text(encoding="utf-8").replace(NAMESPACE, namespace)
-                yield str(file.relative_to(self.folder)), text
+                text = _MODELINE.sub("", file.read_text(encoding="utf-8"))
+                yield str(file.relative_to(self.folder)), text.replace(NAMESPACE, namespace)
 
 
 def all_packs(folder: Path | None = None) -> Mapping[str, Pack]:
