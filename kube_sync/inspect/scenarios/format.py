@@ -13,7 +13,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
+# Not Meta(pattern=…): in a union with an array msgspec 0.22.0 crashes on it, now and then.
+Text = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": r"\S"})]
 OneOrMore = Text | Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Name = str  # as `web`, `shop/web`, `replicasets/shop/web`, or of a cluster
