@@ -7,15 +7,24 @@ caller runs it every hour.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from kube_sync.errors import Conflict, Retriable
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.wholeobjects import read_object
 from kube_sync.objects import ObjectKey
-from kube_sync.provisioning.plan import names, planned
-from kube_sync.provisioning.secrets import SECRETS, Content, read_secret, write_secret
-from kube_sync.provisioning.wanted import Wanted
+from kube_sync.provisioning.plan import names, planned, planned_generator
+from kube_sync.provisioning.secrets import (
+    PART_OF_ARGOCD,
+    SECRETS,
+    Content,
+    read_secret,
+    write_secret,
+)
+from kube_sync.provisioning.wanted import GENERATOR, Wanted
 
 _ATTEMPTS: Final = 3
 
@@ -35,17 +44,46 @@ async def provision(client: KubeClient, wanted: Wanted, now: float) -> list[str]
 
 
 async def _once(client: KubeClient, wanted: Wanted, now: float, done: list[str]) -> None:
-    held: dict[str, Content] = {}
-    versions: dict[str, str] = {}
-    for name in names(wanted):
-        body = await read_object(client, SECRETS, ObjectKey(wanted.namespace, name))
-        if body is not None:
-            held[name], versions[name] = read_secret(f"{wanted.namespace}/{name}", body)
+    found = {name: await _read(client, wanted.namespace, name) for name in names(wanted)}
+    held = {name: one.content for name, one in found.items() if one.content is not None}
     for name, content in planned(held, wanted, now).items():
-        version = versions.get(name)
-        body = write_secret(wanted.namespace, name, content, version)
-        if version is None:
-            await client.request("POST", SECRETS.path(wanted.namespace), body=body)
-        else:
-            await client.request("PUT", SECRETS.path(wanted.namespace, name), body=body)
-        done.append(f"Secret {wanted.namespace}/{name} {'made' if version is None else 'renewed'}")
+        await _write(client, found[name], content, done)
+    if wanted.argocd is None:
+        return
+    own, sent = [await _read(client, n, GENERATOR) for n in (wanted.namespace, wanted.argocd)]
+    own_now, sent_now = planned_generator(own.content, sent.content, now)
+    if own_now is not None:
+        await _write(client, own, own_now, done)
+    if sent_now is not None:
+        await _write(client, sent, sent_now, done, PART_OF_ARGOCD)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A Secret as it was read; without content there is none."""
+
+    key: ObjectKey
+    content: Content | None = None
+    version: str | None = None
+
+
+async def _read(client: KubeClient, namespace: str, name: str) -> _Found:
+    key = ObjectKey(namespace, name)
+    body = await read_object(client, SECRETS, key)
+    return _Found(key) if body is None else _Found(key, *read_secret(str(key), body))
+
+
+async def _write(
+    client: KubeClient,
+    found: _Found,
+    content: Content,
+    done: list[str],
+    labels: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    key, version = found.key, found.version
+    body = write_secret(key, content, version, labels)
+    if version is None:
+        await client.request("POST", SECRETS.path(key.namespace), body=body)
+    else:
+        await client.request("PUT", SECRETS.path(key.namespace, key.name), body=body)
+    done.append(f"Secret {key} {'made' if version is None else 'renewed'}")

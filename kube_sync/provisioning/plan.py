@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from kube_sync.provisioning.wanted import (
     ACCESS,
     AUTHORITY,
     DECISIONS,
+    GENERATOR,
     NOTES,
     OPA_TOKENS,
     REMEDIATION,
@@ -54,6 +56,41 @@ def planned(held: Secrets, wanted: Wanted, now: float) -> dict[str, Content]:
     if wanted.certificates:
         plan |= _certificates(held, wanted, now)
     return plan
+
+
+def planned_generator(
+    own: Content | None, sent: Content | None, now: float
+) -> tuple[Content | None, Content | None]:
+    """Return the Secrets of the generator's token to write, None: it stays. Raises Terminal.
+
+    Argo CD sends `token` of its Secret (`sent`); the remediator accepts each line of `token` in its
+    `own`, so that a rotation loses nothing while the kubelet has not updated the file yet.
+    """
+    if sent is not None and sent.since is None:  # somebody else's
+        given = _token(GENERATOR, {GENERATOR: sent}, now).data["token"]
+        token, sent_now = Content({"token": given}), sent
+    else:
+        first = own and replace(own, data={**own.data, "token": _line(own.data.get("token", b""))})
+        token = _token(GENERATOR, {} if first is None else {GENERATOR: first}, now)
+        data = {"token": token.data["token"]}
+        is_same = sent is not None and sent.data == data
+        sent_now = sent if sent is not None and is_same else Content(data, OPAQUE, now)
+    own_now = _accepting(own, token, now)
+    return None if own_now == own else own_now, None if sent_now == sent else sent_now
+
+
+def _accepting(own: Content | None, token: Content, now: float) -> Content:
+    """Return the Secret of who accepts a token, and those announced and used before it."""
+    if own is not None and own.since is None:
+        return own
+    keys = ("token", "next", "previous")
+    lines = b"\n".join(token.data[key] for key in keys if key in token.data)
+    since = now if own is None else own.since
+    return Content({**token.data, "token": lines}, OPAQUE, token.since or since)
+
+
+def _line(text: bytes) -> bytes:
+    return next(iter(text.split()), b"")
 
 
 def names(wanted: Wanted) -> tuple[str, ...]:

@@ -16,16 +16,19 @@ import msgspec
 
 from kube_sync.errors import NO_JSON, Terminal
 from kube_sync.kube.meta import ObjectMeta
-from kube_sync.objects import GroupVersionResource
+from kube_sync.objects import GroupVersionResource, ObjectKey
 
 SECRETS: Final = GroupVersionResource("", "v1", "secrets")
 OPAQUE: Final = "Opaque"
 TLS: Final = "kubernetes.io/tls"
 SINCE: Final = "kube-sync.io/provisioned-at"  # Unix seconds; a Secret with it is ours
+# Without it Argo CD reads no Secret that a generator names ("Plugin Generator").
+PART_OF_ARGOCD: Final = {"app.kubernetes.io/part-of": "argocd"}
 _LABELS: Final = {
     "app.kubernetes.io/name": "kube-sync",
     "app.kubernetes.io/managed-by": "kube-sync-provision",
 }
+_NONE: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +59,17 @@ def read_secret(name: str, body: bytes) -> tuple[Content, str]:
     return Content(data, found.type, _number(since)), found.metadata.resource_version
 
 
-def write_secret(namespace: str, name: str, content: Content, version: str | None) -> bytes:
-    """Encode a Secret of ours as JSON, with the resourceVersion that it replaces, if any."""
+def write_secret(
+    key: ObjectKey, content: Content, version: str | None, labels: Mapping[str, str] = _NONE
+) -> bytes:
+    """Encode a Secret of ours as JSON, with the resourceVersion that it replaces, if any.
+
+    `labels` are there beside those of all our Secrets.
+    """
     metadata: dict[str, Any] = {
-        "name": name,
-        "namespace": namespace,
-        "labels": _LABELS,
+        "name": key.name,
+        "namespace": key.namespace,
+        "labels": {**_LABELS, **labels},
         "annotations": {SINCE: f"{content.since or 0:.0f}"},
     }
     if version is not None:

@@ -12,6 +12,7 @@ ACCESS: Final = "kube-sync-opa-access"
 DECISIONS: Final = "kube-sync-decisions"
 REMEDIATION: Final = "kube-sync-remediation"
 NOTES: Final = "kube-sync-notes"  # has the key that seals notes of requests
+GENERATOR: Final = "kube-sync-generator"  # the token of Argo CD's generator, in both namespaces
 # Tokens for OPA, by the role in system.authz.
 OPA_TOKENS: Final = {
     "replicator": "kube-sync-opa-replicator",
@@ -37,11 +38,12 @@ class Wanted:
     certificates: tuple[Certificate, ...]
     roots: tuple[str, ...]  # of data that the replicator may write
     decisions: tuple[str, ...]  # that the webhook may query
+    argocd: str | None = None  # namespace of an Argo CD that needs the token of the generator
 
 
 def wanted(settings: Settings, *, certificates: bool = True) -> Wanted:
     """Return what this configuration needs."""
-    namespace = settings.coordination.namespace
+    namespace, argocd = settings.coordination.namespace, settings.remediate.argocd
     opa = Certificate(
         "kube-sync-opa-tls", (*_service("kube-sync-opa", namespace), "localhost", "127.0.0.1")
     )
@@ -54,6 +56,7 @@ def wanted(settings: Settings, *, certificates: bool = True) -> Wanted:
         certificates=(opa, admission) if certificates else (),
         roots=tuple(dict.fromkeys((settings.replicate.root, _OWN_ROOT))),
         decisions=tuple(dict.fromkeys(decisions)),
+        argocd=argocd.namespace if argocd.listen is not None else None,
     )
 
 

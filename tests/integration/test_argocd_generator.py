@@ -7,6 +7,7 @@ roles, so what a role lacks is seen too.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import secrets
 from collections.abc import AsyncGenerator, Iterator
@@ -15,13 +16,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kube_sync.certificates import issue, make_authority
+from kube_sync.config import Kubernetes, Settings
 from kube_sync.decisions.records import StatusRecord
+from kube_sync.errors import Refused
+from kube_sync.kube.client import kube_client
+from kube_sync.processes.provisioning import run_provision
 from tests.eventually import eventually
 from tests.fakes.decisionstream import FakeDecisionStream, fake_decision_stream
-from tests.fakes.manifests import build
+from tests.fakes.manifests import build, of_kind
 from tests.integration.decisions_world import World, profile
 from tools.demo.components import GUARD_OFF, start_service
 from tools.demo.fleet import PREFERENCES
@@ -40,7 +46,8 @@ def cluster(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Ite
     """A stack of its own: the remediator watches all ReplicaSets there are."""
     with furnished_stack(launcher, tmp_path_factory.mktemp("generator")) as stack:
         stack.api.create_namespace(ARGO)
-        for one in build("argocd"):
+        rights = ("Role", "RoleBinding")
+        for one in (*build("argocd"), *of_kind(build("provision"), *rights)):
             stack.api.apply(one)
         stack.api.create_namespace("fleet")
         for name in ("eu", "us"):
@@ -55,6 +62,7 @@ class Asked:
 
     world: World
     folder: Path
+    token: str = TOKEN
     port: int = field(default_factory=free_port)
     services: list[RunningServer] = field(default_factory=list)
 
@@ -71,7 +79,7 @@ class Asked:
                 "guard": GUARD_OFF,
                 "argocd": {
                     "listen": f"127.0.0.1:{self.port}",
-                    "token_file": str(write_private(self.folder / "token", TOKEN)),
+                    "token_file": str(write_private(self.folder / "token", self.token)),
                     "cert_file": str(self.folder / "tls.crt"),
                     "key_file": str(self.folder / "tls.key"),
                 },
@@ -222,31 +230,58 @@ async def test_a_kind_that_is_not_served_is_said_and_other_objects_are_answered(
     assert (status, why) == (503, f"the API server does not serve {resource} now")
 
 
+SECRETS = f"/api/v1/namespaces/{ARGO}/secrets"
+SETS = f"/apis/argoproj.io/v1alpha1/namespaces/{ARGO}/applicationsets"
+
+
 @pytest.mark.parametrize(
-    ("resource", "verb", "namespace", "allowed"),
+    ("account", "method", "path"),
     [
-        ("secrets", "list", ARGO, True),
-        ("secrets", "watch", ARGO, True),
-        ("secrets", "get", ARGO, False),
-        ("secrets", "list", "default", False),
-        ("secrets", "patch", ARGO, False),
-        ("applicationsets", "patch", ARGO, True),
-        ("applicationsets", "delete", ARGO, False),
-        ("applications", "list", ARGO, False),
+        ("remediator", "GET", f"{SECRETS}/cluster-eu"),
+        ("remediator", "GET", SECRETS.replace(ARGO, "default")),
+        ("remediator", "PATCH", f"{SECRETS}/cluster-eu"),
+        ("remediator", "DELETE", f"{SETS}/web"),
+        ("remediator", "GET", SETS.replace("applicationsets", "applications")),
+        ("replicator", "GET", SECRETS),
+        ("replicator", "PATCH", f"{SETS}/web"),
+        ("provision", "GET", SECRETS),
+        ("provision", "GET", f"{SECRETS}/cluster-eu"),
+        ("provision", "PUT", f"{SECRETS}/cluster-eu"),
+        ("provision", "DELETE", f"{SECRETS}/kube-sync-generator"),
     ],
 )
-def test_the_remediator_may_read_the_clusters_of_argo_cd_and_no_more(
-    cluster: RunningStack, resource: str, verb: str, namespace: str, *, allowed: bool
+async def test_what_is_not_granted_in_argo_cds_namespace_is_refused_to_the_accounts_token(
+    cluster: RunningStack, account: str, method: str, path: str
 ) -> None:
-    group = "" if resource == "secrets" else "argoproj.io"
-    attributes = {"group": group, "resource": resource, "verb": verb, "namespace": namespace}
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SubjectAccessReview",
-        "spec": {
-            "user": "system:serviceaccount:kube-sync:kube-sync-remediator",
-            "resourceAttributes": attributes,
-        },
+    """What is granted is used by the other tests, and by test_rbac_usage."""
+    kubeconfig = Kubernetes(kubeconfig=str(cluster.kubeconfigs[account]))
+    content = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    body = None if method == "GET" else b"{}"
+    async with kube_client(kubeconfig) as kube:
+        with pytest.raises(Refused):
+            await kube.request(method, path, body=body, content_type=content)
+
+
+async def test_the_job_makes_the_token_that_argo_cd_sends_and_the_remediator_accepts(
+    cluster: RunningStack, stream: FakeDecisionStream, tmp_path: Path
+) -> None:
+    document = {
+        "kubernetes": {"kubeconfig": str(cluster.kubeconfigs["provision"])},
+        "remediate": {"argocd": {"listen": "127.0.0.1:9409"}},
     }
-    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-    assert cluster.api.ask("POST", path, review)["status"]["allowed"] == allowed
+    settings = msgspec.convert(document, Settings)
+    await run_provision(settings, tokens_only=True)
+    assert await run_provision(settings, tokens_only=True) == []
+    own, sent = (token_in(cluster, namespace) for namespace in ("kube-sync", ARGO))
+    asked = Asked(World(cluster, stream, "default"), tmp_path, token=own)
+    await asked.start()
+    try:
+        for token, status in ((sent, 404), (TOKEN, 401)):
+            assert (await asyncio.to_thread(asked.ask, "gone", token))[0] == status
+    finally:
+        await asked.stop()
+
+
+def token_in(cluster: RunningStack, namespace: str) -> str:
+    found = cluster.api.get("secrets", "kube-sync-generator", namespace)
+    return base64.b64decode(found["data"]["token"]).decode()

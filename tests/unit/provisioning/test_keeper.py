@@ -3,18 +3,20 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from kube_sync.config import Settings
-from kube_sync.errors import Retriable
+from kube_sync.errors import Refused, Retriable
 from kube_sync.kube.client import KubeClient
 from kube_sync.provisioning.keeper import provision
 from kube_sync.provisioning.plan import names
 from kube_sync.provisioning.wanted import wanted
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clients import SECRETS, key, kube_of
-from tests.fakes.http import Recorded, failing, served
+from tests.fakes.http import Recorded, answer, failing, served
 
 WANTED = wanted(Settings())
 
@@ -56,3 +58,34 @@ async def test_one_that_changes_all_the_time_is_left_to_the_next_run(tmp_path: P
         with pytest.raises(Retriable, match="somebody else"):
             await provision(kube, WANTED, 0.0)
         assert len(writes(api)) == 3
+
+
+ARGOCD = wanted(msgspec.convert({"remediate": {"argocd": {"listen": "127.0.0.1:9409"}}}, Settings))
+GENERATOR = "kube-sync-generator"
+
+
+def generator(api: FakeApiServer, namespace: str) -> Any:
+    return api.get(SECRETS, key(GENERATOR, namespace))
+
+
+async def test_the_token_of_the_generator_is_made_in_both_namespaces_if_it_is_served(
+    tmp_path: Path,
+) -> None:
+    async with cluster(tmp_path) as (api, kube):
+        done = await provision(kube, ARGOCD, 1.5)
+        assert done[-2:] == [f"Secret {n}/{GENERATOR} made" for n in ("kube-sync", "argocd")]
+        own, sent = generator(api, "kube-sync"), generator(api, "argocd")
+        assert own["data"] == sent["data"]
+        assert sent["metadata"]["labels"]["app.kubernetes.io/part-of"] == "argocd"
+        assert "app.kubernetes.io/part-of" not in own["metadata"]["labels"]
+        assert await provision(kube, ARGOCD, 2.5) == []
+
+
+async def test_what_argo_cds_namespace_refuses_leaves_the_other_secrets_made(
+    tmp_path: Path,
+) -> None:
+    async with cluster(tmp_path) as (api, kube):
+        api.http.fault(lambda request: "/namespaces/argocd/" in request.path, answer(403))
+        with pytest.raises(Refused):
+            await provision(kube, ARGOCD, 0.0)
+        assert {found.name for found in api.objects(SECRETS)} == set(names(WANTED))

@@ -15,7 +15,7 @@ from kube_sync.certificates import Authority, issue, make_authority
 from kube_sync.config import Settings
 from kube_sync.errors import Terminal
 from kube_sync.provisioning.authorization import ARCHIVE
-from kube_sync.provisioning.plan import names, planned
+from kube_sync.provisioning.plan import names, planned, planned_generator
 from kube_sync.provisioning.secrets import TLS, Content
 from kube_sync.provisioning.wanted import (
     ACCESS,
@@ -311,3 +311,90 @@ def test_keys_of_notes_that_somebody_else_made_are_left_alone() -> None:
     assert NOTES not in World({NOTES: theirs}).run()
     with pytest.raises(Terminal, match="kube-sync-notes has no key keys"):
         World({NOTES: Content({})}).run()
+
+
+# The token of Argo CD's generator
+
+
+class Generator:
+    """The Secrets of its token, ours and Argo CD's; a run writes what is planned."""
+
+    def __init__(self, own: Content | None = None, sent: Content | None = None) -> None:
+        self.own, self.sent, self.now = own, sent, NOW
+
+    def run(self, after: float = 0.0) -> tuple[bool, bool]:
+        """Return which of them was written."""
+        self.now += after
+        own, sent = planned_generator(self.own, self.sent, self.now)
+        self.own, self.sent = own or self.own, sent or self.sent
+        return own is not None, sent is not None
+
+    def accepted(self) -> list[bytes]:
+        assert self.own is not None
+        return self.own.data["token"].split()
+
+    def token(self) -> bytes:
+        assert self.sent is not None
+        assert self.sent.data.keys() == {"token"}
+        return self.sent.data["token"]
+
+
+def test_the_token_of_the_generator_is_made_for_both_and_then_stays() -> None:
+    world = Generator()
+    assert world.run() == (True, True)
+    assert world.accepted() == [world.token()]
+    assert world.run(60) == (False, False)
+
+
+def test_a_new_token_of_the_generator_is_accepted_before_it_is_sent_and_the_old_one_after() -> None:
+    world = Generator()
+    world.run()
+    old = world.token()
+    assert world.run(30 * DAY) == (True, False)
+    assert (world.token(), world.accepted()[0], len(world.accepted())) == (old, old, 2)
+    assert world.run(1800) == (True, True)
+    new = world.token()
+    assert (world.accepted(), new != old) == ([new, old], True)
+    assert world.run(1800) == (True, False)
+    assert world.accepted() == [new]
+    assert world.run() == (False, False)
+
+
+@pytest.mark.parametrize("text", [b"mine", b"mine\nolder\n"])
+def test_a_token_that_somebody_gave_to_the_remediator_is_sent(text: bytes) -> None:
+    given = Content({"token": text})
+    world = Generator(given)
+    assert world.run() == (False, True)
+    assert (world.own, world.token()) == (given, b"mine")
+    assert world.run(90 * DAY) == (False, False)
+
+
+def test_a_token_that_somebody_gave_to_argo_cd_is_accepted() -> None:
+    world = Generator(None, Content({"token": b"theirs", "next": b"x"}))
+    assert world.run() == (True, False)
+    assert world.accepted() == [b"theirs"]
+    assert world.run(90 * DAY) == (False, False)
+    world.sent = Content({"token": b"another"})
+    assert world.run() == (True, False)
+    assert world.accepted() == [b"another"]
+
+
+def test_two_tokens_of_somebody_else_stay_as_they_are() -> None:
+    both = Content({"token": b"a"}), Content({"token": b"b"})
+    assert Generator(*both).run() == (False, False)
+
+
+def test_a_copy_that_was_changed_or_is_gone_is_made_again() -> None:
+    world = Generator()
+    world.run()
+    token, since = world.token(), NOW
+    for sent in (None, Content({"token": b"x"}, since=since)):
+        world.sent = sent
+        assert world.run() == (False, True)
+        assert world.token() == token
+
+
+def test_a_secret_of_somebody_else_without_a_token_is_an_error() -> None:
+    for world in (Generator(Content({"a": b"b"})), Generator(None, Content({"a": b"b"}))):
+        with pytest.raises(Terminal, match="kube-sync-generator has no key token"):
+            world.run()

@@ -5,12 +5,13 @@ import json
 import pytest
 
 from kube_sync.errors import Terminal
+from kube_sync.objects import ObjectKey
 from kube_sync.provisioning.secrets import SINCE, Content, read_secret, write_secret
 
 
 def test_what_is_written_is_read_again() -> None:
     content = Content({"token": b"\x00\xffbytes"}, "Opaque", 17.0)
-    body = write_secret("kube-sync", "s", content, "7")
+    body = write_secret(ObjectKey("kube-sync", "s"), content, "7", {"a": "b"})
     assert read_secret("s", body) == (content, "7")
 
 
