@@ -83,8 +83,8 @@ class Health(Section, frozen=True):
 
     source: Literal["annotations", "status", "argocd", "kueue"] = "annotations"
     """What says so: annotations of the object, a field of it, the health of its Applications of
-    Argo CD, by the cluster that `spec.destination.name` names, or for Workloads of Kueue that one
-    of the clusters has admitted it, for other objects the annotations."""
+    Argo CD, by the cluster that `spec.destination` names or that has its server, or for Workloads
+    of Kueue that one of the clusters has admitted it, for other objects the annotations."""
     annotation: AnnotationPrefix = "health.kube-sync.io"
     """With `annotations` and `kueue`: the prefix of one annotation per cluster, as in
     `health.kube-sync.io/eu-west: healthy`."""

@@ -1,7 +1,7 @@
 """Applications of Argo CD, reduced to whose workload runs where, and whether it is healthy there.
 
-As in github.com/argoproj/argo-cd, pkg/apis/application/v1alpha1/types.go. The name of a cluster is
-that of its Secret in Argo CD (`spec.destination.name`); a destination by URL names none.
+As in github.com/argoproj/argo-cd, pkg/apis/application/v1alpha1/types.go. A destination has the
+name of a cluster, which is that of its Secret in Argo CD, or the address of its API server.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class _Metadata(msgspec.Struct, rename="camel"):
 
 class _Destination(msgspec.Struct):
     name: str = ""
+    server: str = ""
     namespace: str = ""
 
 
@@ -60,16 +61,18 @@ _applications = msgspec.json.Decoder(_Application)
 class Application:
     """Whose workload an Application puts into which cluster, and whether it is healthy there.
 
-    `workloads` are the keys that the workload may have on the hub.
+    `workloads` are the keys that the workload may have on the hub. `cluster` is a name, "" if the
+    destination has none; `server` is an address without a slash at its end, or "".
     """
 
     workloads: frozenset[ObjectKey]
     cluster: str
     healthy: bool
+    server: str = ""
 
 
 def parse_application(item: Item, label: str | None) -> Application | None:
-    """Parse an Application; None if it is of no workload or names no cluster.
+    """Parse an Application; None if it is of no workload.
 
     Its workload is named by the value of `label`, in the namespace of its destination or in its
     own; without a label it is the ApplicationSet that owns it.
@@ -86,7 +89,7 @@ def parse_application(item: Item, label: str | None) -> Application | None:
     else:
         owners = found.metadata.owner_references or []
         workloads = {ObjectKey(namespace, o.name) for o in owners if o.kind == "ApplicationSet"}
-    if not workloads or not destination.name:
+    if not workloads:
         return None
-    healthy = found.status.health.status == HEALTHY
-    return Application(frozenset(workloads), destination.name, healthy)
+    healthy, server = found.status.health.status == HEALTHY, destination.server.rstrip("/")
+    return Application(frozenset(workloads), destination.name, healthy, server)

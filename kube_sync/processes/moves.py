@@ -11,18 +11,15 @@ from kube_sync.guard.add_first import Terms
 from kube_sync.kube.applications import APPLICATIONS
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.kueue import admitted_to
+from kube_sync.kube.reflector import Reflector
 from kube_sync.objects import ObjectKey
 from kube_sync.processes.context import Context
 from kube_sync.remediation.add_first import AddFirst, HealthSource
+from kube_sync.remediation.argocd.clusters import CLUSTER, SECRETS
 from kube_sync.remediation.clusters import Clusters
 from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.health.argocd import ArgoHealth
-from kube_sync.remediation.health.own import (
-    AnnotatedHealth,
-    KueueHealth,
-    StatusHealth,
-    healthy_at,
-)
+from kube_sync.remediation.health.own import KueueHealth, OwnHealth, healthy_at, healthy_by
 from kube_sync.remediation.planner import Moves, ReadHealth, Together
 from kube_sync.runtime.services import Service
 
@@ -82,11 +79,11 @@ def _health(
 ) -> tuple[HealthSource, ReadHealth | None, tuple[Service, ...]]:
     """Return the source of health, what reads it from an object, and its services."""
     if source.source == "annotations":
-        return AnnotatedHealth(source.annotation), None, ()
+        return OwnHealth(), healthy_by(source.annotation), ()
     if source.source == "status":
-        return StatusHealth(), healthy_at(source.path), ()
+        return OwnHealth(), healthy_at(source.path), ()
     if source.source == "kueue":
-        return KueueHealth(source.annotation), admitted_to, ()
+        return KueueHealth(source.annotation), lambda _annotations, body: admitted_to(body), ()
     targets = [resource.gvr for resource in context.settings.targets()]
 
     def workloads_changed(keys: Iterable[ObjectKey] | None) -> None:
@@ -96,4 +93,10 @@ def _health(
     name = f"{APPLICATIONS} in {source.namespace}"
     listed = KubeCollection(context.kube, APPLICATIONS, namespace=source.namespace)
     follow = context.followed(name, listed, health.store, health.report, health.report)
-    return health, None, (follow,)
+    # Not in the readiness: without them the Applications whose destination has a name count.
+    name, named = f"clusters of Argo CD in {source.namespace}, for health", health.report_clusters
+    secrets = KubeCollection(
+        context.kube, SECRETS, namespace=source.namespace, label_selector=CLUSTER
+    )
+    clusters = Reflector(name, secrets, health.clusters, named, behind=named)
+    return health, None, (follow, clusters.run)

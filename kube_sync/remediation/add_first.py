@@ -19,11 +19,12 @@ from kube_sync.guard.additions import write_addition
 from kube_sync.guard.digests import digest
 from kube_sync.observability import metrics
 from kube_sync.remediation.decision_cache import Key
-from kube_sync.remediation.plan import Amend, Apply, Current, Wanted, Write, after
+from kube_sync.remediation.plan import Current, Wanted, Write, after
 from kube_sync.remediation.planner import Parts, Planned, PlanStep, ReadHealth, Unfinished
 
 ADDING: Final = "adding"
 UNHEALTHY: Final = "unhealthy"
+UNMATCHED: Final = "unmatched"
 
 
 class HealthSource(Protocol):
@@ -38,9 +39,15 @@ class HealthSource(Protocol):
         """Return which of these clusters are healthy for the object, as far as known."""
         ...
 
+    def unmatched(self, key: Key) -> str | None:
+        """Return what of the object's health is of no known cluster, None if nothing is."""
+        ...
+
 
 class AddFirst:
     """Makes each move in two steps."""
+
+    in_steps = True
 
     def __init__(
         self,
@@ -71,8 +78,8 @@ class AddFirst:
     def planned(self, key: Key, wanted: Wanted, current: Current, plan_step: PlanStep) -> Planned:
         """Return what to write now for a decision."""
         whole = plan_step(wanted)
-        # Without replicas it is nowhere healthy; other sinks than annotations keep no record.
-        if not isinstance(whole, Apply | Amend) or wanted.decision is None or current.idle:
+        # Without replicas it is nowhere healthy.
+        if not isinstance(whole, Write) or wanted.decision is None or current.idle:
             return Planned(wanted, current, whole)
         state = self._state(key, wanted, current, after(whole, current))
         found = next_step(self._placements, state, self._terms)
@@ -87,7 +94,7 @@ class AddFirst:
         is_there = found.placements.items() <= current.annotations.items()
         is_waiting = found.record is not None and found.record.step == "added"
         weighed = whole if is_waiting and is_there else step
-        parts = Parts(now, weighed, self._left(found, whole))
+        parts = Parts(now, weighed, self._left(key, found, whole))
         return Planned(wanted, current, step, parts)
 
     def _state(
@@ -114,7 +121,14 @@ class AddFirst:
     def _seen(self, current: Current, clusters: Names) -> str:
         return digest([current.spec, [(name, self._labels(name)) for name in sorted(clusters)]])
 
-    def _left(self, found: Partial, whole: Write) -> Unfinished:
+    def _left(self, key: Key, found: Partial, whole: Write) -> Unfinished:
+        left = self._unfinished(found, whole)
+        if (unmatched := self._health.unmatched(key)) is None:
+            return left
+        kind = UNMATCHED if left.kind == ADDING else left.kind
+        return replace(left, kind=kind, reason=f"{left.reason}; {unmatched}")
+
+    def _unfinished(self, found: Partial, whole: Write) -> Unfinished:
         names, record, within = ", ".join(sorted(found.missing)), found.record, self._terms.within
         if found.until is not None:
             then = "it is taken back" if self._terms.on_unhealthy == "revert" else "it is held"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from kube_sync.objects import GroupVersionResource
 from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.plan import Current, Nothing, Step, Wanted
-from kube_sync.remediation.planner import ReadHealth
+from kube_sync.remediation.planner import Moves
 from kube_sync.remediation.sinks.sink import Lead, Sink
 from kube_sync.remediation.targets import Targets
 
@@ -21,25 +21,30 @@ class LedTargets:
         lead: Lead,
         changed: Callable[[Key], None],
         listed: Callable[[], None],
-        read_health: ReadHealth | None = None,
+        moves: Moves,
     ) -> None:
         """Call `changed` with each target that differs, and `listed` at the end of a LIST.
 
-        `read_health` reads the clusters where a target is healthy from its JSON.
+        `moves` says what else is read of each target.
         """
         self._lead = lead
         self._changed = changed
         self._listed = listed
-        self._read_health = read_health
+        self._moves = moves
         self._targets: dict[GroupVersionResource, Targets] = {}
         self._leading: dict[Sink, None] = {}
 
     def of(self, gvr: GroupVersionResource) -> Targets:
         """Return the Store for one collection."""
         if gvr not in self._targets:
-            self._leading[self._lead(gvr)] = None
+            lead, moves = self._lead(gvr), self._moves
+            self._leading[lead] = None
             self._targets[gvr] = Targets(
-                lambda key: self._changed((gvr, key)), self._listed, self._read_health
+                lambda key: self._changed((gvr, key)),
+                self._listed,
+                moves.read_health,
+                # Other sinks do not keep the record of an addition on the target.
+                digests=moves.in_steps and lead.name != "annotations",
             )
         return self._targets[gvr]
 

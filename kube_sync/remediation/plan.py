@@ -54,8 +54,8 @@ class Current:
 
     `ours` are the annotations that the remediator applied, `our_labels` the labels that it set in
     any way, unless somebody else owns them too. `idle`: zero replicas are wanted. `healthy`: the
-    clusters that its own status calls healthy, if that is configured. `spec`: a digest of its spec
-    without the replicas, "" unless it has a record of an addition.
+    clusters where it is healthy by its own annotations or status, if that is configured. `spec`: a
+    digest of its spec without the replicas, "" where no move can have a record of an addition.
     """
 
     uid: str

@@ -10,7 +10,7 @@ more than these is not kept. A bounded number of steps is kept; the others are p
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -20,7 +20,8 @@ from kube_sync.remediation.plan import Current, Step, Wanted, Write
 _KEPT: Final = 10_000  # steps, of about a kilobyte each
 
 
-ReadHealth = Callable[[bytes], frozenset[str]]
+# Returns the clusters where an object is healthy, by its annotations and by its JSON.
+ReadHealth = Callable[[Mapping[str, str], bytes], frozenset[str]]
 PlanStep = Callable[[Wanted], Step]  # returns the step of a decision
 
 
@@ -89,7 +90,12 @@ class Moves(Protocol):
 
     @property
     def read_health(self) -> ReadHealth | None:
-        """What reads the clusters where an object is healthy from its JSON; None: nothing."""
+        """What reads the clusters where an object is healthy from it; None: nothing."""
+        ...
+
+    @property
+    def in_steps(self) -> bool:
+        """Whether a move may have several steps, whose record names the spec of the object."""
         ...
 
     def planned(self, key: Key, wanted: Wanted, current: Current, plan_step: PlanStep) -> Planned:
@@ -101,6 +107,7 @@ class Together:
     """Makes each move in one step."""
 
     read_health: ReadHealth | None = None
+    in_steps = False
 
     def planned(self, key: Key, wanted: Wanted, current: Current, plan_step: PlanStep) -> Planned:
         """Return the whole change."""
@@ -122,8 +129,7 @@ class Planner:
 
         `moves` divides moves into steps, None: each is one.
         """
-        self._moves = moves = moves or Together()
-        self.read_health = moves.read_health
+        self._moves = moves or Together()
         self._wanted = wanted
         self._current = current
         self._step = plan

@@ -43,7 +43,7 @@ from kube_sync.remediation.holds import (
 from kube_sync.remediation.led_targets import LedTargets
 from kube_sync.remediation.modes import BrakesByMode, Modes
 from kube_sync.remediation.plan import Current, Nothing, Unusable, Wanted, Write
-from kube_sync.remediation.planner import Moves, Planned, Planner
+from kube_sync.remediation.planner import Moves, Planned, Planner, Together
 from kube_sync.remediation.policy_limits import LimitSource
 from kube_sync.remediation.sinks.sink import Lead
 from kube_sync.remediation.targets import Targets
@@ -93,8 +93,8 @@ class Reconciler:
         self._clock, self._sleep = clock, sleep
         self._target_changed = target_changed
         self._changed = asyncio.Event()
-        health = None if moves is None else moves.read_health
-        self._targets = LedTargets(lead, self._differs, self._changed.set, health)
+        moves = moves or Together()
+        self._targets = LedTargets(lead, self._differs, self._changed.set, moves)
         self._planner = Planner(self.decisions.get, self._targets.get, self._targets.plan, moves)
         self._begun = self._restart = False  # anew: begin again, even during `_begin`
         self._touched: dict[Key, None] = {}

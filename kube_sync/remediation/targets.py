@@ -25,6 +25,7 @@ from kube_sync.kube.cache import Cache, Changes
 from kube_sync.kube.collection import Item
 from kube_sync.objects import ObjectKey
 from kube_sync.remediation.plan import Current
+from kube_sync.remediation.planner import ReadHealth
 
 
 class _OwnedMetadata(msgspec.Struct, frozen=True):
@@ -85,14 +86,17 @@ class Targets(Cache[Current]):
         self,
         changed: Callable[[ObjectKey], None],
         listed: Callable[[], None] = lambda: None,
-        read_health: Callable[[bytes], frozenset[str]] | None = None,
+        read_health: ReadHealth | None = None,
+        *,
+        digests: bool = False,
     ) -> None:
         """Call `changed` with each key that differs, and with all at the end of a LIST.
 
-        `listed` is called after that. `read_health` reads where an object is healthy from its JSON.
+        `listed` is called after that. `read_health` reads where an object is healthy. `digests`:
+        every object has a digest of its spec, not only one with a record of an addition.
         """
         super().__init__(
-            partial(_current, read_health=read_health),
+            partial(_current, read_health=read_health, digests=digests),
             self._counted,
             self._all,
             when_unknown="empty",
@@ -115,7 +119,7 @@ class Targets(Cache[Current]):
         self._was_listed()
 
 
-def _current(item: Item, read_health: Callable[[bytes], frozenset[str]] | None) -> Current:
+def _current(item: Item, read_health: ReadHealth | None, *, digests: bool) -> Current:
     try:
         whole = _objects.decode(item.body)
     except NO_JSON as error:  # it exists, but a change of it cannot be computed
@@ -132,8 +136,8 @@ def _current(item: Item, read_health: Callable[[bytes], frozenset[str]] | None) 
         ours & annotations.keys(),
         our_labels & labels.keys(),
         _is_idle(whole.spec),
-        read_health(item.body) if read_health else _NOWHERE,
-        _digest(whole.spec) if ADDITION in annotations else "",
+        read_health(annotations, item.body) if read_health else _NOWHERE,
+        _digest(whole.spec) if digests or ADDITION in annotations else "",
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.fakes.standin import StandIn, stand_in
 from tools.demo.components import GUARD_OFF, start_service
 from tools.demo.fleet import PREFERENCES, cluster, namespace, replica_set
 from tools.servers.argocd import argocd_kinds
+from tools.servers.argocd_controller import cluster_secret
 from tools.servers.running import Launcher
 from tools.servers.stack import RunningStack, furnished_stack
 from tools.soak.argocd.fleet import (
@@ -73,9 +75,15 @@ class World:
         found = self.stack.api.get("replicasets", self.name, "shop")["metadata"]["annotations"]
         return sorted(json.loads(found[PREFERENCES])["clusters"])
 
-    def application(self, cluster: str, health: str) -> None:
-        """Write an Application of the workload in a cluster, with this health."""
+    def application(
+        self, cluster: str, health: str, destination: Mapping[str, str] | None = None
+    ) -> None:
+        """Write an Application of the workload in a cluster, with this health.
+
+        `destination`: what it is for, None: the cluster by its name.
+        """
         name = f"{self.name}-{cluster}"
+        destination = {"name": cluster} if destination is None else destination
         self.stack.api.apply(
             {
                 "apiVersion": "argoproj.io/v1alpha1",
@@ -84,9 +92,10 @@ class World:
                 "spec": {
                     "project": "default",
                     "source": {"repoURL": "https://git.example.com/web.git", "path": "."},
-                    "destination": {"name": cluster, "namespace": "shop"},
+                    "destination": {**destination, "namespace": "shop"},
                 },
-            }
+            },
+            force=True,
         )
         status = {"status": {"health": {"status": health}, "sync": {"status": "Synced"}}}
         self.stack.api.merge(APPLICATIONS, name, status, ARGO)
@@ -97,8 +106,11 @@ def _place(*clusters: str) -> str:
 
 
 @pytest.fixture
-async def engine(stack_of_argo: RunningStack, tmp_path: Path) -> AsyncGenerator[StandIn]:
-    """Yield what decides, with a remediator that carries it out."""
+async def engine(
+    stack_of_argo: RunningStack, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncGenerator[StandIn]:
+    """Yield what decides, with a remediator that carries it out; the parameter is its patience."""
+    within = getattr(request, "param", 600)
     async with stand_in() as engine:
         health = {"source": "argocd", "label": LABEL}
         configuration: dict[str, Any] = {
@@ -107,7 +119,7 @@ async def engine(stack_of_argo: RunningStack, tmp_path: Path) -> AsyncGenerator[
             "remediate": {
                 "guard": {**GUARD_OFF, "known_clusters": False},
                 "moves": "add-first",
-                "add_first": {"healthy_within_seconds": 5, "health": health},
+                "add_first": {"healthy_within_seconds": within, "health": health},
             },
         }
         server = await asyncio.to_thread(start_service, "remediate", tmp_path, configuration)
@@ -130,6 +142,7 @@ async def test_old_clusters_go_when_the_applications_in_the_new_ones_are_healthy
     await eventually(world.place, ["us"])
 
 
+@pytest.mark.parametrize("engine", [5], indirect=True)
 async def test_what_argo_cd_calls_degraded_is_taken_back(
     stack_of_argo: RunningStack, engine: StandIn
 ) -> None:
@@ -140,6 +153,48 @@ async def test_what_argo_cd_calls_degraded_is_taken_back(
     await eventually(world.place, ["eu", "us"])
     world.application("us", "Degraded")
     await eventually(world.place, ["eu"])
+
+
+async def test_an_application_for_a_server_counts_for_the_cluster_that_argo_cd_has_there(
+    stack_of_argo: RunningStack, engine: StandIn
+) -> None:
+    """And what is for no cluster is said on the workload."""
+    world = World(stack_of_argo, engine, "shop")
+    api = stack_of_argo.api
+    await world.create("eu")
+    world.application("eu", "Healthy", {"server": "https://eu.example.com"})
+    await world.decide("us")
+    await eventually(world.place, ["eu", "us"])
+    world.application("us", "Healthy", {"server": "https://us.example.com/"})
+    await eventually(
+        lambda: _notes(api, "shop", "RemediationUnmatched"), _named("knows no cluster")
+    )
+    await asyncio.to_thread(api.create, cluster_secret("us"))
+    await eventually(world.place, ["us"])
+
+
+async def test_an_application_without_a_destination_is_said_on_the_workload(
+    stack_of_argo: RunningStack, engine: StandIn
+) -> None:
+    world = World(stack_of_argo, engine, "lost")
+    await world.create("eu")
+    world.application("eu", "Healthy")
+    world.application("us", "Healthy", {})
+    await world.decide("us")
+    notes = partial(_notes, stack_of_argo.api, "lost", "RemediationUnmatched")
+    await eventually(notes, _named("Application argocd/lost-us is for no cluster"))
+    assert world.place() == ["eu", "us"]
+
+
+def _notes(api: Any, name: str, reason: str) -> list[str]:
+    """Return the notes of Events with this reason about a workload."""
+    found = api.get("events.events.k8s.io", namespace="shop")["items"]
+    of_it = (one for one in found if one["regarding"]["name"] == name)
+    return [one["note"] for one in of_it if one["reason"] == reason]
+
+
+def _named(text: str) -> Callable[[list[str]], bool]:
+    return lambda notes: any(text in note for note in notes)
 
 
 DECISIONS = "placementdecisions.cluster.open-cluster-management.io"
@@ -185,10 +240,7 @@ def _set_up(scene: Scene) -> None:
         scene.start(command)
     scene.start_controller()
     for way in (DECISION, PLUGIN):
-        found = application_set(way, 0, every=1)
-        template = found["spec"]["template"]["spec"]
-        template["destination"] = {"name": "{{.name}}", "namespace": "web"}
-        scene.api.create(found)
+        scene.api.create(application_set(way, 0, every=1))
 
 
 def _are(*clusters: str) -> Callable[[Mapping[str, str]], bool]:

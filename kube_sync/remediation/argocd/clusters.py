@@ -9,14 +9,14 @@ known without a Secret.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
 from kube_sync.errors import NO_JSON
-from kube_sync.kube.cache import Cache
+from kube_sync.kube.cache import Cache, Changes
 from kube_sync.kube.collection import Item
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
@@ -57,8 +57,8 @@ _LOCAL = Cluster(_LOCAL_NAME, _LOCAL_SERVER, {})
 class ArgoClusters(Cache[Cluster]):
     """The clusters of one Argo CD, by the keys of their Secrets."""
 
-    def __init__(self) -> None:
-        super().__init__(_cluster)
+    def __init__(self, on_change: Callable[[Changes[Cluster]], None] = lambda _: None) -> None:
+        super().__init__(_cluster, on_change)
 
     def named(self) -> Mapping[str, list[tuple[ObjectKey | None, Cluster]]]:
         """Return the clusters by name, each with the key of its Secret, if it has one."""
@@ -67,6 +67,14 @@ class ArgoClusters(Cache[Cluster]):
             found[cluster.name].append((key, cluster))
         if not any(cluster.server == _LOCAL_SERVER for cluster in self.objects.values()):
             found[_LOCAL_NAME].append((None, _LOCAL))
+        return found
+
+    def by_server(self) -> Mapping[str, frozenset[str]]:
+        """Return the names of the clusters at each address."""
+        found: dict[str, frozenset[str]] = defaultdict(frozenset)
+        for name, clusters in self.named().items():
+            for _, cluster in clusters:
+                found[cluster.server] |= {name}
         return found
 
 

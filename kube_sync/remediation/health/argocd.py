@@ -1,20 +1,25 @@
 """Health as Argo CD has it: that of a workload's Applications in each cluster.
 
 A workload is healthy in a cluster if it has an Application there and each of these is `Healthy`.
-While the Applications cannot be followed nothing is known, and what was seen last counts no more.
+The cluster of an Application is that which its destination names, or those that Argo CD has at its
+server. While the Applications cannot be followed nothing is known, and what was seen last counts no
+more; the same holds for the clusters of servers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from kube_sync.kube.applications import APPLICATION_SETS, Application, parse_application
 from kube_sync.kube.cache import Cache, Changes
 from kube_sync.kube.reflector import Store
 from kube_sync.objects import ObjectKey
+from kube_sync.remediation.argocd.clusters import ArgoClusters
 from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.plan import Current
+
+_NONE = frozenset[str]()
 
 
 class ArgoHealth:
@@ -28,9 +33,12 @@ class ArgoHealth:
         `label` names an Application's workload, None: the ApplicationSet that owns it is one.
         """
         self.trouble: str | None = "the Applications are not listed yet"
+        self.clusters = ArgoClusters(self._clusters_changed)
+        self._clusters_trouble: str | None = "they are not listed yet"
         self._label = label
         self._changed = changed
         self._by_workload: dict[ObjectKey, dict[ObjectKey, Application]] = {}
+        self._by_server: Mapping[str, frozenset[str]] = {}
         self._cache = Cache[Application](partial(parse_application, label=label), self._update)
 
     @property
@@ -44,17 +52,55 @@ class ArgoHealth:
             self.trouble = reason
             self._changed(None)
 
+    def report_clusters(self, reason: str | None) -> None:
+        """Record why the clusters of Argo CD are not current, None: they are."""
+        if reason != self._clusters_trouble:
+            self._clusters_trouble = reason
+            self._changed(None)
+
     def healthy(self, key: Key, current: Current, clusters: frozenset[str]) -> frozenset[str]:
         """Return which of these clusters are healthy for the object."""
         del current
+        found: dict[str, bool] = {}
+        for one in self._applications(key).values():
+            for cluster in self._clusters_of(one):
+                found[cluster] = found.get(cluster, True) and one.healthy
+        return frozenset(cluster for cluster in clusters if found.get(cluster))
+
+    def unmatched(self, key: Key) -> str | None:
+        """Return which Application of an object is in no known cluster, and why."""
+        applications = self._applications(key)
+        found = sorted(name for name, one in applications.items() if not self._clusters_of(one))
+        if not found:
+            return None
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        return f"Application {found[0]}{more} {self._why(applications[found[0]])}"
+
+    def _why(self, found: Application) -> str:
+        if not found.server:
+            return "is for no cluster: its destination has neither name nor server"
+        if self._clusters_trouble is not None:
+            return f"is for {found.server}, and Argo CD's clusters are not known: " + (
+                self._clusters_trouble
+            )
+        return f"is for {found.server}, where Argo CD knows no cluster"
+
+    def _clusters_of(self, found: Application) -> frozenset[str]:
+        if found.cluster:
+            return frozenset([found.cluster])
+        known = self._clusters_trouble is None
+        return self._by_server.get(found.server, _NONE) if known else _NONE
+
+    def _applications(self, key: Key) -> Mapping[ObjectKey, Application]:
         gvr, name = key
         kind = (gvr.group, gvr.resource)
         if self._label is None and kind != (APPLICATION_SETS.group, APPLICATION_SETS.resource):
-            return frozenset()
-        found: dict[str, bool] = {}
-        for one in self._by_workload.get(name, {}).values():
-            found[one.cluster] = found.get(one.cluster, True) and one.healthy
-        return frozenset(cluster for cluster in clusters if found.get(cluster))
+            return {}
+        return self._by_workload.get(name, {})
+
+    def _clusters_changed(self, _changes: object) -> None:
+        self._by_server = self.clusters.by_server()
+        self._changed(None)
 
     def _update(self, changes: Changes[Application]) -> None:
         touched = set[ObjectKey]()

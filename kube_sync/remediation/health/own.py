@@ -2,13 +2,14 @@
 
 A cluster is healthy if its value is `true`, or the text `true` or `healthy` in upper or lower case.
 Everything else, and no value at all, is not healthy. Of a Workload of Kueue it is the cluster that
-has admitted it. A PATCH is bound to the resourceVersion that was read: what takes a cluster away by
+has admitted it. The cache of objects reads it (`ReadHealth`). A PATCH of the object is bound to the
+resourceVersion that was read: what takes a cluster away by
 this health fails if it has changed since.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -17,32 +18,15 @@ from kube_sync.errors import NO_JSON
 from kube_sync.kube.kueue import WORKLOADS
 from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.plan import Current
+from kube_sync.remediation.planner import ReadHealth
 
 _HEALTHY: Final = frozenset(["true", "healthy"])
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _values = msgspec.json.Decoder(dict[str, object] | str)
 
 
-class AnnotatedHealth:
-    """Health from the annotations `<prefix>/<cluster>`."""
-
-    @property
-    def trouble(self) -> str | None:
-        """Nothing: it is as current as the object."""
-        return None
-
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
-
-    def healthy(self, key: Key, current: Current, clusters: frozenset[str]) -> frozenset[str]:
-        """Return which of these clusters are healthy for the object."""
-        del key
-        has: Mapping[str, str] = current.annotations
-        return frozenset(name for name in clusters if is_healthy(has.get(f"{self._prefix}/{name}")))
-
-
-class StatusHealth:
-    """Health from a field, which the cache of objects has read by `healthy_at`."""
+class OwnHealth:
+    """Health that was read from the object."""
 
     @property
     def trouble(self) -> str | None:
@@ -54,29 +38,39 @@ class StatusHealth:
         del key
         return clusters & current.healthy
 
+    def unmatched(self, key: Key) -> str | None:
+        """Return nothing: it is by clusters' names."""
+        del key
 
-class KueueHealth:
+
+class KueueHealth(OwnHealth):
     """Health from Kueue's admission, which the cache of objects has read; else from annotations.
 
     A Workload runs in one cluster: if that is one of several, it lacks nothing in the others.
     """
 
-    @property
-    def trouble(self) -> str | None:
-        """Nothing: it is as current as the object."""
-        return None
-
     def __init__(self, prefix: str) -> None:
-        self._others = AnnotatedHealth(prefix)
+        self._of_others = healthy_by(prefix)
 
     def healthy(self, key: Key, current: Current, clusters: frozenset[str]) -> frozenset[str]:
         """Return which of these clusters are healthy for the object: all or none of a Workload."""
         if key[0] != WORKLOADS:
-            return self._others.healthy(key, current, clusters)
+            return clusters & self._of_others(current.annotations, b"")
         return clusters if clusters & current.healthy else frozenset()
 
 
-def healthy_at(path: str) -> Callable[[bytes], frozenset[str]]:
+def healthy_by(prefix: str) -> ReadHealth:
+    """Return a reader of the annotations `<prefix>/<cluster>`."""
+    begin = f"{prefix}/"
+
+    def read(annotations: Mapping[str, str], _body: bytes) -> frozenset[str]:
+        found = (key for key, text in annotations.items() if is_healthy(text))
+        return frozenset(key.removeprefix(begin) for key in found if key.startswith(begin))
+
+    return read
+
+
+def healthy_at(path: str) -> ReadHealth:
     """Return a reader of the map at `path` (names separated by dots) in the JSON of an object.
 
     It returns the clusters that are healthy there, none if there is no such map. A text instead is
@@ -84,7 +78,7 @@ def healthy_at(path: str) -> Callable[[bytes], frozenset[str]]:
     """
     names = path.split(".")
 
-    def read(body: bytes) -> frozenset[str]:
+    def read(_annotations: Mapping[str, str], body: bytes) -> frozenset[str]:
         found: bytes | msgspec.Raw = body
         try:
             for name in names:

@@ -42,6 +42,22 @@ def test_a_label_names_a_workload_in_either_namespace() -> None:
 
 
 @pytest.mark.parametrize(
+    ("destination", "cluster", "server"),
+    [
+        ({"server": "https://eu.example.com/"}, "", "https://eu.example.com"),
+        ({"name": "eu", "server": ""}, "eu", ""),
+        ({}, "", ""),
+    ],
+)
+def test_a_destination_has_a_name_or_a_server(
+    destination: dict[str, str], cluster: str, server: str
+) -> None:
+    found = parse_application(_item(spec={"destination": destination}), None)
+    assert found is not None
+    assert (found.cluster, found.server) == (cluster, server)
+
+
+@pytest.mark.parametrize(
     "status", [{}, {"health": {}}, {"health": {"status": "Degraded"}}, {"sync": {}}]
 )
 def test_all_but_healthy_is_not_healthy(status: Any) -> None:
@@ -57,12 +73,8 @@ def test_all_but_healthy_is_not_healthy(status: Any) -> None:
         (None, {"metadata": {"ownerReferences": [{"kind": "Job", "name": "x"}]}}),
         (LABEL, {"metadata": {"labels": {LABEL: ""}}}),
         (LABEL, {"metadata": {}}),
-        (None, {"spec": {"destination": {"server": "https://eu.example.com"}}}),
-        (None, {"spec": {}}),
         (None, {"spec": 7}),
     ],
 )
-def test_what_is_of_no_workload_or_names_no_cluster_is_none(
-    label: str | None, changes: dict[str, Any]
-) -> None:
+def test_what_is_of_no_workload_is_none(label: str | None, changes: dict[str, Any]) -> None:
     assert parse_application(_item(**changes), label) is None

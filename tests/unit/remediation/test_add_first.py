@@ -12,7 +12,8 @@ from kube_sync.guard.history import read_history
 from kube_sync.guard.limits import Rate
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.add_first import AddFirst
-from kube_sync.remediation.health.own import AnnotatedHealth
+from kube_sync.remediation.decision_cache import Key
+from kube_sync.remediation.health.own import OwnHealth, healthy_by
 from kube_sync.remediation.modes import Mode
 from kube_sync.remediation.plan import Write
 from kube_sync.remediation.planner import Moves
@@ -57,16 +58,20 @@ class Clusters:
 
     def __init__(self) -> None:
         self.trouble: str | None = None
+        self.unmatched: str | None = None
         self.labels: dict[str, Mapping[str, str]] = {}
         self.inventory: Inventory | None = None
 
 
-class Health(AnnotatedHealth):
+class Health(OwnHealth):
     """Health from annotations, as long as it is known."""
 
     def __init__(self, clusters: Clusters) -> None:
-        super().__init__(HEALTH)
         self._clusters = clusters
+
+    def unmatched(self, key: Key) -> str | None:
+        del key
+        return self._clusters.unmatched
 
     @property
     def trouble(self) -> str | None:
@@ -92,6 +97,7 @@ def world_of(
             inventory=lambda: fleet.inventory,
             labels=fleet.labels.get,
             approved=lambda: world.approved,
+            read_health=healthy_by(HEALTH),
         )
 
     return World(server, mode, limits, moves=moves)
@@ -449,6 +455,27 @@ async def test_a_workload_without_replicas_moves_at_once() -> None:
     async with world.running():
         world.stream(_decision("a", "eu"))
     assert texts_of(world) == ["eu"]
+
+
+async def test_health_that_is_of_no_known_cluster_is_said_on_the_object_once() -> None:
+    clusters, why = Clusters(), "Application argocd/web is for no cluster"
+    world = world_of(Witness(a="us"), clusters=clusters)
+    async with world.running():
+        world.stream(_decision("a", "eu"))
+        await seen(world)
+        clusters.unmatched = why
+        await seen(world)
+        assert (world.waits(), world.told) == ({"a": "unmatched"}, ["a", "a"])
+        (_, wait), *_ = world.reconciler.waiting
+        assert wait.reason == f"added to eu, and not healthy there yet; {why}"
+        world.now += LATE
+        await seen(world)
+        await seen(world)
+        assert (world.server.places(), world.waits()) == ({"a": "us"}, {"a": "unhealthy"})
+        clusters.unmatched = None
+        await seen(world)
+        (_, wait), *_ = world.reconciler.waiting
+        assert why not in wait.reason
 
 
 async def test_while_health_is_not_known_a_move_waits_and_goes_on_once_it_is() -> None:

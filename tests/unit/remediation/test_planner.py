@@ -106,6 +106,7 @@ class Stepwise:
     """Makes each move in several steps."""
 
     read_health: ReadHealth | None = None
+    in_steps = True
 
     def planned(self, key: Key, wanted: Wanted, current: Current, plan_step: PlanStep) -> Planned:
         del key

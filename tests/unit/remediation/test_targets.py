@@ -216,15 +216,25 @@ def test_only_an_object_with_a_record_of_an_addition_has_a_digest_of_its_spec() 
     assert _of('{"a":1}').spec == _of('{ "a":1}').spec != ""
 
 
+def test_where_records_are_not_on_the_objects_each_has_a_digest_of_its_spec() -> None:
+    store = Targets(lambda _key: None, digests=True)
+    listed(store, Listing([_item("a")], VERSION))
+    found = store.get(_key("a"))
+    assert found is not None
+    assert found.spec
+
+
 def test_the_digest_of_a_spec_differs_with_all_but_the_replicas() -> None:
     assert _of('{"a":1,"replicas":2}').spec == _of('{"replicas":3,"a":1}').spec
     assert len({_of(spec).spec for spec in ('{"a":1}', '{"a":2}', "{}", "7", "[]")}) == 5
 
 
 def test_where_an_object_is_healthy_is_read_as_configured() -> None:
-    store = Targets(lambda _key: None, read_health=lambda body: frozenset([str(len(body))]))
+    store = Targets(
+        lambda _key: None, read_health=lambda has, body: frozenset([f"{len(has)}/{len(body)}"])
+    )
     item = _item("a")
     listed(store, Listing([item], VERSION))
     found = store.get(_key("a"))
     assert found is not None
-    assert found.healthy == {str(len(item.body))}
+    assert found.healthy == {f"{len(found.annotations)}/{len(item.body)}"}

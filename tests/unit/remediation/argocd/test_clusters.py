@@ -55,6 +55,15 @@ async def test_a_secret_gives_the_cluster_that_argo_cd_runs_in_its_name() -> Non
     assert set((await listed(secret("one", data))).named()) == {"hub"}
 
 
+async def test_the_clusters_of_an_address_have_the_names_of_all_its_secrets() -> None:
+    both = [secret(name, {"name": name, "server": "https://eu/"}) for name in ("one", "two")]
+    found = (await listed(*both)).by_server()
+    assert found == {
+        "https://eu": {"one", "two"},
+        "https://kubernetes.default.svc": {"in-cluster"},
+    }
+
+
 @pytest.mark.parametrize("data", [None, {}, {"server": "https://eu"}])
 async def test_a_secret_without_a_name_is_no_cluster(data: Mapping[str, str] | None) -> None:
     assert set((await listed(secret("one", data))).named()) == {"in-cluster"}

@@ -9,6 +9,7 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.health.argocd import ArgoHealth
 from kube_sync.remediation.plan import Current
 from tests.fakes.listing import Listing, listed
+from tests.unit.remediation.argocd.test_clusters import secret
 
 VERSION = ResourceVersion("1")
 KEY = APPLICATION_SETS, ObjectKey("argocd", "web")
@@ -25,17 +26,24 @@ class World:
         listed(self.health.store, Listing([*items], VERSION))
         self.health.report(None)
 
+    def know(self, **servers: str) -> None:
+        """List the clusters of Argo CD, by their names."""
+        found = [secret(f"cluster-{n}", {"name": n, "server": s}) for n, s in servers.items()]
+        listed(self.health.clusters, Listing(found, VERSION))
+        self.health.report_clusters(None)
+
     def healthy(self) -> frozenset[str]:
         return self.health.healthy(KEY, CURRENT, BOTH)
 
 
-def _item(name: str, cluster: str, status: str = "Healthy", owner: str = "web") -> Item:
+def _item(name: str, cluster: str = "", status: str = "Healthy", owner: str = "web") -> Item:
+    kind = "server" if ":" in cluster else "name"
     document = {
         "metadata": {
             "labels": {"workload": owner},
             "ownerReferences": [{"kind": "ApplicationSet", "name": owner}],
         },
-        "spec": {"destination": {"name": cluster, "namespace": "shop"}},
+        "spec": {"destination": {kind: cluster, "namespace": "shop"}},
         "status": {"health": {"status": status}},
     }
     return Item(ObjectKey("argocd", name), "u", VERSION, json.dumps(document).encode())
@@ -87,3 +95,46 @@ def test_while_applications_cannot_be_followed_there_is_trouble_and_its_end_is_t
     for reason in ("the watch failed", "the watch failed", None, None):
         world.health.report(reason)
     assert world.changed == [None, None]
+
+
+def test_an_application_for_a_server_counts_for_the_clusters_that_argo_cd_has_there() -> None:
+    world = World()
+    world.list(_item("a", "https://eu.example.com"), _item("b", "us"))
+    assert (world.healthy(), world.changed[-1]) == ({"us"}, None)
+    world.know(eu="https://eu.example.com/", ap="https://ap.example.com")
+    assert (world.healthy(), world.health.unmatched(KEY)) == (BOTH, None)
+    world.list(_item("a", "https://eu.example.com"), _item("b", "eu", "Degraded"))
+    assert world.healthy() == frozenset()
+    world.changed.clear()
+    world.know(us="https://eu.example.com")
+    assert world.healthy() == {"us"}
+    assert world.changed == [None]
+
+
+def test_what_was_known_of_servers_counts_no_more_while_it_cannot_be_followed() -> None:
+    world = World()
+    world.list(_item("a", "https://eu.example.com"))
+    world.know(eu="https://eu.example.com")
+    world.changed.clear()
+    for reason in ("forbidden", "forbidden"):
+        world.health.report_clusters(reason)
+    assert (world.healthy(), world.changed) == (frozenset(), [None])
+    assert world.health.unmatched(KEY) == (
+        "Application argocd/a is for https://eu.example.com, and Argo CD's clusters are not known: "
+        "forbidden"
+    )
+
+
+def test_an_application_that_is_for_no_known_cluster_is_named() -> None:
+    world = World()
+    world.know()
+    world.list(_item("a"), _item("b", "https://eu.example.com"), _item("c", "us"))
+    assert world.health.unmatched(KEY) == (
+        "Application argocd/a (and 1 more) is for no cluster: "
+        "its destination has neither name nor server"
+    )
+    world.list(_item("b", "https://eu.example.com"), _item("c", "us"))
+    assert world.health.unmatched(KEY) == (
+        "Application argocd/b is for https://eu.example.com, where Argo CD knows no cluster"
+    )
+    assert world.healthy() == {"us"}

@@ -7,12 +7,7 @@ import pytest
 
 from kube_sync.kube.kueue import WORKLOADS
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.remediation.health.own import (
-    AnnotatedHealth,
-    KueueHealth,
-    StatusHealth,
-    healthy_at,
-)
+from kube_sync.remediation.health.own import KueueHealth, OwnHealth, healthy_at, healthy_by
 from kube_sync.remediation.plan import Current
 
 KEY = GroupVersionResource("apps", "v1", "replicasets"), ObjectKey("ns", "a")
@@ -20,15 +15,12 @@ KEY = GroupVersionResource("apps", "v1", "replicasets"), ObjectKey("ns", "a")
 
 def test_an_annotation_for_each_cluster_says_where_it_is_healthy() -> None:
     has = {"h.io/eu": "healthy", "h.io/us": "True", "h.io/ap": "degraded", "i.io/sa": "healthy"}
-    found = AnnotatedHealth("h.io").healthy(
-        KEY, Current("u", has), frozenset(["eu", "us", "ap", "sa", "af"])
-    )
-    assert found == {"eu", "us"}
+    assert healthy_by("h.io")(has, b"{}") == {"eu", "us"}
 
 
-def test_of_a_map_the_clusters_that_are_asked_for_count() -> None:
+def test_of_what_was_read_the_clusters_that_are_asked_for_count() -> None:
     current = Current("u", {}, healthy=frozenset(["eu", "us"]))
-    assert StatusHealth().healthy(KEY, current, frozenset(["eu", "ap"])) == {"eu"}
+    assert OwnHealth().healthy(KEY, current, frozenset(["eu", "ap"])) == {"eu"}
 
 
 @pytest.mark.parametrize(
@@ -37,23 +29,23 @@ def test_of_a_map_the_clusters_that_are_asked_for_count() -> None:
 )
 def test_health_is_a_word_or_true(value: Any, healthy: bool) -> None:  # noqa: FBT001 - a parameter
     body = json.dumps({"status": {"clusters": {"eu": value}}}).encode()
-    assert healthy_at("status.clusters")(body) == ({"eu"} if healthy else set())
+    assert healthy_at("status.clusters")({}, body) == ({"eu"} if healthy else set())
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"status": []}', b'{"status": {"clusters": 1}}', b"x"])
 def test_without_a_map_at_the_path_nothing_is_healthy(body: bytes) -> None:
-    assert healthy_at("status.clusters")(body) == frozenset()
+    assert healthy_at("status.clusters")({}, body) == frozenset()
 
 
 def test_a_text_names_the_one_cluster() -> None:
     read = healthy_at("status.clusterName")
-    assert read(b'{"status": {"clusterName": "eu"}}') == {"eu"}
-    assert read(b'{"status": {"clusterName": ""}}') == frozenset()
+    assert read({}, b'{"status": {"clusterName": "eu"}}') == {"eu"}
+    assert read({}, b'{"status": {"clusterName": ""}}') == frozenset()
 
 
 def test_health_of_the_object_itself_is_as_current_as_the_object() -> None:
-    sources = AnnotatedHealth("h.io"), StatusHealth(), KueueHealth("h.io")
-    assert [source.trouble for source in sources] == [None] * 3
+    for source in (OwnHealth(), KueueHealth("h.io")):
+        assert (source.trouble, source.unmatched(KEY)) == (None, None)
 
 
 @pytest.mark.parametrize(("asked", "healthy"), [(["eu", "us"], ["eu", "us"]), (["us"], [])])
