@@ -27,7 +27,6 @@ from kube_sync.errors import NO_JSON
 from kube_sync.kube.meta import ObjectMeta
 from kube_sync.kube.slices import (
     MANAGED_BY,
-    MOVES,
     OURS,
     PLACED,
     Choice,
@@ -37,6 +36,7 @@ from kube_sync.kube.slices import (
     Slice,
     heading,
     owner_reference,
+    records_of,
 )
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
@@ -110,7 +110,7 @@ def _published(body: bytes, *, together: bool) -> Published | None:
         tuple(Choice(one.clusterName, "", one.reason) for one in decisions or ()),
         source,
         complete=decisions is not None,
-        history=annotations.get(MOVES),
+        records=records_of(annotations),
     )
 
 

@@ -18,7 +18,6 @@ from kube_sync.errors import NO_JSON
 from kube_sync.kube.meta import ObjectMeta
 from kube_sync.kube.slices import (
     MANAGED_BY,
-    MOVES,
     OURS,
     PLACED,
     Choice,
@@ -28,6 +27,7 @@ from kube_sync.kube.slices import (
     Slice,
     heading,
     owner_reference,
+    records_of,
 )
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
@@ -84,7 +84,7 @@ def published(body: bytes) -> Published | None:
             Choice(one.clusterProfileRef.name, one.clusterProfileRef.namespace, one.reason)
             for one in found.decisions or ()
         ),
-        history=annotations.get(MOVES),
+        records=records_of(annotations),
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -26,7 +26,8 @@ MANAGED_BY: Final = "app.kubernetes.io/managed-by"  # label
 OURS: Final = "kube-sync-remediator"  # its value on slices
 SELECTOR: Final = f"{MANAGED_BY}={OURS}"
 PLACED: Final = "kube-sync.io/placed"  # annotation: the resource that is placed
-MOVES: Final = "kube-sync.io/moves"  # annotation: the history, which only a leading sink has
+# Annotations with the history and the step of moves, which only a leading sink has.
+RECORDS: Final = ("kube-sync.io/moves", "kube-sync.io/addition")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,8 @@ class Slice:
     owner: Owner
     choices: tuple[Choice, ...]
     source: str | None = None  # namespace of the resource; None: that of the slice
-    history: str | None = None  # of the moves of the resource
+    records: Mapping[str, str] = field(default_factory=dict)  # annotations, of `RECORDS`
+    records_last: bool = False  # they are written after the clusters, not before
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class Published:
     choices: tuple[Choice, ...]
     source: str | None = None
     complete: bool = True  # false: it has no list of clusters yet
-    history: str | None = None
+    records: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def subject(self) -> tuple[str, str]:
@@ -91,11 +93,11 @@ class Published:
 
     def has_metadata_of(self, wanted: Slice) -> bool:
         """Return whether all but its clusters equals the wanted slice."""
-        same = (self.placed, self.source, self.labels, self.history) == (
+        same = (self.placed, self.source, self.labels, self.records) == (
             wanted.placed,
             wanted.source,
             wanted.labels,
-            wanted.history,
+            wanted.records,
         )
         return same and any(owner.is_same(wanted.owner) for owner in self.owners)
 
@@ -171,14 +173,19 @@ class SliceApi:
             bare = self._shape.document(replace(wanted, labels={}))
             del bare["status"]
             found = await self._patch(wanted, bare, None)
-        elif found.history != wanted.history and found.labels == wanted.labels:
-            # First, so that no move is without its history.
+        elif self._begins_with_records(wanted, found):
             found = await self._patch(wanted, document, found)
         if not found.has_choices_of(wanted):
             found = await self._patch(wanted, _only(document, status), found, subresource="/status")
         if not found.has_metadata_of(wanted):
             found = await self._patch(wanted, document, found)
         return found
+
+    @staticmethod
+    def _begins_with_records(wanted: Slice, found: Published) -> bool:
+        """Return whether the metadata goes first, so that no move is without its records."""
+        differs = found.records != wanted.records and not wanted.records_last
+        return differs and found.labels == wanted.labels
 
     async def _patch(
         self,
@@ -219,7 +226,6 @@ class SliceApi:
 
 def heading(gvr: GroupVersionResource, wanted: Slice) -> dict[str, Any]:
     """Return the type and metadata of a slice whose kind is PlacementDecision."""
-    history = {} if wanted.history is None else {MOVES: wanted.history}
     return {
         "apiVersion": gvr.api_version,
         "kind": "PlacementDecision",
@@ -227,9 +233,14 @@ def heading(gvr: GroupVersionResource, wanted: Slice) -> dict[str, Any]:
             "name": wanted.key.name,
             "namespace": wanted.key.namespace,
             "labels": {MANAGED_BY: OURS, **wanted.labels},
-            "annotations": {PLACED: wanted.placed, **history},
+            "annotations": {PLACED: wanted.placed, **wanted.records},
         },
     }
+
+
+def records_of(annotations: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the history and the step of moves among annotations."""
+    return {key: text for key in RECORDS if (text := annotations.get(key)) is not None}
 
 
 def owner_reference(owner: Owner) -> dict[str, str]:

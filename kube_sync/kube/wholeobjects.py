@@ -55,6 +55,22 @@ async def apply_object(
         )
 
 
+async def put_object(
+    client: KubeClient, gvr: GroupVersionResource, body: Mapping[str, Any], version: str
+) -> bytes:
+    """Create an object, or replace the whole of it as it was at resourceVersion `version`.
+
+    Without `version` it is created. Returns the object that results. Raises SyncError: Conflict if
+    it has changed, or is there already.
+    """
+    namespace, name = body["metadata"].get("namespace", ""), body["metadata"]["name"]
+    if not version:
+        return await client.request("POST", gvr.path(namespace), body=msgspec.json.encode(body))
+    bound = {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
+    path = gvr.path(namespace, name)
+    return await client.request("PUT", path, body=msgspec.json.encode(bound))
+
+
 async def mark_object(
     client: KubeClient,
     gvr: GroupVersionResource,
@@ -84,6 +100,21 @@ async def delete_object(
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
     # A Conflict: the name belongs to another object now, which is not ours to delete.
     with suppress(NotFound, Conflict):
+        await client.request(
+            "DELETE", gvr.path(key.namespace, key.name), body=msgspec.json.encode(options)
+        )
+
+
+async def delete_unchanged(
+    client: KubeClient, gvr: GroupVersionResource, key: ObjectKey, version: str
+) -> None:
+    """Delete an object as it was at resourceVersion `version`; no error if it is gone.
+
+    Raises SyncError: Conflict if it has changed.
+    """
+    bound = {"resourceVersion": version}
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": bound}
+    with suppress(NotFound):
         await client.request(
             "DELETE", gvr.path(key.namespace, key.name), body=msgspec.json.encode(options)
         )

@@ -17,12 +17,11 @@ from typing import NoReturn
 import structlog
 
 from kube_sync.errors import SyncError, Terminal
-from kube_sync.guard import HISTORY
 from kube_sync.kube.fencedwriter import Fenced, FencedWriter
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
 from kube_sync.remediation.decision_cache import DecisionCache, Key
-from kube_sync.remediation.plan import Current, Nothing, Step, Unusable
+from kube_sync.remediation.plan import OWN, Current, Nothing, Step, Unusable
 from kube_sync.remediation.sinks.placement import let_through
 from kube_sync.remediation.sinks.sink import Sink, names
 from kube_sync.remediation.targets import Targets
@@ -141,7 +140,7 @@ class Follower:
             return self._sink.plan(key, None, None)
         if lead is self._sink:
             return Nothing()  # the reconciler writes it
-        found = _without_history(self._sink.read(key, target))
+        found = _without_records(self._sink.read(key, target))
         wanted = let_through(self._decisions.get(key), lead.read(key, target), found)
         return self._sink.plan(key, wanted, found)
 
@@ -161,9 +160,9 @@ class Follower:
         metrics.placement_decision_writes.labels(self._sink.name, outcome).inc()
 
 
-def _without_history(found: Current) -> Current:
-    """Return what a sink has without the history of moves, which is the leading sink's to keep."""
-    if HISTORY not in found.annotations:
+def _without_records(found: Current) -> Current:
+    """Return what a sink has without the records of moves, which are the leading sink's to keep."""
+    if not OWN & found.annotations.keys():
         return found
-    others = {key: text for key, text in found.annotations.items() if key != HISTORY}
+    others = {key: text for key, text in found.annotations.items() if key not in OWN}
     return replace(found, annotations=others)

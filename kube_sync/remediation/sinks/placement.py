@@ -6,18 +6,20 @@ Such a sink reads its own writes back as the names of clusters (`named`), and pl
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
 from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.decisions.requested import requests
-from kube_sync.guard import ADDITION, HISTORY
+from kube_sync.guard import ADDITION
 from kube_sync.guard.placements import Placements, read_preferences
 from kube_sync.guard.unions import reduced
 from kube_sync.remediation.plan import (
+    KEEP,
     Current,
     Decided,
     Nothing,
@@ -49,18 +51,23 @@ def named(clusters: Iterable[str]) -> str:
 
 
 def kept(
-    target: Current, clusters: Iterable[str] | None, history: str | None = None, version: str = ""
+    target: Current,
+    clusters: Iterable[str] | None,
+    records: Mapping[str, str] = MappingProxyType({}),
+    version: str = "",
 ) -> Current:
-    """Return the target as a sink has it that keeps clusters (None: no placement) and a history.
+    """Return the target as a sink has it that keeps clusters (None: no placement) and records.
 
+    `records` are those of its moves (`kube_sync.guard`: HISTORY, ADDITION), by their annotations;
     `version` is the state of what the sink keeps, empty if there is nothing.
     """
-    annotations = {} if clusters is None else {PLACEMENT: named(clusters)}
-    ours = frozenset(annotations)
-    if history is not None:
-        annotations[HISTORY] = history
+    placement = {} if clusters is None else {PLACEMENT: named(clusters)}
     return replace(
-        target, annotations=annotations, version=version, ours=ours, our_labels=frozenset()
+        target,
+        annotations={**placement, **records},
+        version=version,
+        ours=frozenset(placement),
+        our_labels=frozenset(),
     )
 
 
@@ -82,10 +89,19 @@ def plan_placement(wanted: Decided, current: Current) -> Publish | Unusable | No
     clusters = decided_clusters(wanted, current)
     if isinstance(clusters, Unusable | Nothing):
         return clusters
-    text = None if clusters is None else named(clusters)
-    if text == current.annotations.get(PLACEMENT):
-        return Nothing()
-    return Publish(current.uid, {PLACEMENT: text}, version=current.version)
+    step = step_to(wanted, current, None if clusters is None else named(clusters))
+    is_same = all(current.annotations.get(key) == text for key, text in step.annotations.items())
+    return Nothing() if is_same else step
+
+
+def step_to(wanted: Decided, current: Current, placement: str | None) -> Publish:
+    """Return the step to a placement, None: to none, with the record of the move that it is of."""
+    annotations, has = {PLACEMENT: placement}, current.annotations.get(ADDITION)
+    addition = wanted.addition if isinstance(wanted, Wanted) else KEEP
+    addition = has if addition == KEEP else addition
+    if addition != has:
+        annotations[ADDITION] = addition
+    return Publish(current.uid, annotations, version=current.version)
 
 
 def let_through(decided: Wanted | None, lead: Current, found: Current) -> Decided:

@@ -109,8 +109,8 @@ class PlacementDecisionSink:
             msg = f"not a step of {self.name}: {step}"
             raise TypeError(msg)
         slices = step.content
-        if HISTORY in step.annotations:
-            slices = slices.with_history(step.annotations[HISTORY])
+        if history := step.annotations.get(HISTORY):
+            slices = slices.with_records({HISTORY: history})
         for wanted in slices.write:
             await self._apply(key, wanted)
         for found in slices.remove:

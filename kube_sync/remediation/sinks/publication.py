@@ -1,24 +1,40 @@
 """Compute the PlacementDecisions of one resource. Pure.
 
-They are read back as the placement that they publish (`carried_out`), with the history of moves
+They are read back as the placement that they publish (`carried_out`), with the records of moves
 that the first slice keeps if this sink leads. A slice of an earlier object of the same name is not
 part of it, and goes whatever the decision.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kube_sync.decisions.decision import PLACEMENT, Decision
-from kube_sync.guard import HISTORY
+from kube_sync.guard import read_addition
 from kube_sync.kube.events import cut
 from kube_sync.kube.placementdecisions import PLACEMENT_KEY
-from kube_sync.kube.slices import Choice, Owner, Published, Slice
+from kube_sync.kube.slices import Choice, Owner, Published, Slice, records_of
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.remediation.plan import Current, Decided, Nothing, Publish, Step, Unusable, Wanted
+from kube_sync.remediation.plan import (
+    Current,
+    Decided,
+    Nothing,
+    Publish,
+    Step,
+    Unusable,
+    Wanted,
+    after,
+)
 from kube_sync.remediation.sinks.forms import Form
-from kube_sync.remediation.sinks.placement import OWNER, decided_clusters, kept, named
+from kube_sync.remediation.sinks.placement import (
+    OWNER,
+    decided_clusters,
+    kept,
+    named,
+    step_to,
+)
 from kube_sync.remediation.sinks.slices import decision_key, divided, mark
 
 _SELECTED = "selected by "
@@ -47,7 +63,8 @@ class Slices:
     def write(self) -> list[Slice]:
         """The slices to write, in this order, before any is removed."""
         by_key = {one.key: one for one in self.found}
-        return [w for w in self.wanted if w.key not in by_key or not by_key[w.key].is_as(w)]
+        found = [w for w in self.wanted if w.key not in by_key or not by_key[w.key].is_as(w)]
+        return sorted(found, key=lambda one: one.records_last)
 
     @property
     def remove(self) -> list[Published]:
@@ -55,18 +72,27 @@ class Slices:
         keys = {one.key for one in self.wanted}
         return [one for one in self.found if one.key not in keys]
 
-    def with_history(self, history: str | None) -> Slices:
-        """Return the same with the history of moves on the first slice."""
-        first = [replace(one, history=history) for one in self.wanted[:1]]
+    def with_records(self, records: Mapping[str, str]) -> Slices:
+        """Return the same with these records of moves on the first slice, beside those it has.
+
+        That an addition was taken back is recorded last: if that is cut short, it is done again,
+        while the record alone would leave what was added.
+        """
+        addition = read_addition(records, math.inf)
+        last = addition is not None and addition.step == "reverted"
+        first = [
+            replace(one, records={**one.records, **records}, records_last=last or one.records_last)
+            for one in self.wanted[:1]
+        ]
         return replace(self, wanted=(*first, *self.wanted[1:]))
 
 
 def carried_out(target: Current, found: Sequence[Published]) -> Current:
-    """Return the target with the placement and the history that these slices publish."""
+    """Return the target with the placement and the records that these slices publish."""
     ours = [one for one in found if _is_of(one, target.uid)]
     clusters = [choice.cluster for one in ours for choice in one.choices] if ours else None
-    history = next((one.history for one in ours if one.history is not None), None)
-    return kept(target, clusters, history, " ".join(one.version for one in found))
+    records = next((one.records for one in ours if one.records), {})
+    return kept(target, clusters, records, " ".join(one.version for one in found))
 
 
 def publish(
@@ -81,24 +107,25 @@ def publish(
     `current` is what `carried_out` returned; None: the resource is gone.
     """
     if current is None:
-        return _step("", None, Slices((), tuple(found)))
+        return (
+            Publish("", {PLACEMENT: None}, content=Slices((), tuple(found))) if found else Nothing()
+        )
     slices = _wanted(subject, wanted, current, found, form)
     if isinstance(slices, list):
         placement = named(c.cluster for s in slices for c in s.choices) if slices else None
-        return _step(current.uid, placement, Slices(tuple(slices), tuple(found)), current)
+        return _step(wanted, current, placement, Slices(tuple(slices), tuple(found)))
     # Of an earlier object of that name, which is gone whatever the decision on this one.
     stale = tuple(one for one in found if not _is_of(one, current.uid))
     placement = current.annotations.get(PLACEMENT)
-    return _step(current.uid, placement, Slices((), stale), current) if stale else slices
+    return _step(None, current, placement, Slices((), stale)) if stale else slices
 
 
-def _step(uid: str, placement: str | None, slices: Slices, current: Current | None = None) -> Step:
-    if current is not None:
-        slices = slices.with_history(current.annotations.get(HISTORY))
-    if not slices.write and not slices.remove:
-        return Nothing()
-    version = "" if current is None else current.version
-    return Publish(uid, {PLACEMENT: placement}, version=version, content=slices)
+def _step(
+    wanted: Decided, current: Current, placement: str | None, slices: Slices
+) -> Publish | Nothing:
+    step = step_to(wanted, current, placement)
+    slices = slices.with_records(records_of(after(step, current)))
+    return replace(step, content=slices) if slices.write or slices.remove else Nothing()
 
 
 def _wanted(
@@ -121,7 +148,10 @@ def _wanted(
     before = {choice.cluster: choice for one in found for choice in one.choices}
     choices: dict[str, Choice] = {}
     for name in sorted(names):
-        place = form.locate(name, before[name].namespace if name in before else None)
+        old = before[name].namespace if name in before else None
+        place = form.locate(name, old)
+        if place is None and wanted.addition:
+            place = old  # the cluster that a move leaves may be gone before it has ended
         if place is None:
             return Unusable("no_profile", f"there is no ClusterProfile {name}")
         choices[name] = Choice(name, place, _reason(name, wanted, before))

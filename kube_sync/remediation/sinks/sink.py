@@ -7,7 +7,8 @@ reads it back from what the leading sink wrote. The others follow (`follower.py`
 decision once the leading sink has carried it out, so no sink is ever ahead of the guard.
 
 The annotations always lead, since they are the object's own (`annotations.py`). A sink that keeps
-objects of its own can do both, and does not need to know which it does (`placement_decisions.py`).
+objects of its own can do both, and does not need to know which it does: `object_sink.py` has all of
+it but the form of the objects, where one object has a whole placement.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class Sink(Protocol):
         """Return the target with what this sink has carried out for it, and nothing else.
 
         Its annotations are those that the sink keeps: the placement as decisions spell it, and the
-        history of its moves (`kube_sync.guard.HISTORY`), if the sink was given one. They are read
-        from what is there and not from memory, so that a restart changes nothing.
+        records of its moves (`kube_sync.guard`: HISTORY, ADDITION), if the sink was given some.
+        They are read from what is there and not from memory, so that a restart changes nothing.
         """
         ...
 

@@ -24,6 +24,7 @@ from tests.fakes.http import Recorded, answer
 
 KEY = ObjectKey("argocd", "shop-web-0")
 LABELS = {OCM_PLACEMENT: "shop-web", OCM_GROUP_INDEX: "0", OCM_GROUP_NAME: ""}
+FIRST, SECOND = ({"kube-sync.io/moves": text} for text in ("[1]", "[1,2]"))
 WANTED = Slice(
     KEY,
     "replicasets.apps/web",
@@ -133,14 +134,24 @@ async def test_only_what_differs_is_written(server: FakeApiServer, api: SliceApi
 
 async def test_no_move_is_there_without_its_history(server: FakeApiServer, api: SliceApi) -> None:
     """Or a process that starts in between would not know of the move."""
-    first = await api.apply(replace(WANTED, history="[1]"), None)
-    moved = replace(WANTED, choices=(Choice("us", "", "near"),), history="[1,2]")
+    first = await api.apply(replace(WANTED, records=FIRST), None)
+    moved = replace(WANTED, choices=(Choice("us", "", "near"),), records=SECOND)
     server.http.requests.clear()
     second = await api.apply(moved, first)
     assert writes(server) == ["labels", "status"]
-    assert (first.history, second.history) == ("[1]", "[1,2]")
+    assert (first.records, second.records) == (FIRST, SECOND)
     assert stored(server).is_as(moved)
-    assert not stored(server).is_as(replace(moved, history=None))
+    assert not stored(server).is_as(replace(moved, records={}))
+
+
+async def test_records_may_be_written_after_the_clusters(
+    server: FakeApiServer, api: SliceApi
+) -> None:
+    first = await api.apply(WANTED, None)
+    moved = replace(WANTED, choices=(), records=FIRST, records_last=True)
+    server.http.requests.clear()
+    assert (await api.apply(moved, first)).is_as(moved)
+    assert writes(server) == ["status", "labels"]
 
 
 async def test_no_clusters_are_a_list_that_is_empty(server: FakeApiServer, api: SliceApi) -> None:

@@ -24,6 +24,7 @@ from tests.fakes.clients import REPLICASETS, key, kube_of
 from tests.fakes.http import answer
 
 KEY = ObjectKey("shop", "web-0")
+FIRST, SECOND = ({"kube-sync.io/moves": text} for text in ("[1]", "[1,2]"))
 WANTED = Slice(
     KEY,
     "replicasets.apps/web",
@@ -103,9 +104,9 @@ async def test_a_slice_that_is_known_is_changed_at_the_state_that_was_read(
 
 
 async def test_the_history_of_moves_is_written_and_read(api: SliceApi) -> None:
-    first = await api.apply(replace(WANTED, history="[1]"), None)
-    second = await api.apply(replace(WANTED, history="[1,2]"), first)
-    assert (first.history, second.history) == ("[1]", "[1,2]")
+    first = await api.apply(replace(WANTED, records=FIRST), None)
+    second = await api.apply(replace(WANTED, records=SECOND), first)
+    assert (first.records, second.records) == (FIRST, SECOND)
     assert not second.is_as(WANTED)
 
 

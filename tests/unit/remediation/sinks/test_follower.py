@@ -92,7 +92,7 @@ class Api:
             (wanted.owner,),
             wanted.choices,
             wanted.source,
-            history=wanted.history,
+            records=wanted.records,
         )
         self.slices[wanted.key] = written
         self.answer(written)

@@ -7,7 +7,7 @@ import pytest
 
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision
 from kube_sync.guard import ADDITION, HISTORY
-from kube_sync.remediation.plan import Current, Nothing, Publish, Unusable, Wanted
+from kube_sync.remediation.plan import KEEP, Current, Nothing, Publish, Unusable, Wanted
 from kube_sync.remediation.sinks.placement import (
     OWNER,
     clusters_of,
@@ -62,7 +62,7 @@ def test_clusters_that_are_named_are_read_back() -> None:
 
 
 def test_what_a_sink_keeps_replaces_the_annotations_of_the_target() -> None:
-    found = kept(TARGET, ["eu"], "[]", "8")
+    found = kept(TARGET, ["eu"], {HISTORY: "[]"}, "8")
     assert found.annotations == {PLACEMENT: named(["eu"]), HISTORY: "[]"}
     assert (found.uid, found.labels, found.ours) == ("u", TARGET.labels, frozenset([PLACEMENT]))
     assert (found.version, NONE.version) == ("8", "")
@@ -73,6 +73,17 @@ def test_a_placement_is_planned_by_the_names_of_its_clusters() -> None:
     step = plan_placement(decided('{"clusters":{"eu":{"weight":3}}}'), NONE)
     assert step == Publish("u", {PLACEMENT: named(["eu"])})
     assert plan_placement(decided('{"clusters":{"eu":{}}}'), kept(TARGET, ["eu"])) == Nothing()
+
+
+def test_the_record_of_a_move_is_planned_with_its_placement() -> None:
+    wanted = Wanted("u", Decision({PLACEMENT: named(["eu"])}), addition="{}")
+    recorded = kept(TARGET, ["eu"], {ADDITION: "{}"})
+    step = plan_placement(wanted, kept(TARGET, ["eu"]))
+    assert step == Publish("u", {PLACEMENT: named(["eu"]), ADDITION: "{}"})
+    assert plan_placement(wanted, recorded) == Nothing()
+    assert plan_placement(replace(wanted, addition=KEEP), recorded) == Nothing()
+    step = plan_placement(replace(wanted, addition=None), recorded)
+    assert step == Publish("u", {PLACEMENT: named(["eu"]), ADDITION: None})
 
 
 def test_a_placement_that_is_decided_no_more_is_taken_away() -> None:

@@ -15,14 +15,17 @@ from kube_sync.config import Remediate
 from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.decisions.records import BookmarkRecord, DecisionRecord, StatusRecord, Target
 from kube_sync.errors import Conflict, SyncError
-from kube_sync.guard import HISTORY, Fleet, Guard, Limits, Placements
+from kube_sync.guard import ADDITION, HISTORY, Fleet, Guard, Limits, Placements
+from kube_sync.guard.add_first import Terms
 from kube_sync.guard.limits import Rate
 from kube_sync.kube import slices
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.slices import Published, Slice
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.remediation.add_first import AddFirst
 from kube_sync.remediation.brakes import Brakes
+from kube_sync.remediation.health.own import OwnHealth, healthy_by
 from kube_sync.remediation.modes import Mode, Modes
 from kube_sync.remediation.plan import Apply, Write
 from kube_sync.remediation.reconciler import Reconciler
@@ -48,9 +51,11 @@ def decision(name: str, *clusters: str) -> DecisionRecord:
     return DecisionRecord(target, "u", Decision(annotations), 1, "data", "p1")
 
 
-def item(name: str) -> Item:
-    metadata = {"name": name, "annotations": {PLACEMENT: preferences(["the-owners"])}}
-    body = json.dumps({"metadata": metadata}).encode()
+def item(name: str, *healthy: str, parallelism: int = 1) -> Item:
+    annotations = {PLACEMENT: preferences(["the-owners"])}
+    annotations |= {f"health.kube-sync.io/{cluster}": "healthy" for cluster in healthy}
+    metadata = {"name": name, "annotations": annotations}
+    body = json.dumps({"metadata": metadata, "spec": {"parallelism": parallelism}}).encode()
     return Item(ObjectKey("ns", name), "u", VERSION, body)
 
 
@@ -79,7 +84,7 @@ class Api:
             wanted.labels,
             (wanted.owner,),
             wanted.choices,
-            history=wanted.history,
+            records=wanted.records,
         )
         return self.slices[wanted.key]
 
@@ -107,6 +112,7 @@ class World:
         api: Api | None = None,
         limits: Limits | None = None,
         mode: Mode = "enforce",
+        add_first: Terms | None = None,
     ) -> None:
         self.api = api or Api()
         self.now = 1_000_000.0
@@ -124,11 +130,26 @@ class World:
             lambda _gvr: self.sink,
             sleep=self._sleep,
             target_changed=lambda key: self.follower.add([key]),
+            moves=None if add_first is None else self._add_first(add_first),
         )
         self.sink.subscribe(self.reconciler.replan)
         decisions, targets = self.reconciler.decisions, self.reconciler.targets
         self.follower = Follower(self.sink, {JOBS: self.sink}, targets, decisions, modes.of, fenced)
         listed(targets(JOBS), Listing([item(name) for name in names], VERSION))
+
+    def _add_first(self, terms: Terms) -> AddFirst:
+        read = healthy_by("health.kube-sync.io")
+        return AddFirst(terms, Placements(), OwnHealth(), lambda: self.now, read_health=read)
+
+    def observe(self, found: Item) -> None:
+        """Let the watch tell of a target."""
+        self.reconciler.targets(JOBS).apply(Event("MODIFIED", VERSION, found))
+
+    def record(self) -> dict[str, object]:
+        """Return the record of the addition that is published."""
+        (found,) = self.api.slices.values()
+        record: dict[str, object] = json.loads(found.records.get(ADDITION, "{}"))
+        return record
 
     def _brakes(self, limits: Limits) -> Brakes:
         guard: Guard[str] = Guard(limits)
@@ -154,7 +175,7 @@ class World:
                 found.labels,
                 found.owners[0],
                 found.choices,
-                history=found.history,
+                records=found.records,
             )
             document = shape.document(wanted)
             document["metadata"] |= {"uid": "p", "resourceVersion": found.version}
@@ -207,8 +228,8 @@ async def test_a_first_placement_is_published_with_its_history_and_no_annotation
     assert world.clusters() == {"a": ["eu"]}
     (found,) = world.api.slices.values()
     assert found.owners[0].kind == "Job"
-    assert found.history is not None
-    assert json.loads(found.history)
+    assert found.records.keys() == {HISTORY}
+    assert json.loads(found.records[HISTORY])
 
 
 async def test_the_brakes_hold_what_a_leading_sink_publishes() -> None:
@@ -242,6 +263,61 @@ async def test_another_process_reads_back_what_was_let_through_and_its_history()
         second.now += 60
         second.reconciler.replan(None)
     assert second.clusters() == {"a": ["us"]}
+
+
+async def test_a_move_that_adds_first_is_two_writes_also_of_two_processes() -> None:
+    terms = Terms(300)
+    first = World("a", add_first=terms)
+    async with first.running():
+        first.decide(decision("a", "eu"))
+        await settled(first)
+        first.decide(decision("a", "us"))
+        await settled(first)
+        assert (first.clusters(), first.waits()) == ({"a": ["eu", "us"]}, {"a": "adding"})
+        assert first.record()["added"] == ["us"]
+    second = World("a", api=first.api, add_first=terms)
+    second.now = first.now
+    async with second.running():
+        second.decide(decision("a", "us"))
+        await settled(second)
+        assert (second.clusters(), second.waits()) == ({"a": ["eu", "us"]}, {"a": "adding"})
+        second.observe(item("a", "us"))
+        await settled(second)
+        assert (second.clusters(), second.waits()) == ({"a": ["us"]}, {})
+        assert second.record() == {}
+
+
+async def test_an_addition_that_is_not_healthy_in_time_is_tried_again_for_another_spec() -> None:
+    world = World("a", add_first=Terms(300))
+    async with world.running():
+        world.decide(decision("a", "eu"))
+        await settled(world)
+        world.observe(item("a", "eu"))
+        world.decide(decision("a", "us"))
+        await settled(world)
+        world.now += 301
+        world.reconciler.replan(None)
+        await settled(world)
+        assert (world.clusters(), world.waits()) == ({"a": ["eu"]}, {"a": "unhealthy"})
+        assert world.record()["step"] == "reverted"
+        world.observe(item("a", "eu", "ap"))
+        await settled(world)
+        assert world.clusters() == {"a": ["eu"]}
+        world.observe(item("a", "eu", parallelism=2))
+        await settled(world)
+        assert (world.clusters(), world.waits()) == ({"a": ["eu", "us"]}, {"a": "adding"})
+
+
+async def test_the_end_of_a_placement_ends_the_move_that_adds_first() -> None:
+    world = World("a", add_first=Terms(300))
+    async with world.running():
+        world.decide(decision("a", "eu"))
+        await settled(world)
+        world.decide(decision("a", "us"))
+        await settled(world)
+        world.decide(decision("a"))
+        await settled(world)
+        assert (world.clusters(), world.waits()) == ({}, {})
 
 
 async def test_the_mode_manual_publishes_what_a_person_applied() -> None:
@@ -321,7 +397,7 @@ async def test_a_sink_beside_the_leading_one_gets_what_that_one_has() -> None:
         world.decide(decision("a", "eu"))
         await settled(world)
         assert world.followed() == [["eu"]]
-        assert all(found.history is None for found in world.others.slices.values())
+        assert all(found.records == {} for found in world.others.slices.values())
         world.decide(decision("a", "us"))
         await settled(world)
         assert (world.clusters(), world.followed()) == ({"a": ["eu"]}, [["eu"]])
@@ -354,7 +430,7 @@ async def test_a_sink_that_led_before_loses_the_history_when_it_follows() -> Non
         other.decide(decision("a", "the-owners"))
         await other.idle()
     (found,) = other.api.slices.values()
-    assert ([choice.cluster for choice in found.choices], found.history) == (["the-owners"], None)
+    assert ([choice.cluster for choice in found.choices], found.records) == (["the-owners"], {})
 
 
 async def test_a_step_of_another_sink_is_refused() -> None:
@@ -363,5 +439,5 @@ async def test_a_step_of_another_sink_is_refused() -> None:
         await world.sink.write((JOBS, ObjectKey("ns", "a")), Apply("u", {PLACEMENT: "x"}))
 
 
-def test_the_history_has_the_name_that_the_guard_knows() -> None:
-    assert slices.MOVES == HISTORY
+def test_the_records_have_the_names_that_the_guard_knows() -> None:
+    assert slices.RECORDS == (HISTORY, ADDITION)

@@ -3,13 +3,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.decisions.decision import PLACEMENT, Decision
-from kube_sync.guard import HISTORY
+from kube_sync.guard import ADDITION, HISTORY
+from kube_sync.guard.additions import Addition, write_addition
 from kube_sync.kube.ocmdecisions import OCM_PLACEMENT
 from kube_sync.kube.placementdecisions import DECISION_INDEX, DECISION_KEY, PLACEMENT_KEY
 from kube_sync.kube.slices import Owner, Published, Slice
@@ -106,7 +108,7 @@ def held_as(slices: Iterable[Slice]) -> list[Published]:
             (s.owner,),
             s.choices,
             s.source,
-            history=s.history,
+            records=s.records,
         )
         for s in slices
     ]
@@ -434,7 +436,7 @@ def leading(wanted: Wanted, found: Sequence[Published], target: Current | None =
 def test_what_is_published_is_read_back_as_the_placement_with_its_history() -> None:
     found = published(["us", "eu"])
     target = Current("u", {PLACEMENT: "the owner's"}, {"app": "web"}, "7", idle=True)
-    with_history = [replace(found[0], history="[]")]
+    with_history = [replace(found[0], records={HISTORY: "[]"})]
     assert carried_out(target, with_history) == Current(
         "u",
         {PLACEMENT: named(["eu", "us"]), HISTORY: "[]"},
@@ -460,11 +462,33 @@ def test_other_weights_of_the_same_clusters_are_no_change() -> None:
 
 
 def test_the_history_that_a_leading_sink_keeps_stays_with_the_first_slice() -> None:
-    found = [replace(one, history="[]") for one in published(["eu"])]
+    found = [replace(one, records={HISTORY: "[]"}) for one in published(["eu"])]
     step = leading(decided(preferences(["eu"]), {"eu": "near"}), found)
     assert isinstance(step, Publish)
     assert step.annotations == {PLACEMENT: named(["eu"])}
-    assert [one.history for one in seen(step).write] == ["[]"]
+    assert [one.records for one in seen(step).write] == [{HISTORY: "[]"}]
+
+
+@pytest.mark.parametrize(("step", "order"), [("added", ["0", "1"]), ("reverted", ["1", "0"])])
+def test_an_addition_is_recorded_before_its_clusters_and_its_end_after_them(
+    step: Any, order: list[str]
+) -> None:
+    record = write_addition(Addition("x", 1, ("eu",), step))
+    wanted = replace(decided(preferences(map(str, range(101)))), addition=record)
+    written = seen(leading(wanted, [])).write
+    assert [one.key.name[-1] for one in written] == order
+    assert [one.records for one in written if one.key.name.endswith("-0")] == [{ADDITION: record}]
+
+
+def test_of_a_move_that_adds_first_the_cluster_that_is_gone_stays_in_its_place() -> None:
+    gone = Partly("fleet")
+    found = published(["us"])
+    both = replace(decided(preferences(["eu", "us"])), addition="{}")
+    current = carried_out(Current("u", {}), found)
+    step = slices.publish(WEB, both, current, found, gone)
+    assert clusters_in(seen(step)) == ["eu", "us"]
+    held = slices.publish(WEB, replace(both, addition=None), current, found, gone)
+    assert isinstance(held, Unusable)
 
 
 @pytest.mark.parametrize(
