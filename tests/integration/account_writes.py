@@ -12,6 +12,7 @@ from typing import Any
 from tests.fakes.manifests import Manifest
 
 OWN, SHOP, POLICIES, SPOKE = "kube-sync", "shop", "kube-federation-scheduling-policy", "cluster-1"
+ARGOCD = "argocd"
 PREFERENCES = "federation.kubernetes.io/replica-set-preferences"
 STATUS = "openpolicyagent.org/kube-mgmt-status"
 LARGE, BEFORE = "large", "from-before"
@@ -157,6 +158,10 @@ def _remediator() -> Iterator[Write]:
     yield patched(
         who, "the end of another annotation", web, annotated("team", None), "decide.*: team"
     )
+    application_set = f"/apis/argoproj.io/v1alpha1/namespaces/{ARGOCD}/applicationsets/web"
+    yield patched(who, "where an ApplicationSet is", application_set, annotated(PREFERENCES, "{}"))
+    generators = {"spec": {"generators": []}}
+    yield patched(who, "what an ApplicationSet makes", application_set, generators, body)
     longer = annotated("kube-sync.io/moves-not", "1")
     yield patched(
         who, "a name like one of its own", web, longer, "decide.*: kube-sync.io/moves-not"
@@ -348,6 +353,13 @@ def _provision() -> Iterator[Write]:
     yield created(who, "another name", SECRETS, secret("other"), kinds)
     unmarked = named("kube-sync-x") | {"type": "Opaque"}
     yield created(who, "one without a mark", SECRETS, unmarked, "that it has made")
+    sent, argocd = secret("kube-sync-generator"), SECRETS.replace(OWN, ARGOCD)
+    part, declared = "app.kubernetes.io/part-of", "argocd.argoproj.io/secret-type"
+    sent["metadata"]["labels"] = {part: "argocd"}
+    yield created(who, "the token of Argo CD's generator", argocd, sent)
+    as_cluster = secret("kube-sync-x")
+    as_cluster["metadata"]["labels"] = {declared: "cluster"}
+    yield created(who, "a cluster of Argo CD", argocd, as_cluster, "and no others")
     there = secret("kube-sync-authority")
     path = f"{SECRETS}/kube-sync-authority"
     yield Write(who, "a Secret of somebody else", "PUT", path, there, "that it has made")

@@ -24,6 +24,7 @@ from tests.eventually import eventually
 from tests.fakes.manifests import Manifest, build, of_kind
 from tests.integration.account_writes import (
     ALL,
+    ARGOCD,
     BEFORE,
     LARGE,
     OWN,
@@ -39,9 +40,12 @@ from tests.integration.account_writes import (
     role,
     work,
 )
+from tools.demo.fleet import namespace
 from tools.servers import stack as servers
 from tools.servers.accounts import aggregate, token_of
 from tools.servers.apiserver import RunningApiserver, start_apiserver, write_kubeconfig
+from tools.servers.argocd import argocd_kinds
+from tools.servers.argocd_controller import application_set
 from tools.servers.errors import ToolError
 from tools.servers.running import Launcher
 from tools.servers.thirdparty import ensure_kinds
@@ -58,6 +62,7 @@ FOLDERS = (
     "policy-sync-rbac",
     "policy-sync-spoke-rbac",
     "provision",
+    "argocd",
     "examples/colorpolicy",
 )
 ACCOUNTS = (
@@ -70,6 +75,7 @@ ACCOUNTS = (
     "provision",
 )
 MERGE = "application/merge-patch+json"
+APPLICATION_SET: Manifest = {"spec": application_set("web", {})["spec"]}
 
 
 def _there() -> list[Manifest]:
@@ -89,6 +95,7 @@ def _there() -> list[Manifest]:
     found: list[tuple[str, str, str, str, Manifest]] = [
         ("v1", "Namespace", "", SHOP, {}),
         ("v1", "Namespace", "", SPOKE, {}),
+        ("argoproj.io/v1alpha1", "ApplicationSet", ARGOCD, "web", APPLICATION_SET),
         ("apps/v1", "ReplicaSet", SHOP, "web", {"spec": web}),
         ("v1", "Service", SHOP, "web", {"spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}}),
         ("v1", "ConfigMap", SHOP, "theirs", {"data": {"p.rego": "package p"}}),
@@ -211,11 +218,11 @@ def cluster(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Ite
         found = Cluster(api, {})
         kinds = (ROOT / "tests/crds", ROOT / "manifests/crds")
         projects = ("gateway-api", "open-cluster-management", "kuadrant")
-        third = [ensure_kinds(one) for one in projects]
+        third = [*(ensure_kinds(one) for one in projects), argocd_kinds()]
         for path in (*kinds, *third, ROOT / "manifests/examples/colorpolicy/colorpolicies.yaml"):
             servers.install_kinds(api.api, path)
         manifests = [one for folder in FOLDERS for one in build(folder)]
-        found.apply(*of_kind(manifests, "Namespace"))
+        found.apply(*of_kind(manifests, "Namespace"), namespace(ARGOCD))
         without = ("CustomResourceDefinition", "Job", "CronJob")
         found.apply(*(one for one in manifests if one["kind"] not in without), _may_say())
         aggregate(api.api)

@@ -249,6 +249,40 @@ async def test_the_configmap_of_a_generator_cannot_be_made_wrong(scene: Scene, n
         await asyncio.to_thread(scene.api.merge, "configmaps", name, wrong, NAMESPACE)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"configMapRef": {"name": "nobody"}}, "not found"),
+        ({"configMapRef": {"name": "test-wrong"}}, "baseUrl not found in ConfigMap"),
+        (
+            {"input": {"parameters": {"resource": "pods", "name": "a"}}},
+            "placed are: applicationsets",
+        ),
+        ({"input": {"parameters": {"name": "a"}}}, "missing required field `resource`"),
+    ],
+    ids=["no ConfigMap", "an empty one", "another resource", "no resource"],
+)
+async def test_a_generator_that_is_wrong_is_said_on_the_application_set_and_all_stays(
+    scene: Scene, change: dict[str, object], said: str
+) -> None:
+    before, name = scene.applications(), f"{PLUGIN}-0"
+    heading = {"apiVersion": "v1", "kind": "ConfigMap"}
+    wrong = {"metadata": {"name": "test-wrong", "namespace": NAMESPACE}, "data": {"matchKey": "x"}}
+    await asyncio.to_thread(scene.api.apply, heading | wrong)
+    right = scene.application_set(name)["spec"]["generators"]
+    await generate(scene, name, [{"plugin": {**right[0]["plugin"], **change}}])
+    await eventually(lambda: scene.error(name), lambda found: said in found)
+    assert scene.applications() == before
+    await generate(scene, name, right)
+    await complete(scene, ESTATE)
+
+
+async def generate(scene: Scene, name: str, generators: list[Any]) -> None:
+    """Set the generators of an ApplicationSet."""
+    change = {"spec": {"generators": generators}}
+    await asyncio.to_thread(scene.api.merge, SETS, name, change, NAMESPACE)
+
+
 async def test_a_wrong_token_is_said_on_the_application_set(scene: Scene) -> None:
     before = scene.applications()
     secret = "test-generator-token"

@@ -38,6 +38,8 @@ from tests.integration.rbac_syncing import SETTINGS, policies_are_synced
 from tests.integration.rbac_usage import Grant, asked, granted, held, refused, rules_of
 from tools.demo.components import start_service
 from tools.demo.fleet import FLEET, POLICIES, cluster, namespace, replica_set
+from tools.servers.argocd import argocd_kinds
+from tools.servers.argocd_controller import application_set
 from tools.servers.errors import ToolError
 from tools.servers.files import LOOPBACK, write_file, write_pair
 from tools.servers.http import get
@@ -55,6 +57,8 @@ FOLDERS = (
     "scheduling-rbac",
     "placement-decisions",
     "ocm-placement-decisions",
+    "argocd",
+    "argocd-health",
     "topology-data-rbac",
     "topology-rbac",
     "provision",
@@ -79,6 +83,17 @@ RBAC = (
 ROUTES = ("httproutes", "grpcroutes", "tcproutes", "tlsroutes", "udproutes")
 GATEWAY = "gateway.networking.k8s.io"
 KINDS = ("gatewayclasses", "gateways", *ROUTES, "backendtlspolicies")
+
+REPLICATED = [
+    {
+        "group": "multicluster.x-k8s.io",
+        "version": "v1alpha1",
+        "resource": "clusterprofiles",
+        "as": "clusters",
+    },
+    {"group": "apps", "version": "v1", "resource": "replicasets"},
+    {"group": "argoproj.io", "version": "v1alpha1", "resource": "applicationsets"},
+]
 
 # What a role grants although no request of this run needs it, and why.
 _PLACEMENT_DECISIONS = ("multicluster.x-k8s.io", "placementdecisions")
@@ -158,7 +173,11 @@ class Everything:
         kubeconfig = str(self.stack.kubeconfigs["provision"])
         answer = subprocess.run(
             [KUBE_SYNC, "provision"],
-            env=dict(os.environ) | {"KUBE_SYNC_KUBERNETES_KUBECONFIG": kubeconfig},
+            env={
+                **os.environ,
+                "KUBE_SYNC_KUBERNETES_KUBECONFIG": kubeconfig,
+                "KUBE_SYNC_REMEDIATE_ARGOCD_LISTEN": "127.0.0.1:9409",
+            },
             capture_output=True,
             text=True,
             timeout=60,
@@ -193,6 +212,8 @@ def everything(
             stack.kubectl("delete", "crd", f"{kind}.policy.kube-sync.io")
         stack.install_gateway_api()
         stack.install_open_cluster_management()
+        stack.install_kinds(argocd_kinds())
+        stack.api.create(namespace("argocd"))
         found = Everything(stack, {}, folder, manifests)
         found.apply(*(as_aggregated(one, manifests) for one in of_kind(manifests, *RBAC)))
         found.apply(*(namespace(name) for name in (FLEET, "shop")))
@@ -233,19 +254,26 @@ def configurations(stack: RunningStack, folder: Path, port: int) -> dict[str, di
     builtin: dict[str, object] = {"builtin": ["scheduling", "metadata"]}
     labelled = {"labelled": {"namespaces": ["*"]}}
     token = {"token_file": str(stack.opa_token_files["admission"])}
+    placement = {"resources": ["replicasets", "applicationsets"]}
     return {
         "replicate": builtin
         | {
+            "placement": placement,
             "role": "replicator",
             "opa": stack.opa_settings(),
             "decisions": stack.endpoint.server(),
             "policies": labelled,
-            "replicate": {"topology": True},
+            "replicate": {"topology": True, "resources": REPLICATED},
         },
         "remediate": {
             "role": "remediator",
             "decisions": stack.endpoint.client(),
+            "replicate": {"resources": REPLICATED},
+            "placement": placement,
             "remediate": {
+                "argocd": {"listen": f"127.0.0.1:{free_port()}"},
+                "moves": "add-first",
+                "add_first": {"health": {"source": "argocd"}},
                 "listen": f"127.0.0.1:{free_port()}",
                 "sinks": {
                     "placement_decisions": {"enabled": True},
@@ -257,6 +285,8 @@ def configurations(stack: RunningStack, folder: Path, port: int) -> dict[str, di
         "admit": builtin
         | {
             "role": "admission",
+            "replicate": {"resources": REPLICATED},
+            "placement": placement,
             "opa": stack.opa_settings() | token,
             "policies": labelled,
             "admission": {
@@ -292,7 +322,7 @@ errors contains "not on a Sunday" if input.metadata.labels.app == "denied"
 
 annotations["federation.kubernetes.io/replica-set-preferences"] := {
 	"clusters": {name: {"weight": 1} | some name, _ in data.kubernetes.clusters.fleet},
-} if input.kind == "ReplicaSet"
+} if input.kind in {"ReplicaSet", "ApplicationSet"}
 """
 METADATA_POLICY = {
     "apiVersion": "policy.kube-sync.io/v1alpha1",
@@ -335,7 +365,7 @@ def candidate(everything: Everything) -> str:
 
 async def placements_move(everything: Everything) -> None:
     """One cluster comes, which moves, and then one goes, which is more than may go at once."""
-    everything.apply(replica_set("web"))
+    everything.apply(replica_set("web"), application_set("web", {}))
     everything.apply(cluster("south", "europe-west1", "2"))
     await until(everything, Grant("remediator", "apps", "replicasets", "patch"))
     for name in ("east", "north"):
