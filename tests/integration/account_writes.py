@@ -160,7 +160,7 @@ def _remediator() -> Iterator[Write]:
     )
     application_set = f"/apis/argoproj.io/v1alpha1/namespaces/{ARGOCD}/applicationsets/web"
     yield patched(who, "where an ApplicationSet is", application_set, annotated(PREFERENCES, "{}"))
-    generators = {"spec": {"generators": []}}
+    generators: Manifest = {"spec": {"generators": []}}
     yield patched(who, "what an ApplicationSet makes", application_set, generators, body)
     longer = annotated("kube-sync.io/moves-not", "1")
     yield patched(

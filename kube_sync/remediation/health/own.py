@@ -39,8 +39,9 @@ class OwnHealth:
         return clusters & current.healthy
 
     def unmatched(self, key: Key) -> str | None:
-        """Return nothing: it is by clusters' names."""
+        """Return nothing: it has the names of clusters."""
         del key
+        return None
 
 
 class KueueHealth(OwnHealth):
