@@ -91,6 +91,11 @@ def asked_for(scene: Scene) -> list[str]:
     return sorted({one["approve"] for one in scene.waiting() if one["approve"]})
 
 
+async def all_held(scene: Scene) -> None:
+    """Wait until the moves of all four targets wait for one approval."""
+    await eventually(lambda: (len(scene.waiting()), len(asked_for(scene))), (4, 1))
+
+
 async def refresh(scene: Scene, *names: str) -> None:
     await scene.reconciled(names)
 
@@ -132,7 +137,7 @@ async def test_clusters_that_only_the_policy_does_not_see_cost_neither_way_an_ap
 async def test_an_approved_move_deletes_exactly_what_was_approved(scene: Scene) -> None:
     before = scene.applications()
     await asyncio.to_thread(scene.api.label, "clusterprofiles", "c000", FLEET, tier="silver")
-    await eventually(lambda: len(asked_for(scene)), 1)
+    await all_held(scene)
     await refresh(scene, f"{PLUGIN}-0", f"{PLUGIN}-1", f"{DECISION}-0", f"{DECISION}-1")
     assert scene.applications() == before
     await approve(scene, *asked_for(scene))
@@ -162,7 +167,7 @@ async def test_a_cluster_that_argo_cd_does_not_know_is_said_on_the_application_s
 
 async def _take_back(scene: Scene, cluster: str) -> None:
     await asyncio.to_thread(scene.api.delete, "clusterprofiles", cluster, FLEET)
-    await eventually(lambda: len(asked_for(scene)), 1)
+    await all_held(scene)
     await approve(scene, *asked_for(scene))
     await eventually(lambda: cluster in str(scene.placement(f"{PLUGIN}-0")), expected=False)
     await eventually(lambda: cluster in str(scene.placement(f"{DECISION}-1")), expected=False)
@@ -186,7 +191,7 @@ async def test_a_decision_written_past_the_brakes_deletes_nothing_until_it_is_ap
     """As the webhook writes it with any update of the owner, while the remediator holds it."""
     before, name = scene.applications(), f"{PLUGIN}-0"
     await asyncio.to_thread(scene.api.label, "clusterprofiles", "c000", FLEET, tier="silver")
-    await eventually(lambda: len(asked_for(scene)), 1)
+    await all_held(scene)
     written = {PREFERENCES: preferences(ESTATE.clusters[1:])}
     await asyncio.to_thread(scene.api.annotate, SETS, name, written, NAMESPACE)
     await refresh(scene, name)
