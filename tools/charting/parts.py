@@ -65,7 +65,10 @@ PARTS: Final = (
         "provision",
         f'and {PLACEMENT} (ne .Values.certificates "none")',
         Build(("provision",)),
-        {_CERT_MANAGER: Build((), ("cert-manager",))},
+        {
+            _CERT_MANAGER: Build((), ("cert-manager",)),
+            ".Values.argocd.generator.enabled": Build(("provision",), ("argocd",)),
+        },
         own={
             "Issuer kube-sync": _ISSUES,
             "Issuer kube-sync-self-signed": _ISSUES,

@@ -191,11 +191,14 @@ VALUES: Final = (
     Value(
         "argocd.generator.enabled",
         FLAG,
-        "The remediator serves that generator; needs the Secret `kube-sync-generator`.",
+        "The remediator serves that generator, with a token that the Job makes.",
         default=False,
     ),
     Value(
-        "argocd.health.enabled", FLAG, "Roles to read the health of Applications.", default=False
+        "argocd.health.enabled",
+        FLAG,
+        "Roles to read the health of Applications, and Argo CD's clusters.",
+        default=False,
     ),
     Value("multikueue.enabled", FLAG, "Roles for the clusters of MultiKueue.", default=False),
     Value(
