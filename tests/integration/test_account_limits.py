@@ -1,7 +1,5 @@
 """What ValidatingAdmissionPolicies let each account write, by its own token on a real API server.
 
-pytestmark = pytest.mark.slow  # an API server of its own; the roles' rules are unit tests
-
 RBAC says which objects an account may write; these say what of them. So every refusal here has to
 come from a policy: each account has the right to the verb.
 """
@@ -49,6 +47,9 @@ from tools.servers.argocd_controller import application_set
 from tools.servers.errors import ToolError
 from tools.servers.running import Launcher
 from tools.servers.thirdparty import ensure_kinds
+
+# An API server of its own, and the rules of the roles are unit tests.
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (
