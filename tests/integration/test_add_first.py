@@ -162,6 +162,7 @@ async def test_moves_end_once_all_is_healthy_also_after_a_restart_between_the_st
     assert ADDITION not in world.annotations(names[0])
 
 
+@pytest.mark.slow
 async def test_a_changed_spec_or_an_event_tells_and_tries_again(world: World) -> None:
     async with watched(world.stack, world.namespace) as (witness, bare):
         await _create(world, bare, ["web"])
@@ -247,6 +248,7 @@ async def _placed_on_c1(stack: RunningStack) -> AsyncGenerator[tuple[Witness, li
                 stack.api.delete("configmaps", name, POLICIES)
 
 
+@pytest.mark.slow
 async def test_all_three_leave_a_move_to_its_second_step_whatever_is_updated(
     three: tuple[RunningStack, Components],
 ) -> None:
@@ -265,6 +267,7 @@ async def test_all_three_leave_a_move_to_its_second_step_whatever_is_updated(
         await eventually(lambda: witness.stories[names[0]], ["c1", "c1,c2", "c1"])
 
 
+@pytest.mark.slow
 async def test_a_canary_halts_where_what_it_moved_is_not_healthy_in_time(
     three: tuple[RunningStack, Components],
 ) -> None:

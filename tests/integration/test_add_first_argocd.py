@@ -142,6 +142,7 @@ async def test_old_clusters_go_when_the_applications_in_the_new_ones_are_healthy
     await eventually(world.place, ["us"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [5], indirect=True)
 async def test_what_argo_cd_calls_degraded_is_taken_back(
     stack_of_argo: RunningStack, engine: StandIn
@@ -155,6 +156,7 @@ async def test_what_argo_cd_calls_degraded_is_taken_back(
     await eventually(world.place, ["eu"])
 
 
+@pytest.mark.slow
 async def test_an_application_for_a_server_counts_for_the_cluster_that_argo_cd_has_there(
     stack_of_argo: RunningStack, engine: StandIn
 ) -> None:

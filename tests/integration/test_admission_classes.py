@@ -221,6 +221,7 @@ async def test_known_classes_are_answered_without_opa_and_no_longer_than_they_ar
     await eventually(lambda: world.place(region="eu"), "berlin,more")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_port_for_webhooks_serves_the_basis_and_nothing_else(world: World) -> None:
     token = world.follows.token_file.read_text(encoding="utf-8").strip()
@@ -259,6 +260,7 @@ async def test_known_classes_are_decided_on_while_opa_is_away_and_nothing_change
     await world.until_reused(region="eu")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_answers_of_another_opa_than_the_replicators_are_not_reused_and_it_is_said(
     stack: RunningStack, opa: RunningOpa, launcher: Launcher, namespace: str, tmp_path: Path

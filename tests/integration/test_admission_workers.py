@@ -112,6 +112,7 @@ async def test_each_worker_answers_by_what_it_knows_itself_and_one_page_counts_f
     await asyncio.to_thread(world.opa.server.start)
 
 
+@pytest.mark.slow
 async def test_all_are_ready_or_none(world: Workers) -> None:
     assert "worker 1: ok\n" in world.page()[1]
     with stopped(world.other):
@@ -121,6 +122,7 @@ async def test_all_are_ready_or_none(world: Workers) -> None:
     await eventually(lambda: world.page()[0], 200)
 
 
+@pytest.mark.slow
 async def test_a_certificate_is_replaced_in_each(world: Workers) -> None:
     renewed = issue(world.authority, "kube-sync", LOOPBACK)
     for name, content in (("tls.key", renewed.key_pem), ("tls.crt", renewed.cert_pem)):
@@ -144,12 +146,14 @@ async def test_a_killed_worker_closes_no_door_and_then_all_end_with_a_failure(
     assert not runs(first)
 
 
+@pytest.mark.slow
 async def test_no_worker_outlives_the_first(world: Workers) -> None:
     _, other = world.both
     await asyncio.to_thread(world.webhook.kill)
     await eventually(lambda: runs(other), expected=False)
 
 
+@pytest.mark.slow
 async def test_a_signal_drains_both(world: Workers) -> None:
     _, other = world.both
     process = world.webhook._process  # type: ignore[attr-defined] # noqa: SLF001 - its exit status

@@ -199,6 +199,7 @@ async def test_a_cluster_without_a_secret_is_said_on_the_object_too(asked: Asked
     await eventually(lambda: asked.names("web"), lambda said: "no cluster asia" in said)
 
 
+@pytest.mark.slow
 async def test_an_object_that_is_not_there_and_a_wrong_token_are_refused(asked: Asked) -> None:
     where = f"{asked.world.namespace}/gone"
     assert await asyncio.to_thread(asked.ask, "gone") == (
@@ -209,6 +210,7 @@ async def test_an_object_that_is_not_there_and_a_wrong_token_are_refused(asked: 
     assert status == 401
 
 
+@pytest.mark.slow
 async def test_a_kind_that_is_not_served_is_said_and_other_objects_are_answered(
     asked: Asked,
 ) -> None:

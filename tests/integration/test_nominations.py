@@ -225,6 +225,7 @@ async def test_the_first_cluster_is_nominated_and_kueue_can_clear_it(world: Worl
     await eventually(lambda: world.notes("first", "Nominated"), ["us is the policy's first"])
 
 
+@pytest.mark.slow
 async def test_an_inactive_cluster_is_left(world: World, cluster: RunningStack) -> None:
     uid = world.workload("left")
     world.decide("left", uid, "us", "eu")
@@ -238,6 +239,7 @@ async def test_an_inactive_cluster_is_left(world: World, cluster: RunningStack) 
     await eventually(lambda: said in world.notes("left", "Nominated"))
 
 
+@pytest.mark.slow
 async def test_without_quota_nobody_is_nominated(world: World) -> None:
     uid, other = world.workload("unreserved"), world.workload("other")
     world.kueue("unreserved", {"admissionChecks": [CHECK]})
@@ -275,6 +277,7 @@ async def test_a_move_that_adds_first_ends_where_kueue_admits_the_workload(world
     assert world.status("moved")["clusterName"] == "eu"
 
 
+@pytest.mark.slow
 async def test_clusters_that_the_check_does_not_list_are_said(world: World) -> None:
     uid = world.workload("elsewhere")
     world.decide("elsewhere", uid, "asia")
@@ -316,6 +319,7 @@ async def test_every_right_of_the_sink_is_used_and_none_is_missing(
     assert about - {Grant("remediator", WORKLOADS.group, "workloads", "delete")} == set()
 
 
+@pytest.mark.slow
 async def test_a_kueue_of_another_version_is_said_and_left_alone(
     world: World, cluster: RunningStack
 ) -> None:
@@ -347,6 +351,7 @@ def _serve_another_version(stack: RunningStack) -> None:
         return
 
 
+@pytest.mark.slow
 async def test_without_kueues_kinds_it_is_not_ready_and_says_which(
     stack: RunningStack, tmp_path: Path
 ) -> None:
@@ -359,6 +364,7 @@ async def test_without_kueues_kinds_it_is_not_ready_and_says_which(
     assert "workloads.v1beta1.kueue.x-k8s.io" in str(failed.value)
 
 
+@pytest.mark.slow
 async def test_it_does_not_start_if_no_decisions_are_made_on_workloads(
     stack: RunningStack, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ from tests.eventually import eventually
 from tests.fakes.decisionstream import FakeDecisionStream, fake_decision_stream
 from tests.fakes.manifests import build
 from tests.integration.decisions_world import World, preferences, profile
+from tests.parts import quickly
 from tests.unit.async_tools import running
 from tools.demo.components import GUARD_OFF, start_service
 from tools.demo.fleet import PREFERENCES
@@ -172,6 +173,7 @@ async def test_a_placement_is_published_in_argo_cds_namespace_as_its_generator_r
     assert {one["manager"] for one in metadata["managedFields"]} == {"kube-sync-remediator"}
 
 
+@pytest.mark.slow
 async def test_no_reader_by_label_ever_finds_one_without_its_clusters(world: World) -> None:
     """One such object alone is no clusters to Argo CD's generator, and no error."""
     uid = await world.create("web")
@@ -189,6 +191,7 @@ async def test_no_reader_by_label_ever_finds_one_without_its_clusters(world: Wor
     assert all(one["status"]["decisions"] for one in seen)
 
 
+@pytest.mark.slow
 async def test_the_same_name_in_two_namespaces_is_published_twice(remediator: Remediator) -> None:
     first, second = await remediator.namespace(), await remediator.namespace()
     for one, name in ((first, "eu"), (second, "us")):
@@ -211,6 +214,7 @@ async def test_what_is_undecided_or_held_stays_as_it_is(world: World) -> None:
     assert before in published(world)
 
 
+@pytest.mark.slow
 async def test_what_is_of_a_resource_that_went_while_nobody_watched_is_deleted(
     remediator: Remediator,
 ) -> None:
@@ -258,6 +262,7 @@ async def test_what_ocm_decided_is_neither_taken_nor_deleted(world: World) -> No
     assert api.get(KIND, "theirs-decision-1", ARGO) == before
 
 
+@pytest.mark.slow
 async def test_clusters_that_somebody_changed_are_put_right(world: World) -> None:
     world.decide("web", await world.create("web"), ["eu"])
     await eventually(lambda: clusters(world), [["eu"]])
@@ -278,6 +283,7 @@ def everywhere(cluster: RunningStack) -> Iterator[None]:
         cluster.api.remove(one)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("everywhere")
 async def test_without_a_namespace_a_placement_is_published_beside_its_resource(
     cluster: RunningStack, tmp_path: Path
@@ -326,7 +332,7 @@ def test_the_generators_configmap_names_what_is_published(cluster: RunningStack)
     assert (data["statusListKey"], data["matchKey"]) == ("decisions", "clusterName")
 
 
-@pytest.mark.parametrize("ends", ["us", "eu"])
+@pytest.mark.parametrize("ends", quickly(1, ["us", "eu"]))
 async def test_consumers_see_both_steps_of_a_move_that_adds_first(
     cluster: RunningStack, tmp_path: Path, ends: str
 ) -> None:

@@ -244,6 +244,7 @@ async def test_any_kind_may_be_a_target_and_each_has_its_own_sinks(world: World)
     assert world.object("deployments") == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [{"dwell_seconds": 3600}], indirect=True)
 async def test_a_restart_reads_back_what_was_let_through_and_when(world: World) -> None:
     """There is no annotation: the history of moves is on what is published."""
@@ -262,6 +263,7 @@ async def test_a_restart_reads_back_what_was_let_through_and_when(world: World) 
     await eventually(world.published, {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [{"mass_share": 0, "mass_floor": 0}], indirect=True)
 async def test_an_approval_lets_through_what_is_not_annotated(world: World) -> None:
     world.decide("deployments", "eu")
@@ -278,6 +280,7 @@ async def test_an_approval_lets_through_what_is_not_annotated(world: World) -> N
     await eventually(world.waiting, [])
 
 
+@pytest.mark.slow
 async def test_the_history_goes_where_the_leading_sink_is(world: World) -> None:
     await world.stop()
     sinks_of_jobs = ["ocm_placement_decisions"]
@@ -324,6 +327,7 @@ async def test_a_move_without_annotations_adds_first_also_after_a_restart_betwee
         assert ADDITION not in world.annotations("deployments")
 
 
+@pytest.mark.slow
 async def test_a_move_without_annotations_that_is_not_healthy_in_time_is_taken_back(
     cluster: RunningStack, tmp_path: Path
 ) -> None:
@@ -338,6 +342,7 @@ async def test_a_move_without_annotations_that_is_not_healthy_in_time_is_taken_b
             await eventually(world.published, {"deployments": ["eu"]})
 
 
+@pytest.mark.slow
 async def test_a_move_whose_health_has_a_source_that_is_not_served_waits_and_says_so(
     cluster: RunningStack, tmp_path: Path
 ) -> None:
@@ -364,6 +369,7 @@ async def test_what_somebody_makes_of_it_is_put_right(world: World) -> None:
     await eventually(world.published, {"deployments": ["eu"]})
 
 
+@pytest.mark.slow
 async def test_the_webhook_leaves_what_other_sinks_place_as_it_is(
     launcher: Launcher, cluster: RunningStack, tmp_path: Path
 ) -> None:

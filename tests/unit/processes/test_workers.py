@@ -122,7 +122,7 @@ async def test_metrics_are_never_those_of_some(crew: Crew, monkeypatch: pytest.M
         await eventually(lambda: crew.readiness.reasons, {"worker 1": "does not answer"})
         async with crew.answering():  # to requests that nobody waits for any more, first
             await eventually(lambda: _get(f"{url}/readyz"), lambda seen: seen[0] == 200)
-            assert (await _get(f"{url}/metrics"))[0] == 200
+            await eventually(lambda: _get(f"{url}/metrics"), lambda seen: seen[0] == 200)
 
 
 async def test_a_worker_that_ends_ends_all_with_a_failure(crew: Crew, signals: list[int]) -> None:
