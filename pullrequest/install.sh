@@ -9,7 +9,8 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 home=${PR_HOME:-${RUNNER_TEMP:-/tmp}/kube-sync}
 
-python3 -m venv "$home"
+# -I: nothing of the folder that is checked out is imported.
+python3 -I -m venv "$home"
 pip=("$home/bin/pip" install --quiet --disable-pip-version-check)
 "${pip[@]}" --require-hashes --only-binary=:all: -r "$root/requirements.lock"
 "${pip[@]}" --require-hashes --only-binary=:all: -r "$root/requirements-build.lock"
@@ -23,7 +24,7 @@ if ! command -v opa >/dev/null; then
     esac
     releases=https://github.com/open-policy-agent/opa/releases/download
     url=${PR_OPA_URL:-$releases/v$version/opa_linux_${machine}_static}
-    "$home/bin/python" - "$url" "$home/bin/opa" "${PR_OPA_SHA256:-}" <<'END'
+    "$home/bin/python" -I - "$url" "$home/bin/opa" "${PR_OPA_SHA256:-}" <<'END'
 import hashlib, pathlib, sys, urllib.request
 url, target, expected = sys.argv[1:]
 def get(url):
