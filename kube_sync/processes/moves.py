@@ -10,7 +10,6 @@ from kube_sync.guard import Inventory, Placements
 from kube_sync.guard.add_first import Terms
 from kube_sync.kube.applications import APPLICATIONS
 from kube_sync.kube.collection import KubeCollection
-from kube_sync.kube.kueue import admitted_to
 from kube_sync.kube.reflector import Reflector
 from kube_sync.objects import ObjectKey
 from kube_sync.processes.context import Context
@@ -20,7 +19,7 @@ from kube_sync.remediation.clusters import Clusters
 from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.health.argocd import ArgoHealth
 from kube_sync.remediation.health.own import KueueHealth, OwnHealth, healthy_at, healthy_by
-from kube_sync.remediation.planner import Moves, ReadHealth, Together
+from kube_sync.remediation.planner import Moves, Together
 from kube_sync.runtime.services import Service
 
 
@@ -48,7 +47,7 @@ def moving(
     remediate = context.settings.remediate
     if remediate.moves == "together":
         return Moving()
-    health, read_health, services = _health(context, remediate.add_first.health, changed)
+    health, services = _health(context, remediate.add_first.health, changed)
     terms = Terms(remediate.add_first.healthy_within_seconds, remediate.add_first.on_unhealthy)
 
     def inventory() -> Inventory | None:
@@ -69,21 +68,20 @@ def moving(
         inventory=inventory,
         labels=labels,
         approved=approved,
-        read_health=read_health,
     )
     return Moving(moves, services)
 
 
 def _health(
     context: Context, source: Health, changed: Callable[[Iterable[Key] | None], None]
-) -> tuple[HealthSource, ReadHealth | None, tuple[Service, ...]]:
-    """Return the source of health, what reads it from an object, and its services."""
+) -> tuple[HealthSource, tuple[Service, ...]]:
+    """Return the source of health, and its services."""
     if source.source == "annotations":
-        return OwnHealth(), healthy_by(source.annotation), ()
+        return OwnHealth(healthy_by(source.annotation)), ()
     if source.source == "status":
-        return OwnHealth(), healthy_at(source.path), ()
+        return OwnHealth(healthy_at(source.path)), ()
     if source.source == "kueue":
-        return KueueHealth(source.annotation), lambda _annotations, body: admitted_to(body), ()
+        return KueueHealth(source.annotation), ()
     targets = [resource.gvr for resource in context.settings.targets()]
 
     def workloads_changed(keys: Iterable[ObjectKey] | None) -> None:
@@ -99,4 +97,4 @@ def _health(
         context.kube, SECRETS, namespace=source.namespace, label_selector=CLUSTER
     )
     clusters = Reflector(name, secrets, health.clusters, named, behind=named)
-    return health, None, (follow, clusters.run)
+    return health, (follow, clusters.run)

@@ -17,6 +17,7 @@ from kube_sync.guard import Change, Inventory, Placements, read_addition
 from kube_sync.guard.add_first import Names, Partial, State, Terms, Whole, next_step
 from kube_sync.guard.additions import write_addition
 from kube_sync.guard.digests import digest
+from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
 from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.plan import Current, Wanted, Write, after
@@ -43,6 +44,10 @@ class HealthSource(Protocol):
         """Return what of the object's health is of no known cluster, None if nothing is."""
         ...
 
+    def reader(self, gvr: GroupVersionResource) -> ReadHealth | None:
+        """Return what reads the health from the objects of a collection, None: nothing does."""
+        ...
+
 
 class AddFirst:
     """Makes each move in two steps."""
@@ -59,14 +64,12 @@ class AddFirst:
         inventory: Callable[[], Inventory | None] = lambda: None,
         labels: Callable[[str], Mapping[str, str] | None] = lambda _cluster: None,
         approved: Callable[[], Names] = frozenset,
-        read_health: ReadHealth | None = None,
     ) -> None:
-        """`now` returns Unix seconds; `read_health` reads what `health` takes from objects.
+        """`now` returns Unix seconds.
 
         `inventory`: the clusters that placements are compared with, None: with none. `labels`
         returns those of a cluster by its name, `approved` the names of operators' approvals.
         """
-        self.read_health = read_health
         self._terms = terms
         self._placements = placements
         self._health = health
@@ -74,6 +77,10 @@ class AddFirst:
         self._inventory = inventory
         self._labels = labels
         self._approved = approved
+
+    def read_health(self, gvr: GroupVersionResource) -> ReadHealth | None:
+        """Return what reads the clusters where an object is healthy from it; None: nothing."""
+        return self._health.reader(gvr)
 
     def planned(self, key: Key, wanted: Wanted, current: Current, plan_step: PlanStep) -> Planned:
         """Return what to write now for a decision."""

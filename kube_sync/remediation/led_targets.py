@@ -42,7 +42,7 @@ class LedTargets:
             self._targets[gvr] = Targets(
                 lambda key: self._changed((gvr, key)),
                 self._listed,
-                moves.read_health,
+                moves.read_health(gvr),
                 # Other sinks do not keep the record of an addition on the target.
                 digests=moves.in_steps and lead.name != "annotations",
             )

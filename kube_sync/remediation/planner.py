@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from kube_sync.objects import GroupVersionResource
 from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.plan import Current, Step, Wanted, Write
 
@@ -88,9 +89,8 @@ class Planned:
 class Moves(Protocol):
     """Divides moves into steps."""
 
-    @property
-    def read_health(self) -> ReadHealth | None:
-        """What reads the clusters where an object is healthy from it; None: nothing."""
+    def read_health(self, gvr: GroupVersionResource) -> ReadHealth | None:
+        """Return what reads the clusters where an object is healthy from it; None: nothing."""
         ...
 
     @property
@@ -106,8 +106,12 @@ class Moves(Protocol):
 class Together:
     """Makes each move in one step."""
 
-    read_health: ReadHealth | None = None
     in_steps = False
+
+    def read_health(self, gvr: GroupVersionResource) -> ReadHealth | None:
+        """Return nothing: no step waits for it."""
+        del gvr
+        return None
 
     def planned(self, key: Key, wanted: Wanted, current: Current, plan_step: PlanStep) -> Planned:
         """Return the whole change."""

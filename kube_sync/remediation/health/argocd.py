@@ -14,7 +14,7 @@ from functools import partial
 from kube_sync.kube.applications import APPLICATION_SETS, Application, parse_application
 from kube_sync.kube.cache import Cache, Changes
 from kube_sync.kube.reflector import Store
-from kube_sync.objects import ObjectKey
+from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.argocd.clusters import ArgoClusters
 from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.plan import Current
@@ -62,10 +62,18 @@ class ArgoHealth:
         """Return which of these clusters are healthy for the object."""
         del current
         found: dict[str, bool] = {}
-        for one in self._applications(key).values():
+        applications = self._applications(key).values()
+        by_server = any(one.server and not one.cluster for one in applications)
+        if by_server and self._clusters_trouble is not None:
+            return _NONE  # it may be unhealthy in any of them
+        for one in applications:
             for cluster in self._clusters_of(one):
                 found[cluster] = found.get(cluster, True) and one.healthy
         return frozenset(cluster for cluster in clusters if found.get(cluster))
+
+    def reader(self, gvr: GroupVersionResource) -> None:
+        """Return nothing: objects do not have it."""
+        del gvr
 
     def unmatched(self, key: Key) -> str | None:
         """Return which Application of an object is in no known cluster, and why."""
@@ -88,7 +96,7 @@ class ArgoHealth:
     def _clusters_of(self, found: Application) -> frozenset[str]:
         if found.cluster:
             return frozenset([found.cluster])
-        known = self._clusters_trouble is None
+        known = self._clusters_trouble is None and found.server
         return self._by_server.get(found.server, _NONE) if known else _NONE
 
     def _applications(self, key: Key) -> Mapping[ObjectKey, Application]:

@@ -3,8 +3,8 @@
 A cluster is healthy if its value is `true`, or the text `true` or `healthy` in upper or lower case.
 Everything else, and no value at all, is not healthy. Of a Workload of Kueue it is the cluster that
 has admitted it. The cache of objects reads it (`ReadHealth`). A PATCH of the object is bound to the
-resourceVersion that was read: what takes a cluster away by
-this health fails if it has changed since.
+resourceVersion that was read: what takes a cluster away by this health fails if it has changed
+since.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Final
 import msgspec
 
 from kube_sync.errors import NO_JSON
-from kube_sync.kube.kueue import WORKLOADS
+from kube_sync.kube.kueue import WORKLOADS, admitted_to
+from kube_sync.objects import GroupVersionResource
 from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.plan import Current
 from kube_sync.remediation.planner import ReadHealth
@@ -27,6 +28,9 @@ _values = msgspec.json.Decoder(dict[str, object] | str)
 
 class OwnHealth:
     """Health that was read from the object."""
+
+    def __init__(self, read: ReadHealth) -> None:
+        self._read = read
 
     @property
     def trouble(self) -> str | None:
@@ -43,6 +47,11 @@ class OwnHealth:
         del key
         return None
 
+    def reader(self, gvr: GroupVersionResource) -> ReadHealth:
+        """Return what reads the health from the objects of a collection."""
+        del gvr
+        return self._read
+
 
 class KueueHealth(OwnHealth):
     """Health from Kueue's admission, which the cache of objects has read; else from annotations.
@@ -51,13 +60,20 @@ class KueueHealth(OwnHealth):
     """
 
     def __init__(self, prefix: str) -> None:
-        self._of_others = healthy_by(prefix)
+        super().__init__(healthy_by(prefix))
 
     def healthy(self, key: Key, current: Current, clusters: frozenset[str]) -> frozenset[str]:
         """Return which of these clusters are healthy for the object: all or none of a Workload."""
-        if key[0] != WORKLOADS:
-            return clusters & self._of_others(current.annotations, b"")
-        return clusters if clusters & current.healthy else frozenset()
+        found = super().healthy(key, current, clusters)
+        return clusters if found and key[0] == WORKLOADS else found
+
+    def reader(self, gvr: GroupVersionResource) -> ReadHealth:
+        """Return what reads the health from the objects of a collection."""
+        return _admitted if gvr == WORKLOADS else super().reader(gvr)
+
+
+def _admitted(_annotations: Mapping[str, str], body: bytes) -> frozenset[str]:
+    return admitted_to(body)
 
 
 def healthy_by(prefix: str) -> ReadHealth:

@@ -67,6 +67,7 @@ class Health(OwnHealth):
     """Health from annotations, as long as it is known."""
 
     def __init__(self, clusters: Clusters) -> None:
+        super().__init__(healthy_by(HEALTH))
         self._clusters = clusters
 
     def unmatched(self, key: Key) -> str | None:
@@ -97,7 +98,6 @@ def world_of(
             inventory=lambda: fleet.inventory,
             labels=fleet.labels.get,
             approved=lambda: world.approved,
-            read_health=healthy_by(HEALTH),
         )
 
     return World(server, mode, limits, moves=moves)

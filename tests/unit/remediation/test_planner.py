@@ -105,8 +105,11 @@ def test_no_more_steps_are_kept_than_memory_is_meant_for(
 class Stepwise:
     """Makes each move in several steps."""
 
-    read_health: ReadHealth | None = None
     in_steps = True
+
+    def read_health(self, gvr: GroupVersionResource) -> ReadHealth | None:
+        del gvr
+        return None
 
     def planned(self, key: Key, wanted: Wanted, current: Current, plan_step: PlanStep) -> Planned:
         del key

@@ -20,7 +20,7 @@ def test_an_annotation_for_each_cluster_says_where_it_is_healthy() -> None:
 
 def test_of_what_was_read_the_clusters_that_are_asked_for_count() -> None:
     current = Current("u", {}, healthy=frozenset(["eu", "us"]))
-    assert OwnHealth().healthy(KEY, current, frozenset(["eu", "ap"])) == {"eu"}
+    assert OwnHealth(healthy_by("h.io")).healthy(KEY, current, frozenset(["eu", "ap"])) == {"eu"}
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_text_names_the_one_cluster() -> None:
 
 
 def test_health_of_the_object_itself_is_as_current_as_the_object() -> None:
-    for source in (OwnHealth(), KueueHealth("h.io")):
+    for source in (OwnHealth(healthy_by("h.io")), KueueHealth("h.io")):
         assert (source.trouble, source.unmatched(KEY)) == (None, None)
 
 
@@ -57,5 +57,10 @@ def test_a_workload_that_one_of_some_clusters_has_admitted_lacks_nothing_in_the_
 
 
 def test_kueue_admits_nothing_but_workloads() -> None:
-    current = Current("u", {"h.io/us": "healthy"}, healthy=frozenset(["eu"]))
-    assert KueueHealth("h.io").healthy(KEY, current, frozenset(["eu", "us"])) == {"us"}
+    """Of others it is the annotations, as the cache of objects reads them, whatever sink leads."""
+    source, annotations = KueueHealth("h.io"), {"h.io/us": "healthy"}
+    workload = b'{"metadata": {}, "status": {"clusterName": "eu"}}'
+    assert source.reader(WORKLOADS)(annotations, workload) == {"eu"}
+    read = source.reader(KEY[0])(annotations, workload)
+    current = Current("u", {}, healthy=read)
+    assert source.healthy(KEY, current, frozenset(["eu", "us"])) == {"us"}

@@ -138,8 +138,8 @@ class World:
         listed(targets(JOBS), Listing([item(name) for name in names], VERSION))
 
     def _add_first(self, terms: Terms) -> AddFirst:
-        read = healthy_by("health.kube-sync.io")
-        return AddFirst(terms, Placements(), OwnHealth(), lambda: self.now, read_health=read)
+        health = OwnHealth(healthy_by("health.kube-sync.io"))
+        return AddFirst(terms, Placements(), health, lambda: self.now)
 
     def observe(self, found: Item) -> None:
         """Let the watch tell of a target."""
