@@ -102,6 +102,13 @@ def test_values_that_are_wrong_are_refused_by_name(
         rendered(**values)
 
 
+@pytest.mark.parametrize("namespace", ["default", "kube-system"])
+def test_a_namespace_that_others_share_is_refused(helm: Path, namespace: str) -> None:
+    """All its pods would get the NetworkPolicies, and the webhook would leave out its objects."""
+    with pytest.raises(ToolError, match="a namespace of its own"):
+        run(helm, "template", "kube-sync", str(CHART), f"--namespace={namespace}")
+
+
 def test_values_of_all_pods_are_in_each_and_a_workload_has_its_own(rendered: Any) -> None:
     for_all = {
         "nodeSelector": {"os": "linux"},
