@@ -15,14 +15,20 @@ default _parameters := null
 
 _parameters := data["kube-federation-scheduling-policy"].placement
 
-# Without parameters the decision is an error, and not none.
 default _kinds := ["ReplicaSet"]
 
-_kinds := _parameters.kinds
+_kinds := _parameters.kinds if _are_kinds(_parameters.kinds)
 
 # METADATA
 # description: Whether the packs decide on the input
-applies if input.kind in _kinds
+applies if {
+	some kind in _kinds
+	lower(kind) == lower(input.kind)
+}
+
+# What `kinds` should be is not known while these parameters are wrong or missing, so that every
+# decision is an error then.
+applies if count(parameter_problems) > 0
 
 # METADATA
 # description: Why each cluster may not be used
@@ -30,9 +36,12 @@ objections[name] contains reason if some reason in _opposed[name]
 
 objections[name] contains sprintf("it needs %s, which may not be used", [companion]) if {
 	some name in _unopposed
-	some companion in data.placement.packs[_].companions[name]
+	some between in graph.reachable(_companions, {name})
+	some companion in _companions[between]
 	not companion in _unopposed
 }
+
+_companions[name] contains companion if some companion in data.placement.packs[_].companions[name]
 
 _opposed[name] contains reason if some reason in data.placement.packs[_].objections[name]
 
@@ -50,13 +59,25 @@ clusters := object.filter(_requested, usable) if {
 	_developer_chooses
 } else := {name: {"weight": _weight(name)} | some name in usable}
 
+# The clusters that a weight or a minimum gives replicas, as kube_sync/guard/placements.py has it.
+_running := {name | some name, entry in clusters; _gets_replicas(entry)}
+
+_gets_replicas(entry) if not is_object(entry)
+
+_gets_replicas(entry) if {
+	is_object(entry)
+	object.get(entry, "maxReplicas", null) != 0
+	some key, otherwise in {"weight": 1, "minReplicas": 0}
+	not object.get(entry, key, otherwise) in {0, null}
+}
+
 # METADATA
-# description: The placement, undefined where there is no cluster for it
+# description: The placement, undefined where no cluster gets a replica
 preferences := object.union(object.remove(_request, {"clusters"}), {"clusters": clusters}) if {
 	_developer_chooses
-	count(clusters) > 0
+	count(_running) > 0
 } else := {"clusters": clusters, "rebalance": true} if {
-	count(clusters) > 0
+	count(_running) > 0
 }
 
 # METADATA
@@ -82,17 +103,22 @@ errors contains sprintf("%s was requested and may not be used: %s", [name, _why(
 
 errors contains sprintf("%s was requested without %s, which it needs", [name, companion]) if {
 	_developer_chooses
-	some name, _ in clusters
-	some companion in data.placement.packs[_].companions[name]
-	not clusters[companion]
+	some name in _running
+	some companion in _companions[name]
+	not companion in _running
 }
 
-errors contains sprintf("no cluster may be used: %s", [_reasons]) if count(clusters) == 0
+errors contains sprintf("no cluster may be used: %s", [_reasons]) if count(usable) == 0
+
+errors contains "the request gives no replica to a cluster that may be used" if {
+	count(usable) > 0
+	count(_running) == 0
+}
 
 errors contains sprintf("the placement needs %d regions, and has %d (%s)", [needed, count(regions), concat(", ", sort(regions))]) if {
-	count(clusters) > 0
+	count(_running) > 0
 	needed := data.placement.packs[_].minimum_regions
-	regions := {_region(name) | some name, _ in clusters} - {""}
+	regions := {_region(name) | some name in _running} - {""}
 	count(regions) < needed
 }
 
@@ -105,6 +131,28 @@ parameter_problems contains problem if {
 parameter_problems contains sprintf("style must be must or may, and is %s", [style]) if {
 	style := _parameters.style
 	not style in {"must", "may"}
+}
+
+parameter_problems contains "kinds must name one kind or more" if _parameters.kinds == []
+
+parameter_problems contains sprintf("kinds must be kinds as ReplicaSet, and %v is none", [kind]) if {
+	is_array(_parameters.kinds)
+	some kind in _parameters.kinds
+	not _is_kind(kind)
+}
+
+_are_kinds(kinds) if {
+	is_array(kinds)
+	count(kinds) > 0
+	every kind in kinds {
+		_is_kind(kind)
+	}
+}
+
+# A resource (`replicasets`, `deployments.apps`) is no kind. Other names of kinds are not known here.
+_is_kind(kind) if {
+	regex.match(`^[A-Za-z][A-Za-z0-9]*$`, kind)
+	not regex.match(`^(replica|daemon|stateful)sets$|^(deployment|(cron)?job|pod|workload)s$`, lower(kind))
 }
 
 # What the developer requested counts in the style that says which clusters may be used; who
@@ -139,7 +187,8 @@ _requested := object.union(_named, {name: _request.clusters["*"] |
 _region(name) := concat("/", sort({region | some region in data.placement.packs[_].regions[name]}))
 
 # Regions have equal shares, whatever the number of their clusters: 840 is a multiple of 1 to 8.
-_weight(name) := floor(840 / count(_together[_region(name)])) if {
+# However many they are, each gets replicas.
+_weight(name) := max([1, floor(840 / count(_together[_region(name)]))]) if {
 	_regions_differ
 } else := 1
 
