@@ -21,9 +21,8 @@ objections[name] contains sprintf("%s %d is below %d", [certification, level, ne
 
 # METADATA
 # description: A certification that the parameters do not have, or text that is none
-problems contains sprintf("annotation policy.example.com/certifications: %q must be as pci=2, of one of %s", [part, known]) if {
+problems contains sprintf("annotation policy.example.com/certifications: %q must be as pci=2, of one of %s", [part, _names]) if {
 	some part in split(input.metadata.annotations["policy.example.com/certifications"], ",")
-	known := concat(", ", sort(_parameters.certifications))
 	not _is_known(part)
 }
 
@@ -33,11 +32,29 @@ parameter_problems contains problem if {
 	some problem in parameters.problems(_parameters, {"certifications": "array", "namespaces": "object"})
 }
 
-parameter_problems contains sprintf("namespaces.%s must be levels by one of %s", [namespace, known]) if {
-	known := concat(", ", sort(_parameters.certifications))
+parameter_problems contains "certifications are missing" if {
+	is_object(_parameters)
+	not "certifications" in object.keys(_parameters)
+}
+
+parameter_problems contains sprintf("certifications must be names, and %v is none", [certification]) if {
+	is_array(_parameters.certifications)
+	some certification in _parameters.certifications
+	not _is_name(certification)
+}
+
+parameter_problems contains sprintf("namespaces.%s must be levels by one of %s", [namespace, _names]) if {
 	some namespace, levels in _parameters.namespaces
 	not _are_levels(levels)
 }
+
+# Defined whatever the parameters are, so that no check fails with them.
+_known := {certification | some certification in _parameters.certifications; is_string(certification)}
+
+_names := concat(", ", sort(_known))
+
+# An annotation can say it.
+_is_name(certification) if regex.match(`^[^,=\s]([^,=]*[^,=\s])?$`, certification)
 
 _required[certification] contains level if {
 	some [certification, level] in _pairs(input.metadata.annotations["policy.example.com/certifications"])
@@ -63,13 +80,13 @@ _pairs(text) := {[trim_space(certification), level] |
 
 _is_known(part) if {
 	some [certification, _] in _pairs(part)
-	certification in _parameters.certifications
+	certification in _known
 }
 
 _are_levels(levels) if {
 	is_object(levels)
 	every certification, level in levels {
-		certification in _parameters.certifications
+		certification in _known
 		is_number(level)
 	}
 }

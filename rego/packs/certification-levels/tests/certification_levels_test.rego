@@ -61,10 +61,36 @@ test_what_cannot_be_read_is_a_problem if {
 
 test_parameters_are_checked if {
 	wrong(said) == set()
-	wrong({"certificatons": []}) == {"certificatons is no parameter; there are certifications, namespaces"}
+	wrong({"certificatons": []}) == {
+		"certifications are missing",
+		"certificatons is no parameter; there are certifications, namespaces",
+	}
 	every levels in [{"pcl": 1}, {"pci": "1"}, 1] {
 		wrong({"certifications": ["pci"], "namespaces": {"a": levels}}) == {"namespaces.a must be levels by one of pci"}
 	}
+}
+
+test_certifications_have_to_be_names if {
+	wrong({}) == {"certifications are missing"}
+	wrong({"certifications": "pci"}) == {"certifications must be of type array, and is of type string"}
+	wrong({"certifications": []}) == set()
+	every certification in [1, null, "", "pci=2", "pci,iso", " pci"] {
+		wrong({"certifications": ["pci", certification]}) == {sprintf("certifications must be names, and %v is none", [certification])}
+	}
+}
+
+test_checks_hold_whatever_the_certifications_are if {
+	every parameters in [{}, {"certifications": "pci"}, {"certifications": [1]}, {"certifications": null}] {
+		problems := pack.problems with input as certified("pci=1")
+			with data["kube-federation-scheduling-policy"] as {"certification-levels": parameters}
+		problems == {`annotation policy.example.com/certifications: "pci=1" must be as pci=2, of one of `}
+		every level in [{"pci": 2}, 2, "high"] {
+			"namespaces.a must be levels by one of " in wrong(object.union(parameters, {"namespaces": {"a": level}}))
+		}
+	}
+	problems := pack.problems with input as certified("pcl=1")
+		with data["kube-federation-scheduling-policy"] as {"certification-levels": {"certifications": [1, "pci"]}}
+	problems == {`annotation policy.example.com/certifications: "pcl=1" must be as pci=2, of one of pci`}
 }
 
 test_without_parameters_there_is_a_problem if count(pack.parameter_problems) == 1
