@@ -5,8 +5,9 @@
 #   `objections[cluster] contains reason` (the cluster may not be used),
 #   `companions[cluster] contains other` (it may be used only where the other may be used too),
 #   `regions[cluster] contains region` and `minimum_regions` (how the placement is spread),
-#   `problems contains message` (the workload asks for what cannot be understood) and
-#   `parameter_problems contains message` (the pack's own ConfigMap is wrong).
+#   `problems contains message` (the workload asks for what cannot be understood),
+#   `parameter_problems contains message` (the pack's own ConfigMap is wrong) and
+#   `parameter_notes contains message` (it may be wrong, and workloads are placed all the same).
 package placement.composition
 
 import data.placement.parameters
@@ -87,6 +88,7 @@ errors contains message if some message in data.placement.packs[_].problems
 errors contains sprintf("ConfigMap %s: %s", [configmap, problem]) if {
 	some configmap, problems in data.kube_sync_parameters.problems
 	some problem in problems
+	not notes[configmap][problem]
 }
 
 errors contains "requested replica-set-preferences cannot be read" if {
@@ -120,6 +122,13 @@ errors contains sprintf("the placement needs %d regions, and has %d (%s)", [need
 	needed := data.placement.packs[_].minimum_regions
 	regions := {_region(name) | some name in _running} - {""}
 	count(regions) < needed
+}
+
+# METADATA
+# description: What may be wrong with ConfigMaps of packs, and stops nothing
+notes[sprintf("kube-federation-scheduling-policy/%s", [replace(pack, "_", "-")])] contains note if {
+	some pack
+	some note in data.placement.packs[pack].parameter_notes
 }
 
 # METADATA

@@ -15,3 +15,5 @@ problems[sprintf("kube-federation-scheduling-policy/%s", [replace(pack, "_", "-"
 problems["kube-federation-scheduling-policy/placement"] contains problem if {
 	some problem in composition.parameter_problems
 }
+
+problems[configmap] contains note if some note in composition.notes[configmap]

@@ -56,4 +56,44 @@ test_parameters_are_checked if {
 	wrong({"windows": {"a": object.remove(once, ["clusters"])}}) == {"windows.a: clusters are missing"}
 }
 
+wrong_with(terms) := wrong({"windows": {"a": object.union(once, terms)}})
+
+test_a_window_ends_after_it_begins if {
+	every until in [once.from, "2026-12-05T21:00:00Z", "2026-12-05T22:30:00+01:00"] {
+		wrong_with({"until": until}) == {"windows.a: until must be after from"}
+	}
+	wrong_with({"until": "2026-12-05T22:00:01Z"}) == set()
+}
+
+test_a_window_is_over_before_it_comes_again if {
+	every repeat in ["0s", "0h0m", "3h59m59s"] {
+		wrong_with({"repeat": repeat}) == {"windows.a: repeat must be longer than 0s, and not shorter than the window"}
+	}
+	wrong_with({"repeat": "4h"}) == set()
+	wrong_with({"repeat": "99999999999h"}) == {"windows.a: repeat must be a duration as 168h"}
+}
+
+test_a_window_is_of_clusters if {
+	wrong_with({"clusters": []}) == {"windows.a: clusters must name one cluster or more"}
+	wrong_with({"clusters": ["paris", ""]}) == {"windows.a: clusters must be names, and  is none"}
+	wrong_with({"clusters": [1, null]}) == {
+		"windows.a: clusters must be names, and 1 is none",
+		"windows.a: clusters must be names, and null is none",
+	}
+	wrong_with({"clusters": "paris"}) == {"windows.a: clusters must be of type array, and is of type string"}
+	wrong({"windows": {"a": []}}) == {"windows.a: must be of type object, and is of type array"}
+	wrong({"windows": {"a": null}}) == {"windows.a: must be of type object, and is of type null"}
+}
+
+noted(names, clusters) := notes if {
+	notes := pack.parameter_notes with data.kubernetes.clusters as clusters
+		with data["kube-federation-scheduling-policy"] as {"maintenance-windows": {"windows": {"a": object.union(once, {"clusters": names})}}}
+}
+
+test_a_cluster_that_is_not_registered_is_noted if {
+	noted(["paris", "pariss", 1], {"fleet": {"paris": {}}}) == {"windows.a: there is no cluster pariss"}
+	noted(["paris"], {"fleet": {"milan": {}}, "other": {"paris": {}}}) == set()
+	noted(["paris"], {}) == set()
+}
+
 test_without_parameters_there_is_a_problem if count(pack.parameter_problems) == 1

@@ -224,6 +224,16 @@ test_parameters_that_are_wrong_are_errors_and_named if {
 	}
 }
 
+test_notes_on_parameters_are_named_and_no_errors if {
+	packs := {"b_c": {"parameter_notes": {"x may be wrong"}}}
+	refused(workload({}), packs, {}) == set()
+	problems := kube_sync_parameters.problems with data["kube-federation-scheduling-policy"] as {"placement": {}}
+		with data.placement.packs as packs
+	problems == {"kube-federation-scheduling-policy/b-c": {"x may be wrong"}}
+	both := object.union(packs, {"b_c": {"parameter_problems": {"y is wrong"}}})
+	refused(workload({}), both, {}) == {"ConfigMap kube-federation-scheduling-policy/b-c: y is wrong"}
+}
+
 missing := {concat("", [
 	"ConfigMap kube-federation-scheduling-policy/placement: ",
 	"there are no parameters: apply parameters.yaml",
