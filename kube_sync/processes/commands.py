@@ -88,14 +88,14 @@ async def run_all(settings: Settings, source: Source, patience: Patience = impat
     """Run replicator and remediator in one process, and the webhook where it has certificates."""
     with without_collections():
         from kube_sync.processes.admitting import admit
-        from kube_sync.processes.own_opa import own_opa
+        from kube_sync.processes.own_opa import may_start, own_opa
         from kube_sync.processes.prerequisites import log_defaults, log_missing
         from kube_sync.processes.remediating import remediate
         from kube_sync.processes.replicating import replicate
 
     async def start(context: Context) -> list[Service]:
         content, follows, own = source.read(), source, None
-        if not source.names(content, "opa.url") and (own := await own_opa(settings)) is not None:
+        if may_start(source, content) and (own := await own_opa(settings)) is not None:
             opa = msgspec.structs.replace(settings.opa, url=own.url)
             context = replace(context, settings=msgspec.structs.replace(settings, opa=opa))
             follows = source.overridden("opa.url", own.url)

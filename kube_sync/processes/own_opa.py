@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from kube_sync.config import Decisions, Settings, parse_listen
+from kube_sync.config import Decisions, Settings, Source, parse_listen
 from kube_sync.errors import Misconfigured
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.services import Service
@@ -25,6 +25,7 @@ from kube_sync.runtime.subprocess_limits import reaped
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
+_POD: Final = "KUBERNETES_SERVICE_HOST"
 _LOOK_SECONDS: Final = 2.0
 _LONGEST: Final = 5.0  # seconds between two starts
 _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - to ask at, not to listen on
@@ -36,6 +37,15 @@ class OwnOpa:
 
     url: str
     run: Service
+
+
+def may_start(source: Source, content: bytes) -> bool:
+    """Return whether one may be started: no address is set, and this is no pod.
+
+    In a pod (`KUBERNETES_SERVICE_HOST`, as client-go tells) OPA is a sidecar that may listen later.
+    Raises Misconfigured.
+    """
+    return _POD not in source.environment and not source.names(content, "opa.url")
 
 
 async def own_opa(settings: Settings) -> OwnOpa | None:

@@ -9,9 +9,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from kube_sync.cli.runner import awaited
-from kube_sync.config import Decisions, Opa, Settings
+from kube_sync.config import Decisions, Opa, Settings, Source
 from kube_sync.errors import Misconfigured
-from kube_sync.processes.own_opa import arguments, own_opa
+from kube_sync.processes.own_opa import arguments, may_start, own_opa
 from tests.eventually import eventually
 from tests.unit.async_tools import running
 from tools.servers.running import free_port
@@ -27,6 +27,14 @@ def test_policies_come_from_this_process_where_it_serves_them_without_a_token() 
     assert "--set=services.replicator.url=http://[::1]:9500" in found
     secured = arguments(Decisions(token_file="t"), ADDRESS)
     assert not [one for one in secured if one.startswith("--set")]
+
+
+def test_none_is_started_in_a_pod_nor_where_an_address_is_set() -> None:
+    """In a pod the OPA beside it may listen a moment later."""
+    nothing = Source(None, {})
+    assert may_start(nothing, b"")
+    assert not may_start(nothing, b"opa: {url: 'https://opa.example'}")
+    assert not may_start(Source(None, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}), b"")
 
 
 async def test_an_opa_that_is_there_is_used() -> None:
