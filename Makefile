@@ -13,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 # So many test files at a time, each on servers of its own: most of their time is waiting.
-WORKERS ?= 3
+WORKERS ?= 4
 # Code whose every line and branch is tested.
 WHOLE := kube_sync/kube/reflector.py,kube_sync/replicator/projection.py,kube_sync/remediation/plan.py,kube_sync/admission/review.py,kube_sync/opa/analysis/*.py,kube_sync/guard/*.py
 # Each of these is a world of its own: examples share a package name.

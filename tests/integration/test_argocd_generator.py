@@ -236,6 +236,7 @@ SECRETS = f"/api/v1/namespaces/{ARGO}/secrets"
 SETS = f"/apis/argoproj.io/v1alpha1/namespaces/{ARGO}/applicationsets"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("account", "method", "path"),
     [

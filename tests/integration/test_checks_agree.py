@@ -23,6 +23,7 @@ from kube_sync.observability import logs
 from tests.commandline import kube_sync
 from tests.eventually import eventually
 from tests.integration.scheduling_world import GLOBAL_DEFAULT, ROOT, World, cluster_of, running
+from tests.parts import quickly
 from tests.scheduling.patching import patched
 from tools.servers.binaries import ensure_binary
 from tools.servers.errors import ToolError
@@ -385,7 +386,7 @@ def refusal_of(found: list[Done]) -> str:
 
 
 @pytest.mark.parametrize("world", [False], indirect=True, scope="module", ids=["without-qos"])
-@pytest.mark.parametrize("case", CASES["scheduling"], ids=lambda case: case["name"])
+@pytest.mark.parametrize("case", quickly(15, CASES["scheduling"]), ids=lambda case: case["name"])
 def test_scheduling_check_says_what_the_cluster_does(
     ready: World, answers: Callable[[str], dict[str, list[Json]]], case: Json
 ) -> None:
@@ -429,7 +430,7 @@ def compare_pods(made: Done, patch: list[Json]) -> None:
     indirect=True,
     scope="module",
 )
-@pytest.mark.parametrize("case", CASES["metadata"], ids=lambda case: case["name"])
+@pytest.mark.parametrize("case", quickly(15, CASES["metadata"]), ids=lambda case: case["name"])
 def test_metadata_check_says_what_the_cluster_does(
     ready: World, answers: Callable[[str], dict[str, list[Json]]], case: Json
 ) -> None:

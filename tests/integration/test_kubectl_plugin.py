@@ -163,6 +163,7 @@ async def test_versions_of_all_parts_are_told(installed: Installed) -> None:
     assert found["policies"]["version"] == policy
 
 
+@pytest.mark.slow
 async def test_a_watch_that_is_ended_leaves_no_copy_of_a_token(
     installed: Installed, tmp_path: Path
 ) -> None:
@@ -186,6 +187,7 @@ async def test_a_watch_that_is_ended_leaves_no_copy_of_a_token(
     assert copies() == []
 
 
+@pytest.mark.slow
 def test_policies_are_read_from_the_opa_of_the_pod(installed: Installed) -> None:
     assert "clusters" in installed.answer("analyze", "--live")
 
@@ -247,6 +249,7 @@ async def test_rights_of_the_page_are_enough_and_each_that_is_missing_is_named(
         await eventually(decided, lambda text, named=named: named in text)
 
 
+@pytest.mark.slow
 def test_a_context_names_the_namespace_of_what_names_none(
     installed: Installed, tmp_path: Path
 ) -> None:
@@ -258,6 +261,7 @@ def test_a_context_names_the_namespace_of_what_names_none(
     assert (finished.returncode, "west" in finished.stdout) == (0, True)
 
 
+@pytest.mark.slow
 def test_a_pod_that_replaces_another_is_asked(installed: Installed) -> None:
     stack, kubelet = installed.stack, installed.kubelet
     ports = kubelet.ports[f"{NAMESPACE}/{POD}"]

@@ -261,6 +261,7 @@ async def test_a_restart_does_not_begin_the_time_of_a_cluster_anew(world: World)
     await eventually(lambda: said in world.notes("aged", "Nominated"))
 
 
+@pytest.mark.slow
 async def test_a_move_that_adds_first_ends_where_kueue_admits_the_workload(world: World) -> None:
     await world.restart(moves="add-first", add_first={"health": {"source": "kueue"}})
     uid = world.workload("moved")

@@ -191,6 +191,7 @@ def test_policy_that_does_not_compile_is_said_where_it_is(job: Job) -> None:
     assert {(rule, file) for rule, file, _ in placed(plan)} == {("not-run", "policies/policy.rego")}
 
 
+@pytest.mark.slow
 def test_row_of_a_module_in_a_config_map_is_that_of_the_manifest(job: Job) -> None:
     (job.folder / "policies/policy.rego").unlink()
     manifest = job.folder / "policies/placement.yaml"
@@ -218,6 +219,7 @@ def canned(job: Job) -> Job:
     return job
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plan", "other", "fail_on", "status"),
     [
@@ -281,6 +283,7 @@ def test_comment_of_somebody_else_with_the_marker_is_left_alone(
     assert len(bodies) == 2  # made once, and changed by whoever cannot ask for its name
 
 
+@pytest.mark.slow
 def test_comments_with_names_are_kept_apart(job: Job, reports: Callable[..., int]) -> None:
     for name in ("staging", "production -->", "staging"):
         assert reports(PR_NAME=name) == 0
@@ -289,6 +292,7 @@ def test_comments_with_names_are_kept_apart(job: Job, reports: Callable[..., int
     assert second.startswith("<!-- kube-sync: production --&gt; -->\n")
 
 
+@pytest.mark.slow
 def test_own_comment_is_found_behind_many(job: Job, reports: Callable[..., int]) -> None:
     for number in range(150):
         job.forge.add(f"comment {number}")
