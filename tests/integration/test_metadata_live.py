@@ -192,6 +192,7 @@ def _scheduler(world: World, manifest: dict[str, Any]) -> Any:
     return world.create(manifest, "--dry-run=server")["spec"]["schedulerName"]
 
 
+@pytest.mark.slow
 async def test_what_others_change_afterwards_is_seen_again(world: World, shop: str) -> None:
     """Called anew, the webhook finds another class, and the policies see that one."""
     for name in CLASSES:

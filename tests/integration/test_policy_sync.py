@@ -318,6 +318,7 @@ async def test_one_that_is_killed_is_followed_by_one_that_ends_what_it_began(
     assert changed["delete manifestworks"] == 1
 
 
+@pytest.mark.slow
 async def test_without_open_cluster_management_copies_and_statuses_go_by_kubeconfigs(
     world: World,
 ) -> None:

@@ -447,6 +447,7 @@ async def test_held_moves_are_told_approved_and_carried_out(world: World) -> Non
     assert set(world.writes("admin").values()) == {1}
 
 
+@pytest.mark.slow
 async def test_a_person_lets_through_what_waits_for_one(world: World) -> None:
     world.create("web")
     world.create("other")
