@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from kube_sync.guard.inventory import Inventory
 from kube_sync.guard.limits import Limits
@@ -11,6 +12,11 @@ from kube_sync.guard.verdicts import Withheld
 from kube_sync.runtime.freshness import Stale
 
 Numbers = Mapping[str, int]  # by namespace; workloads with zero replicas do not count
+
+
+NOT_KNOWN: Final = Withheld(
+    "fleet", "it is not known which clusters there are", "the fleet is loaded again"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +27,7 @@ class Fleet:
     that has been stale for longest. `best`: the highest number of clusters seen; the caller lowers
     it when an operator approves a shrunk fleet (`Assessment.accepted`), and starts after a restart
     with the clusters that current placements name. `inventory`: the names of the clusters; None:
-    placements cannot be compared with them.
+    placements cannot be compared with them. `unlisted`: they will be, once the clusters are listed.
     """
 
     age: float | None
@@ -30,6 +36,7 @@ class Fleet:
     epoch_matches: bool
     stale: Stale | None = None
     inventory: Inventory | None = None
+    unlisted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,7 @@ def assess_fleet(fleet: Fleet, limits: Limits, offer: str = "") -> Withheld | No
     `offer`: the name of the approval for a fleet that shrank, empty if no move needs one.
     """
     if fleet.age is None or not fleet.epoch_matches:
-        return _held("it is not known which clusters there are", "the fleet is loaded again")
+        return NOT_KNOWN
     if limits.stale is not None and fleet.age > limits.stale:
         reason = f"the fleet was last seen {fleet.age:.0f} s ago (limit {limits.stale:.0f} s)"
         return _held(reason, "the fleet is replicated again")

@@ -153,7 +153,7 @@ class Guard(Generic[K]):
         self._drop([key for key in self._held if key not in wanted])
         inventory = current_inventory(fleet, self._limits)
         changes = ((key, change) for key, (change, _) in wanted.items())
-        nowhere = self._nowhere.compare(inventory, changes, now)
+        nowhere = self._nowhere.compare(inventory, changes, now, unlisted=fleet.unlisted)
         requested = self._requested(wanted, nowhere, now)
         spaces = {key: change.namespace for key, (change, _) in wanted.items() if not change.idle}
         parts = _by_namespace(requested, spaces)

@@ -3,7 +3,8 @@
 Such a placement empties a workload like one that names no cluster at all. It is held unless the
 policy sets `evict: true`. Invariants: a held placement stays held while the fleet is not current,
 so that a flapping fleet releases nothing; a name counts as unknown only after a grace period, since
-a decision may name a new cluster before the watch delivers it here. Placements that an object
+a decision may name a new cluster before the watch delivers it here; after a start nothing is
+placed before the clusters are listed, so that a restart releases nothing. Placements that an object
 already has are not checked.
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from kube_sync.guard.assessment import NOT_KNOWN
 from kube_sync.guard.inventory import Inventory
 from kube_sync.guard.moves import Change
 from kube_sync.guard.verdicts import Withheld
@@ -36,17 +38,23 @@ class Nowhere(Generic[K]):
     """Compares changes with the clusters of the fleet."""
 
     def __init__(self) -> None:
+        self._unlisted = True
         self._inventory: Inventory | None = None
         self._found: dict[K, _Found] = {}
 
     def compare(
-        self, inventory: Inventory | None, wanted: Iterable[tuple[K, Change]], now: float
+        self,
+        inventory: Inventory | None,
+        wanted: Iterable[tuple[K, Change]],
+        now: float,
+        *,
+        unlisted: bool = False,
     ) -> frozenset[K]:
         """Set the inventory and return which of all changes have no cluster in it.
 
-        None: the fleet is stale or not known.
+        None: the fleet is stale or not known. `unlisted`: it will be known, so `held` holds all.
         """
-        self._inventory = inventory
+        self._inventory, self._unlisted = inventory, unlisted
         before, self._found = self._found, {}
         for key, change in wanted:
             if key in before:
@@ -58,7 +66,9 @@ class Nowhere(Generic[K]):
         return frozenset(self._found)
 
     def held(self, key: K, change: Change, now: float) -> Withheld | None:
-        """Return the hold of a change that has no cluster, or None."""
+        """Return the hold of a change that has no cluster or cannot be compared yet, or None."""
+        if self._unlisted and change.places and not change.evict:
+            return NOT_KNOWN
         if (found := self._check(key, change, now)) is None:
             return None
         reason = f"it would run on no cluster: {found.reason}"

@@ -127,7 +127,7 @@ class FleetFacts:
         if self._clusters is None:
             return Fleet(age, 1, 1, epoch_matches=True)
         if not self._clusters.listed:
-            return Fleet(None, 0, 0, epoch_matches=True)
+            return Fleet(None, 0, 0, epoch_matches=True, unlisted=self._compares)
         count = self._clusters.lowest(now - STEADY_SECONDS)
         if not self._begun:
             self._begun = True

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from tools.demo.fleet import (
 )
 from tools.servers.apiserver import write_kubeconfig
 from tools.servers.http import get
-from tools.servers.running import Launcher, free_port
+from tools.servers.running import Launcher, RunningServer, free_port
 from tools.servers.stack import RunningStack, furnished_stack
 
 pytestmark = pytest.mark.slow
@@ -44,7 +45,11 @@ package io.k8s.federation.admission
 annotations["{PREFERENCES}"] := {{"clusters": {{name: {{}} |
 	some name, found in data.kubernetes.clusters.{FLEET}
 	found.metadata.labels["{REGION}"] == input.metadata.labels.region
-}}}}
+}}}} if input.metadata.labels.region != "lost"
+
+annotations["{PREFERENCES}"] := {{"clusters": {{"atlantis": {{}}}}}} if {{
+	input.metadata.labels.region == "lost"
+}}
 """
 UNREAD = "clusters that cannot be read"
 _OFTEN = 10_000
@@ -64,14 +69,21 @@ class Fleet:
     replicator: World
     own: FaultProxy  # between the remediator and the API server
     status_url: str
+    start: Callable[..., RunningServer]  # of the remediator
+    service: RunningServer
+
+    async def restart(self) -> None:
+        """Restart the remediator, which need not get ready."""
+        await asyncio.to_thread(self.service.stop)
+        self.service = await asyncio.to_thread(self.start, ready="/livez")
 
     async def label(self, kind: str, where: str, name: str, **labels: str) -> None:
         pairs = [f"{key}={text}" for key, text in labels.items()]
         arguments = ("label", kind, name, "--overwrite", *pairs, f"--namespace={where}")
         await asyncio.to_thread(self.stack.kubectl, *arguments)
 
-    def placement(self) -> Any:
-        arguments = ("get", "replicaset", "web", f"--namespace={SHOP}", "--output=json")
+    def placement(self, name: str = "web") -> Any:
+        arguments = ("get", "replicaset", name, f"--namespace={SHOP}", "--output=json")
         metadata = json.loads(self.stack.kubectl(*arguments))["metadata"]
         text = metadata.get("annotations", {}).get(PREFERENCES)
         return sorted(json.loads(text)["clusters"]) if text else None
@@ -148,13 +160,14 @@ async def fleet(stack: RunningStack, tmp_path: Path) -> AsyncGenerator[Fleet]:
             "decisions": stack.endpoint.client(),
             "remediate": {"listen": listen, "guard": guard},
         }
-        service = await asyncio.to_thread(start_service, "remediate", folder, configuration)
+        start = partial(start_service, "remediate", folder, configuration)
+        service = await asyncio.to_thread(start)
+        running = Fleet(stack, replicator, own, f"http://{listen}", start, service)
         try:
-            running = Fleet(stack, replicator, own, f"http://{listen}")
             await eventually(running.placement, ["east"])
             yield running
         finally:
-            await asyncio.to_thread(service.stop)
+            await asyncio.to_thread(running.service.stop)
 
 
 @pytest.mark.parametrize("fault", ["watch", "list"])
@@ -217,3 +230,20 @@ async def test_nothing_moves_while_the_remediator_does_not_see_the_clusters(flee
     fleet.own.calm()
     await eventually(fleet.placement, ["west"])
     assert fleet.patches() == before + 1
+
+
+async def test_remediator_that_restarts_places_nothing_before_it_lists_the_clusters(
+    fleet: Fleet,
+) -> None:
+    """A placement on no cluster of the fleet was held, and would be written in between."""
+    lost = replica_set("lost")
+    lost["metadata"]["labels"]["region"] = "lost"
+    await asyncio.to_thread(fleet.stack.kubectl, "create", "-f", "-", stdin=json.dumps(lost))
+    held = [("lost", "it would run on no cluster")]
+    await eventually(fleet.waiting, held)
+    fleet.own.reply(b"/clusterprofiles", reply(503), _OFTEN)
+    await fleet.restart()
+    await eventually(fleet.waiting, [("lost", "it is not known which clusters there are")])
+    fleet.own.calm()
+    await eventually(fleet.waiting, held)
+    assert fleet.placement("lost") is None

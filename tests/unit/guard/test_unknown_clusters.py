@@ -191,6 +191,28 @@ def test_what_was_found_to_be_nowhere_stays_held_while_the_fleet_is_not_current(
     assert isinstance(world.guard.admit("o", other, (), LATER + 2), Allowed)
 
 
+@pytest.mark.parametrize("after", [on("c001"), on("atlantis"), {SELECTOR: EU}])
+def test_nothing_is_placed_before_the_clusters_are_listed(
+    world: World, after: dict[str, str]
+) -> None:
+    """What was held as nowhere before a restart would be written in its first moment."""
+    first, unlisted = change(after, {}), Fleet(None, 0, 0, epoch_matches=True, unlisted=True)
+    assert world.kind(first, unlisted) == "fleet"
+    assert world.kind(first) == ("nowhere" if after == on("atlantis") else "goes")
+    assert world.kind(change(after, {}, evict=True), unlisted) == "goes"
+    assert world.kind(change({PREFERENCES: "{"}, {}), unlisted) == "goes", "it names no cluster"
+
+
+def test_first_placement_waits_until_it_is_weighed_after_a_takeover(world: World) -> None:
+    first = change(on("atlantis"), {})
+    assert world.kind(first) == "nowhere"
+    world.guard.recall({"o": ("n", ())}, LATER)
+    again = world.guard.admit("o", first, (), LATER)
+    assert isinstance(again, Withheld)
+    assert again.kind == "fleet"
+    assert world.kind(first) == "nowhere"
+
+
 def test_object_that_is_gone_is_forgotten(world: World) -> None:
     first = change(on("atlantis"), {})
     assert world.kind(first) == "nowhere"

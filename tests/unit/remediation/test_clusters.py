@@ -191,3 +191,12 @@ def test_placements_that_name_clusters_otherwise_are_compared_with_none() -> Non
     world = World("a")
     facts = FleetFacts(world.clusters, lambda: 0, lambda: 1.0, compares=False)
     assert facts.fleet(1.0).inventory is None
+    facts = FleetFacts(World().clusters, lambda: 0, lambda: 1.0, compares=False)
+    assert not facts.fleet(1.0).unlisted
+
+
+def test_clusters_are_unlisted_until_they_or_that_there_are_none_is_known() -> None:
+    world = World()
+    assert world.facts.fleet(1.0).unlisted
+    world.list(known=False)
+    assert not world.facts.fleet(1.0).unlisted
