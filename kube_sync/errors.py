@@ -19,13 +19,14 @@ SyncError
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 # What msgspec raises for invalid JSON: text that is not UTF-8, and too deep nesting, raise no
 # DecodeError. These errors are caught where the JSON is decoded.
 NO_JSON: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
+_T = TypeVar("_T")
 
 
 class SyncError(Exception):
@@ -93,6 +94,15 @@ class Broken(Terminal):
 
     def __init__(self, lines: Iterable[str]) -> None:
         super().__init__("\n".join(lines))
+
+
+def decoded(body: bytes, shape: type[_T], problem: str) -> _T:
+    """Decode the JSON of an answer. Raises Retriable, which begins with `problem`."""
+    try:
+        return msgspec.json.decode(body, type=shape)
+    except NO_JSON as error:
+        msg = f"{problem}: {error}"
+        raise Retriable(msg) from error
 
 
 def json_type(value: object) -> str:

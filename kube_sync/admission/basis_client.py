@@ -15,7 +15,6 @@ from typing import Final, NoReturn
 from urllib.parse import urlsplit
 
 import aiohttp
-import msgspec
 import structlog
 
 from kube_sync.config import Decisions, masked
@@ -23,7 +22,7 @@ from kube_sync.decisions.basis import Basis
 from kube_sync.decisions.basis_server import PATH
 from kube_sync.decisions.classes import Classify
 from kube_sync.decisions.classifier import input_classifier
-from kube_sync.errors import NO_JSON, Refused, Retriable, SyncError
+from kube_sync.errors import Refused, Retriable, SyncError, decoded
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.clienttls import Tls, client_tls, in_the_clear
 from kube_sync.runtime.httperrors import retriable
@@ -124,11 +123,7 @@ class BasisRequest:
         if status != 200:  # noqa: PLR2004 - HTTP's own
             msg = f"{self._where}: {status}"
             raise Retriable(msg)
-        try:
-            return msgspec.json.decode(body, type=Basis)
-        except NO_JSON as error:
-            msg = f"{self._where}: the answer is not a basis that is known here: {error}"
-            raise Retriable(msg) from error
+        return decoded(body, Basis, f"{self._where}: the answer is not a basis that is known here")
 
     async def _get(self, known: Basis) -> tuple[int, bytes]:
         after = {"after": f"{known.instance}:{known.revision}"} if known.instance else {}

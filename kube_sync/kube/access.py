@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kube_sync.errors import NO_JSON, Retriable
+from kube_sync.errors import decoded
 from kube_sync.kube.client import KubeClient
 from kube_sync.objects import GroupVersionResource
 
@@ -54,11 +54,8 @@ async def user_name(client: KubeClient) -> str:
     """Return who the API server takes this process for (SelfSubjectReview). Raises SyncError."""
     body = {"apiVersion": _WHO.api_version, "kind": "SelfSubjectReview"}
     answer = await client.request("POST", _WHO.path(), body=msgspec.json.encode(body))
-    try:
-        return msgspec.json.decode(answer, type=_WhoReview).status.user_info.username
-    except NO_JSON as error:
-        msg = f"what answers is no SelfSubjectReview: {error}"
-        raise Retriable(msg) from error
+    found = decoded(answer, _WhoReview, "what answers is no SelfSubjectReview")
+    return found.status.user_info.username
 
 
 async def _may(
@@ -79,8 +76,5 @@ async def _may(
         "spec": {"resourceAttributes": attributes},
     }
     answer = await client.request("POST", REVIEWS.path(), body=msgspec.json.encode(body))
-    try:
-        return msgspec.json.decode(answer, type=_Review).status.allowed
-    except NO_JSON as error:
-        msg = f"what answers is no SelfSubjectAccessReview: {error}"
-        raise Retriable(msg) from error
+    found = decoded(answer, _Review, "what answers is no SelfSubjectAccessReview")
+    return found.status.allowed

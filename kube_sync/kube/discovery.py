@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from kube_sync.errors import NO_JSON, NotFound, Retriable, Terminal
+from kube_sync.errors import NotFound, Retriable, Terminal, decoded
 from kube_sync.kube.client import KubeClient
 from kube_sync.objects import GroupVersionResource
 
@@ -192,11 +192,7 @@ async def _listed(client: KubeClient, group: str) -> list[str]:
 
 async def _read(client: KubeClient, path: str, shape: type[_Shape]) -> _Shape:
     body = await client.request("GET", path)
-    try:
-        return msgspec.json.decode(body, type=shape)
-    except NO_JSON as error:
-        msg = f"{path} of the API server is not what discovery says: {error}"
-        raise Retriable(msg) from error
+    return decoded(body, shape, f"{path} of the API server is not what discovery says")
 
 
 def _not_served(path: str) -> Retriable:

@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 import msgspec
 import structlog
 
-from kube_sync.errors import NO_JSON, NotFound, Refused, Retriable, SyncError
+from kube_sync.errors import NotFound, Refused, SyncError, decoded
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.meta import ObjectMeta, micro_time
 from kube_sync.objects import GroupVersionResource
@@ -192,11 +192,7 @@ class Lease:
             body = await self._client.request("GET", path)
         except NotFound:
             return None
-        try:
-            found = msgspec.json.decode(body, type=_Lease)
-        except NO_JSON as error:
-            msg = f"what answers is no Lease: {error}"
-            raise Retriable(msg) from error
+        found = decoded(body, _Lease, "what answers is no Lease")
         self._annotations = found.metadata.annotations or {}
         seen = (found.metadata.resource_version, found.spec)
         if seen != self._seen:

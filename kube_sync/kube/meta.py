@@ -1,4 +1,4 @@
-"""The metadata of an object (meta/v1 ObjectMeta), for code that reads a few objects.
+"""The metadata of an object (meta/v1 ObjectMeta), for code that reads a few objects; its changes.
 
 Invariant: the types are those that the API server guarantees for stored objects; a missing field
 has its zero value. An object whose metadata has other types is not decoded at all. Code that reads
@@ -8,6 +8,8 @@ field may have another type), declares the few fields that it needs itself.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -41,6 +43,34 @@ def state_of(uid: object, version: object) -> State:
     """Return a State from a uid and a resourceVersion of any type."""
     known = isinstance(version, str) and version.isdecimal()
     return State(str(uid or ""), int(str(version)) if known else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Server-side apply of annotations and labels to the object `uid` at `version` ("": any).
+
+    The field manager owns all of them from then on, and no others.
+    """
+
+    uid: str
+    annotations: Mapping[str, str]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Amend:
+    """JSON Patch that sets these annotations and labels of `uid` at `version`; None removes one.
+
+    An apply cannot: it leaves what nobody owns, such as what the webhook wrote, and gives up what
+    the owner of the object wants back. `bare` names the maps that the object does not have.
+    """
+
+    uid: str
+    annotations: Mapping[str, str | None]
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    version: str = ""
+    bare: frozenset[str] = frozenset()
 
 
 class OwnerReference(msgspec.Struct, rename="camel"):

@@ -18,12 +18,11 @@ from kube_sync.errors import NO_JSON, NotFound, Terminal
 from kube_sync.kube.appliedfields import applied_status
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.kueue import WORKLOADS, Workload, parse_workload
-from kube_sync.kube.patch import gone_if_another
+from kube_sync.kube.patch import gone_if_another, patch
 from kube_sync.objects import ObjectKey
 
 MANAGER: Final = "kueue-admission"  # sigs.k8s.io/kueue, pkg/constants: AdmissionName
 _FIELD = "nominatedClusterNames"
-_SMALLEST = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 
 class Nominations:
@@ -66,12 +65,6 @@ class Nominations:
             },
             "status": status,
         }
+        path = WORKLOADS.path(key.namespace, key.name) + "/status"
         with gone_if_another():
-            await self._client.request(
-                "PATCH",
-                WORKLOADS.path(key.namespace, key.name) + "/status",
-                params={"fieldManager": MANAGER, "force": "true"},
-                body=msgspec.json.encode(body),
-                content_type="application/apply-patch+yaml",
-                accept=_SMALLEST,
-            )
+            await patch(self._client, path, body, "apply", MANAGER)

@@ -9,21 +9,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal
 
 import msgspec
 
 from kube_sync.errors import Conflict, NotFound, Terminal
 from kube_sync.kube.client import KubeClient
+from kube_sync.kube.meta import Amend, Apply
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
 # The message for every patch that does not fit (apiserver, endpoints/handlers/patch.go); for an
 # invalid value the message names it.
 _TEST_FAILED = "the server rejected our request due to an error in our request"
-_METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+# The smallest answer, for those that do not need it.
+METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+_TYPES: Final = {
+    "apply": "application/apply-patch+yaml",
+    "merge": "application/merge-patch+json",
+    "json": "application/json-patch+json",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,57 +43,32 @@ class ObjectReference:
     uid: str
 
 
-class Applied(Protocol):
-    """The wanted metadata of an object, and the state of the object that it was computed from."""
-
-    @property
-    def uid(self) -> str:
-        """The object's uid."""
-        ...
-
-    @property
-    def annotations(self) -> Mapping[str, str]:
-        """All annotations that the manager owns from now on."""
-        ...
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """All labels that the manager owns from now on."""
-        ...
-
-    @property
-    def version(self) -> str:
-        """The resourceVersion of that state; empty: any."""
-        ...
+Form = Literal["apply", "merge", "json"]
 
 
-class Amended(Protocol):
-    """The metadata to set or remove (None) of an object in a given state."""
+async def patch(
+    client: KubeClient,
+    path: str,
+    body: object,
+    form: Form,
+    manager: str,
+    *,
+    force: bool = True,
+    accept: str = METADATA,
+) -> bytes:
+    """Send one PATCH as a field manager, and return the answer, by default only the metadata.
 
-    @property
-    def uid(self) -> str:
-        """The object's uid."""
-        ...
-
-    @property
-    def annotations(self) -> Mapping[str, str | None]:
-        """The annotations that change."""
-        ...
-
-    @property
-    def labels(self) -> Mapping[str, str | None]:
-        """The labels that change."""
-        ...
-
-    @property
-    def version(self) -> str:
-        """The resourceVersion of that state."""
-        ...
-
-    @property
-    def bare(self) -> Collection[str]:
-        """Those of `annotations` and `labels` that the object lacks entirely."""
-        ...
+    `force`: an apply takes what other managers own. Raises SyncError.
+    """
+    forced = {"force": str(force).lower()} if form == "apply" else {}
+    return await client.request(
+        "PATCH",
+        path,
+        params={"fieldManager": manager, **forced},
+        body=msgspec.json.encode(body),
+        content_type=_TYPES[form],
+        accept=accept,
+    )
 
 
 async def apply_metadata(
@@ -94,7 +76,7 @@ async def apply_metadata(
     gvr: GroupVersionResource,
     kind: str,
     key: ObjectKey,
-    wanted: Applied,
+    wanted: Apply,
     manager: str,
 ) -> None:
     """Apply annotations and labels (server-side apply), and take their ownership by force.
@@ -107,22 +89,10 @@ async def apply_metadata(
     # Omitted if empty: an apply gives up the fields that it does not name, so they are removed.
     metadata |= {"labels": dict(wanted.labels)} if wanted.labels else {}
     metadata |= {"resourceVersion": wanted.version} if wanted.version else {}
-    body = {
-        "apiVersion": gvr.api_version,
-        "kind": kind,
-        "metadata": metadata,
-    }
+    body = {"apiVersion": gvr.api_version, "kind": kind, "metadata": metadata}
+    # Forced: the policy's value replaces the existing one (design, "Initial Placement").
     with gone_if_another():
-        await client.request(
-            "PATCH",
-            gvr.path(key.namespace, key.name),
-            # Forced: the policy's value replaces the existing one (design, "Initial Placement").
-            params={"fieldManager": manager, "force": "true"},
-            body=msgspec.json.encode(body),
-            content_type="application/apply-patch+yaml",
-            # The answer is not needed: request the smallest.
-            accept=_METADATA,
-        )
+        await patch(client, gvr.path(key.namespace, key.name), body, "apply", manager)
 
 
 async def apply_status(
@@ -130,7 +100,7 @@ async def apply_status(
     of: ObjectReference,
     status: Mapping[str, Any],
     manager: str,
-    accept: str = _METADATA,
+    accept: str = METADATA,
 ) -> bytes:
     """Apply these fields of the status subresource (server-side apply), and own no others of it.
 
@@ -143,23 +113,17 @@ async def apply_status(
         "metadata": {"name": of.key.name, "uid": of.uid},
         "status": dict(status),
     }
+    path = of.gvr.path(of.key.namespace, of.key.name) + "/status"
+    # Forced: we own the conditions of our types, whoever wrote them last.
     with gone_if_another():
-        return await client.request(
-            "PATCH",
-            of.gvr.path(of.key.namespace, of.key.name) + "/status",
-            # Forced: we own the conditions of our types, whoever wrote them last.
-            params={"fieldManager": manager, "force": "true"},
-            body=msgspec.json.encode(body),
-            content_type="application/apply-patch+yaml",
-            accept=accept,
-        )
+        return await patch(client, path, body, "apply", manager, accept=accept)
 
 
 async def amend_metadata(
     client: KubeClient,
     gvr: GroupVersionResource,
     key: ObjectKey,
-    wanted: Amended,
+    wanted: Amend,
     manager: str,
 ) -> None:
     """Set and remove annotations and labels by a JSON Patch, whoever owns them.
@@ -168,14 +132,8 @@ async def amend_metadata(
     by another of its name.
     """
     with changed_if_untrue():
-        await client.request(
-            "PATCH",
-            gvr.path(key.namespace, key.name),
-            params={"fieldManager": manager},
-            body=msgspec.json.encode(list(_operations(wanted))),
-            content_type="application/json-patch+json",
-            accept=_METADATA,
-        )
+        path, operations = gvr.path(key.namespace, key.name), list(_operations(wanted))
+        await patch(client, path, operations, "json", manager)
 
 
 async def annotate(
@@ -191,17 +149,10 @@ async def annotate(
     Raises SyncError: Conflict when it is not.
     """
     body = {"metadata": {"resourceVersion": version, "annotations": dict(annotations)}}
-    await client.request(
-        "PATCH",
-        gvr.path(key.namespace, key.name),
-        params={"fieldManager": manager},
-        body=msgspec.json.encode(body),
-        content_type="application/merge-patch+json",
-        accept=_METADATA,
-    )
+    await patch(client, gvr.path(key.namespace, key.name), body, "merge", manager)
 
 
-def _operations(wanted: Amended) -> Iterator[dict[str, Any]]:
+def _operations(wanted: Amend) -> Iterator[dict[str, Any]]:
     """Yield a JSON Patch (RFC 6902) that succeeds only for the state that was read."""
     yield {"op": "test", "path": "/metadata/uid", "value": wanted.uid}
     yield {"op": "test", "path": "/metadata/resourceVersion", "value": wanted.version}
@@ -212,15 +163,8 @@ def _operations(wanted: Amended) -> Iterator[dict[str, Any]]:
         for key, value in sorted(values.items()):
             path = f"/metadata/{name}/" + key.replace("~", "~0").replace("/", "~1")
             # `add` replaces an existing member (section 4.1).
-            yield (
-                {"op": "remove", "path": path}
-                if value is None
-                else {
-                    "op": "add",
-                    "path": path,
-                    "value": value,
-                }
-            )
+            member = {"op": "add", "path": path, "value": value}
+            yield {"op": "remove", "path": path} if value is None else member
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from kube_sync.errors import NO_JSON, Retriable
+from kube_sync.errors import decoded
 from kube_sync.kube.client import KubeClient
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
@@ -166,11 +166,7 @@ class Pod:
 async def list_pods(client: KubeClient, namespace: str | None, selector: str) -> list[Pod]:
     """Return the pods with these labels that are not on their way out. Raises SyncError."""
     body = await client.request("GET", PODS.path(namespace), params={"labelSelector": selector})
-    try:
-        pods = msgspec.json.decode(body, type=_Pods).items
-    except NO_JSON as error:
-        msg = f"what answers is no list of pods: {error}"
-        raise Retriable(msg) from error
+    pods = decoded(body, _Pods, "what answers is no list of pods").items
     return [
         Pod(
             ObjectKey(pod.metadata.namespace, pod.metadata.name),

@@ -10,16 +10,15 @@ neither overwritten nor deleted. A change or a deletion is bound to the state th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-import msgspec
-
-from kube_sync.errors import Conflict, NotFound, Retriable
+from kube_sync.errors import Conflict, Retriable
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.discovery import kind_of
 from kube_sync.kube.meta import state_of
+from kube_sync.kube.patch import patch
+from kube_sync.kube.wholeobjects import delete_unchanged, read_object
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"  # label
@@ -151,14 +150,8 @@ class SliceApi:
 
     async def delete(self, found: Published) -> None:
         """Delete a slice if it is as it was read; no error if it is gone. Raises SyncError."""
-        preconditions = {"uid": found.uid, "resourceVersion": found.version}
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
-        with suppress(NotFound):
-            await self._client.request(
-                "DELETE",
-                self._shape.gvr.path(found.key.namespace, found.key.name),
-                body=msgspec.json.encode(options),
-            )
+        conditions = {"uid": found.uid, "resourceVersion": found.version}
+        await delete_unchanged(self._client, self._shape.gvr, found.key, conditions)
 
     async def _apply_parts(
         self, wanted: Slice, document: dict[str, Any], found: Published | None
@@ -197,14 +190,11 @@ class SliceApi:
         if found is not None:
             bound = {"uid": found.uid, "resourceVersion": found.version}
             document = {**document, "metadata": document["metadata"] | bound}
+        path = self._shape.gvr.path(wanted.key.namespace, wanted.key.name) + subresource
         # Not forced: if somebody creates it meanwhile they keep it, and the answer is a Conflict.
-        params = {"fieldManager": self._manager, "force": "true" if found else "false"}
-        answer = await self._client.request(
-            "PATCH",
-            self._shape.gvr.path(wanted.key.namespace, wanted.key.name) + subresource,
-            params=params,
-            body=msgspec.json.encode(document),
-            content_type="application/apply-patch+yaml",
+        force, manager = found is not None, self._manager
+        answer = await patch(
+            self._client, path, document, "apply", manager, force=force, accept="application/json"
         )
         if (written := self._shape.parse(answer)) is None:
             msg = f"{wanted.key}: the answer is not the PlacementDecision that was written"
@@ -212,10 +202,8 @@ class SliceApi:
         return written
 
     async def _find(self, wanted: Slice) -> Published | None:
-        path = self._shape.gvr.path(wanted.key.namespace, wanted.key.name)
-        try:
-            body = await self._client.request("GET", path)
-        except NotFound:
+        body = await read_object(self._client, self._shape.gvr, wanted.key)
+        if body is None:
             return None
         found = self._shape.parse(body)
         if found is None or (found.placed, found.source) != (wanted.placed, wanted.source):

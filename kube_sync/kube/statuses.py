@@ -13,14 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from kube_sync.errors import NO_JSON, Retriable
+from kube_sync.errors import decoded
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.patch import ObjectReference, apply_status, changed_if_untrue
+from kube_sync.kube.patch import ObjectReference, apply_status, changed_if_untrue, patch
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
 Json = Mapping[str, Any]
+_WHOLE = "application/json"
 
 
 async def apply_shared(client: KubeClient, of: ObjectReference, status: Json, manager: str) -> Json:
@@ -28,7 +27,7 @@ async def apply_shared(client: KubeClient, of: ObjectReference, status: Json, ma
 
     Raises SyncError: NotFound when the object is gone or replaced by another of its name.
     """
-    return decoded(await apply_status(client, of, status, manager, accept="application/json"))
+    return json_object(await apply_status(client, of, status, manager, accept=_WHOLE))
 
 
 async def replace_lists(
@@ -44,8 +43,8 @@ async def replace_lists(
     Raises SyncError: Conflict when it is not.
     """
     body = {"metadata": {"resourceVersion": version}, "status": dict(status)}
-    params = {"fieldManager": manager}
-    return await _patch(client, gvr, key, params, body, "application/merge-patch+json")
+    path = gvr.path(key.namespace, key.name) + "/status"
+    return json_object(await patch(client, path, body, "merge", manager, accept=_WHOLE))
 
 
 async def remove_at(
@@ -62,31 +61,11 @@ async def remove_at(
     """
     body = [{"op": "test", "path": "/metadata/resourceVersion", "value": version}]
     body += [{"op": "remove", "path": pointer} for pointer in pointers]
-    params = {"fieldManager": manager}
-    with changed_if_untrue():
-        return await _patch(client, gvr, key, params, body, "application/json-patch+json")
-
-
-async def _patch(
-    client: KubeClient,
-    gvr: GroupVersionResource,
-    key: ObjectKey,
-    params: Mapping[str, str],
-    body: object,
-    content_type: str,
-) -> Json:
     path = gvr.path(key.namespace, key.name) + "/status"
-    encoded = msgspec.json.encode(body)
-    answer = await client.request(
-        "PATCH", path, params=params, body=encoded, content_type=content_type
-    )
-    return decoded(answer)
+    with changed_if_untrue():
+        return json_object(await patch(client, path, body, "json", manager, accept=_WHOLE))
 
 
-def decoded(answer: bytes) -> Json:
+def json_object(answer: bytes) -> Json:
     """Decode an object in an answer of the API server. Raises Retriable if it is none."""
-    try:
-        return msgspec.json.decode(answer, type=dict[str, Any])
-    except NO_JSON as error:
-        msg = f"what answers is no object: {error}"
-        raise Retriable(msg) from error
+    return decoded(answer, dict[str, Any], "what answers is no object")

@@ -14,9 +14,10 @@ import msgspec
 
 from kube_sync.errors import Conflict, NotFound
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.patch import gone_if_another
+from kube_sync.kube.patch import gone_if_another, patch
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
+_WHOLE: Final = "application/json"
 NAMESPACES: Final = GroupVersionResource("", "v1", "namespaces")
 
 
@@ -45,14 +46,9 @@ async def apply_object(
     differs.
     """
     metadata = dict(body["metadata"]) | ({"uid": uid} if uid else {})
+    path, whole = gvr.path(key.namespace, key.name), {**body, "metadata": metadata}
     with gone_if_another():
-        return await client.request(
-            "PATCH",
-            gvr.path(key.namespace, key.name),
-            params={"fieldManager": manager, "force": "true" if uid else "false"},
-            body=msgspec.json.encode({**body, "metadata": metadata}),
-            content_type="application/apply-patch+yaml",
-        )
+        return await patch(client, path, whole, "apply", manager, force=bool(uid), accept=_WHOLE)
 
 
 async def put_object(
@@ -83,41 +79,32 @@ async def mark_object(
 
     Returns the object that results. Raises SyncError: NotFound when no object has the uid.
     """
+    path = gvr.path(key.namespace, key.name)
+    body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
     with gone_if_another():
-        return await client.request(
-            "PATCH",
-            gvr.path(key.namespace, key.name),
-            params={"fieldManager": manager},
-            body=msgspec.json.encode({"metadata": {"uid": uid, "annotations": dict(annotations)}}),
-            content_type="application/merge-patch+json",
-        )
+        return await patch(client, path, body, "merge", manager, accept=_WHOLE)
 
 
 async def delete_object(
     client: KubeClient, gvr: GroupVersionResource, key: ObjectKey, uid: str
 ) -> None:
     """Delete the object with this uid; no error if it is gone. Raises SyncError."""
-    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
     # A Conflict: the name belongs to another object now, which is not ours to delete.
-    with suppress(NotFound, Conflict):
-        await client.request(
-            "DELETE", gvr.path(key.namespace, key.name), body=msgspec.json.encode(options)
-        )
+    with suppress(Conflict):
+        await delete_unchanged(client, gvr, key, {"uid": uid})
 
 
 async def delete_unchanged(
-    client: KubeClient, gvr: GroupVersionResource, key: ObjectKey, version: str
+    client: KubeClient, gvr: GroupVersionResource, key: ObjectKey, conditions: Mapping[str, str]
 ) -> None:
-    """Delete an object as it was at resourceVersion `version`; no error if it is gone.
+    """Delete an object if it still has this uid or resourceVersion; no error if it is gone.
 
-    Raises SyncError: Conflict if it has changed.
+    Raises SyncError: Conflict if it has not.
     """
-    bound = {"resourceVersion": version}
-    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": bound}
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
+    path = gvr.path(key.namespace, key.name)
     with suppress(NotFound):
-        await client.request(
-            "DELETE", gvr.path(key.namespace, key.name), body=msgspec.json.encode(options)
-        )
+        await client.request("DELETE", path, body=msgspec.json.encode(options))
 
 
 async def ensure_namespace(client: KubeClient, name: str, labels: Mapping[str, str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from kube_sync.errors import NO_JSON, Retriable, Undecided
+from kube_sync.errors import Retriable, Undecided, decoded
 from kube_sync.policykinds.kinds import PolicyKind
 from kube_sync.policykinds.policy_cache import HeldPolicy
 from kube_sync.policykinds.reports import Report, read_report
@@ -51,11 +51,8 @@ class OpaPolicyChecker:
         later too, and all are checked again.
         """
         answer = await self._engine.get_data((self._root, self._kind.gvr.resource, namespace))
-        try:
-            replicated = msgspec.json.decode(answer or b"{}", type=dict[str, _Replicated])
-        except NO_JSON as error:
-            msg = f"what OPA has of {namespace} are no {self._kind.gvr.resource}: {error}"
-            raise Retriable(msg) from error
+        problem = f"what OPA has of {namespace} are no {self._kind.gvr.resource}"
+        replicated = decoded(answer or b"{}", dict[str, _Replicated], problem)
         if {name: one.spec for name, one in replicated.items()} != {
             p.key.name: p.spec for p in policies
         }:

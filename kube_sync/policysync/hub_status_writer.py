@@ -25,7 +25,7 @@ from kube_sync.kube.conditions import Condition, are_right, dated, message
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.meta import time_text
 from kube_sync.kube.patch import ObjectReference
-from kube_sync.kube.statuses import apply_shared, decoded, replace_lists
+from kube_sync.kube.statuses import apply_shared, json_object, replace_lists
 from kube_sync.kube.wholeobjects import mark_object
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.aggregate import SYNCED
@@ -148,7 +148,7 @@ class HubStatusWriter:
         if not changed:
             return body
         request = partial(mark_object, self._client, gvr, key, uid, changed, MANAGER)
-        return decoded(await self._fenced.send("annotations", request))
+        return json_object(await self._fenced.send("annotations", request))
 
     async def conditions(
         self,

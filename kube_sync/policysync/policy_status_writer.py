@@ -19,7 +19,7 @@ import structlog
 from kube_sync.errors import NotFound, Refused, Terminal
 from kube_sync.guard import Withheld
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.statuses import decoded
+from kube_sync.kube.statuses import json_object
 from kube_sync.kube.wholeobjects import read_object
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.aggregate import aggregate, extra_values
@@ -185,7 +185,7 @@ class PolicyStatus:
             return
         if response is None:
             return
-        body = decoded(response)
+        body = json_object(response)
         try:
             body = await self._writer.annotate(gvr, body, {PLACED: None, STATUS: None})
             body = await self._writer.conditions(gvr, body, ())

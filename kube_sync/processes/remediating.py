@@ -18,6 +18,7 @@ from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.configmaps import CONFIGMAPS, ConfigMaps
 from kube_sync.kube.discovery import kind_of
 from kube_sync.kube.fencedwriter import FencedWriter
+from kube_sync.kube.meta import Amend, Apply
 from kube_sync.kube.patch import amend_metadata, apply_metadata
 from kube_sync.kube.reflector import Store
 from kube_sync.ledger.report_client import ReportClient, report_client
@@ -34,7 +35,7 @@ from kube_sync.remediation.clusters import Clusters, FleetFacts
 from kube_sync.remediation.decision_cache import Key, follow
 from kube_sync.remediation.events import CONTROLLER, EventReporter
 from kube_sync.remediation.modes import Modes
-from kube_sync.remediation.plan import Amend, Apply, Current, Write
+from kube_sync.remediation.plan import Current, Write
 from kube_sync.remediation.reconciler import Reconciler
 from kube_sync.remediation.sinks.annotations import AnnotationSink
 from kube_sync.remediation.statuspage import status_app

@@ -15,6 +15,7 @@ from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.kube.configmaps import CONFIGMAPS
 from kube_sync.kube.meta import ObjectMeta, object_meta
+from kube_sync.kube.patch import patch
 from kube_sync.kube.policy_patches import Kind, Stageable, Texts
 from kube_sync.kube.staging import LABEL, STANDS_FOR
 from kube_sync.kube.wholeobjects import apply_object, delete_object, read_object
@@ -59,23 +60,18 @@ class StagingStore:
             msg = f"{self.kind.called(key)} cannot be read: {error}"
             raise Terminal(msg) from error
 
-    async def patch(self, found: Stageable, patch: dict[str, Any]) -> None:
+    async def patch(self, found: Stageable, change: dict[str, Any]) -> None:
         """Patch a policy at the version that was read. Raises SyncError, Conflict."""
         version = {"resourceVersion": found.item.version}
-        body = {**patch, "metadata": {**patch.get("metadata", {}), **version}}
-        await self._kube.request(
-            "PATCH",
-            self.kind.gvr.path(found.key.namespace, found.key.name),
-            params={"fieldManager": _MANAGER},
-            body=msgspec.json.encode(body),
-            content_type="application/merge-patch+json",
-        )
+        body = {**change, "metadata": {**change.get("metadata", {}), **version}}
+        path = self.kind.gvr.path(found.key.namespace, found.key.name)
+        await patch(self._kube, path, body, "merge", _MANAGER)
 
     async def put(self, place: ObjectKey, former: Stageable | None, staged: Stageable) -> None:
         """Have the policy at `place` say what a staged one says. Raises SyncError."""
         if former is not None:
-            patch = self.kind.holding(former, staged.texts, staged.rego_version)
-            await self.patch(former, patch)
+            change = self.kind.holding(former, staged.texts, staged.rego_version)
+            await self.patch(former, change)
             return
         labels = {k: v for k, v in staged.labels.items() if k not in (LABEL, NAME)}
         await self._create(place, staged.texts, staged.rego_version, labels)
@@ -123,8 +119,8 @@ class StagingStore:
             if found is not None:
                 await delete_object(self._kube, self.kind.gvr, place, found.item.uid)
         elif found is not None:
-            patch = self.kind.holding(found, record.before, record.rego_version)
-            await self.patch(found, patch)
+            change = self.kind.holding(found, record.before, record.rego_version)
+            await self.patch(found, change)
         else:
             await self._create(place, record.before, record.rego_version, {})
 

@@ -18,6 +18,7 @@ from kube_sync.decisions.decision import REQUESTED, Decision
 from kube_sync.decisions.requested import requests, requests_to_note, restore
 from kube_sync.decisions.sealing import Place, Seals, covered_values
 from kube_sync.guard import ADDITION, HISTORY
+from kube_sync.kube.meta import Amend, Apply
 
 Check = Callable[[Mapping[str, str]], object | None]
 _UNSEALED = Seals()
@@ -67,34 +68,6 @@ class Current:
     idle: bool = False
     healthy: frozenset[str] = frozenset()
     spec: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Apply:
-    """Server-side apply of annotations and labels to the object `uid` at `version`.
-
-    They are all the decided ones, since an apply owns them, and the remediator's own.
-    """
-
-    uid: str
-    annotations: Mapping[str, str]
-    labels: Mapping[str, str] = field(default_factory=dict)
-    version: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Amend:
-    """JSON Patch that sets these annotations and labels of `uid` at `version`; None removes one.
-
-    An apply cannot: it leaves what nobody owns, such as what the webhook wrote, and gives up what
-    the owner of the object wants back. `bare` names the maps that the object does not have.
-    """
-
-    uid: str
-    annotations: Mapping[str, str | None]
-    labels: Mapping[str, str | None] = field(default_factory=dict)
-    version: str = ""
-    bare: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

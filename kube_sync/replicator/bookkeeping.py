@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from kube_sync.errors import NO_JSON, Retriable
+from kube_sync.errors import decoded
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.paths import DataPath, add_operation, remove_operation
 
@@ -91,11 +91,7 @@ class Fence:
     async def is_applied(self) -> bool:
         """Ask OPA whether it has applied the next batch already. Raises SyncError."""
         document = await self._opa.get_data(self._path)
-        try:
-            found = msgspec.json.decode(document or b"{}", type=dict[str, bool])
-        except NO_JSON as error:
-            msg = f"what answers is not OPA: {error}"
-            raise Retriable(msg) from error
+        found = decoded(document or b"{}", dict[str, bool], "what answers is not OPA")
         return found == {self._name(1): True}
 
     def _name(self, ahead: int) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from kube_sync.errors import NO_JSON, NotFound, Retriable
+from kube_sync.errors import NotFound, decoded
 from kube_sync.kube.configmaps import ConfigMap, ConfigMaps
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
@@ -157,11 +157,8 @@ class DataMaps:
     async def _adopt(self) -> None:
         """Read the index that an earlier epoch wrote, and create it if it is missing."""
         body = await self._opa.get_data(INDEX)
-        try:
-            index = msgspec.json.decode(body or b"{}", type=dict[str, Any])
-        except NO_JSON as error:
-            msg = f"what answers is not OPA, or not its index of data: {error}"
-            raise Retriable(msg) from error
+        problem = "what answers is not OPA, or not its index of data"
+        index = decoded(body or b"{}", dict[str, Any], problem)
         if body is None and self._stores:
             await self._opa.put_data(INDEX, b"{}")
         keys = (ObjectKey(*entry.split("/", 1)) for entry in index if "/" in entry)

@@ -27,9 +27,9 @@ from kube_sync.decisions.records import Budget
 from kube_sync.errors import Conflict, NotFound, Terminal
 from kube_sync.guard import HISTORY
 from kube_sync.kube.client import kube_client
+from kube_sync.kube.meta import Amend, Apply
 from kube_sync.kube.patch import amend_metadata, apply_metadata
 from kube_sync.objects import ObjectKey
-from kube_sync.remediation.plan import Amend, Apply
 from kube_sync.remediation.statuspage import APPLY, STATUS
 from tests.eventually import eventually
 from tests.fakes.clients import REPLICASETS

@@ -13,18 +13,9 @@ from typing import Final, Literal
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.guard import Change, Inventory, Placements, compare
 from kube_sync.guard.unknown_clusters import reason_of, unknown_in
+from kube_sync.kube.meta import Amend, Apply
 from kube_sync.objects import ObjectKey
-from kube_sync.remediation.plan import (
-    KEEP,
-    Amend,
-    Apply,
-    Current,
-    Step,
-    Unusable,
-    Wanted,
-    after,
-    plan,
-)
+from kube_sync.remediation.plan import KEEP, Current, Step, Unusable, Wanted, after, plan
 
 Kind = Literal[
     "failed", "refused", "undecided", "nowhere", "moves", "adds", "changes"

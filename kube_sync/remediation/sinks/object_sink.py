@@ -119,7 +119,8 @@ class ObjectSink:
         found, text = self._found.get(key), step.annotations[PLACEMENT]
         if text is None:
             if found is not None:
-                await delete_unchanged(self._kube, self._form.gvr, found.place, step.version)
+                conditions = {"resourceVersion": step.version}
+                await delete_unchanged(self._kube, self._form.gvr, found.place, conditions)
             return
         document = self._form.document(Kept(key, step.uid, sorted(clusters_of(text) or ())))
         metadata = document["metadata"]

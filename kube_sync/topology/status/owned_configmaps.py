@@ -16,6 +16,7 @@ from kube_sync.kube.client import KubeClient
 from kube_sync.kube.configmaps import CONFIGMAPS
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.meta import ObjectMeta
+from kube_sync.kube.patch import patch
 from kube_sync.topology.status.writer import MANAGER
 
 Data = Mapping[str, str]
@@ -85,15 +86,9 @@ class OwnedConfigMaps:
     async def _write(self, name: str, data: Data) -> None:
         metadata = {"name": name, "namespace": self._namespace, "labels": dict(self._labels)}
         body: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
-        await self._client.request(
-            "PATCH",
-            CONFIGMAPS.path(self._namespace, name),
-            # Forced: our values replace those of other field managers.
-            params={"fieldManager": MANAGER, "force": "true"},
-            body=msgspec.json.encode(body | {"data": dict(data)}),
-            content_type="application/apply-patch+yaml",
-            accept="application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
-        )
+        path = CONFIGMAPS.path(self._namespace, name)
+        # Forced: our values replace those of other field managers.
+        await patch(self._client, path, body | {"data": dict(data)}, "apply", MANAGER)
 
 
 class PathStore:

@@ -7,9 +7,9 @@ import pytest
 
 from kube_sync.errors import Conflict, NotFound, Terminal
 from kube_sync.kube.client import KubeClient
+from kube_sync.kube.meta import Amend, Apply
 from kube_sync.kube.patch import amend_metadata, annotate, apply_metadata
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.remediation.plan import Amend, Apply
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CONFIGMAPS, REPLICASETS, key, kube_of
 from tests.fakes.http import answer
