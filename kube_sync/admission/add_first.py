@@ -9,12 +9,10 @@ field manager. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import msgspec
 
-from kube_sync.admission.decision_client import Admitted, Verdict
-from kube_sync.admission.fleet import Decider
 from kube_sync.admission.requested_values import by_remediator
 from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import Decision
@@ -22,29 +20,15 @@ from kube_sync.decisions.requested import requests
 from kube_sync.guard import Placements, compare
 from kube_sync.guard.unions import named, united
 
-_Annotations = Mapping[str, str]
 
-
-class AddFirstDecider:
-    """Decides with another decider, and leaves moves to the remediator."""
-
-    def __init__(self, decider: Decider, placements: Placements, remediator: str) -> None:
-        """`remediator` is the user that may take clusters away."""
-        self._decider = decider
-        self._placements = placements
-        self._remediator = remediator
-
-    async def verdict(self, review: Review, seconds: float) -> Verdict:
-        """Decide within so many seconds; never raises."""
-        verdict = await self._decider.verdict(review, seconds)
-        if not isinstance(verdict, Admitted) or verdict.ruled or review.subresource:
-            return verdict
-        kept = dict(_kept(review, verdict.decision, self._placements, self._remediator))
-        if not kept:
-            return verdict
-        annotations = {**verdict.decision.annotations, **kept}
-        decision = msgspec.structs.replace(verdict.decision, annotations=annotations)
-        return msgspec.structs.replace(verdict, decision=decision)
+def without_moves(
+    review: Review, decision: Decision, *, placements: Placements, remediator: str
+) -> Decision:
+    """Leave moves to the remediator: the user that may take clusters away."""
+    kept = dict(_kept(review, decision, placements, remediator))
+    if not kept:
+        return decision
+    return msgspec.structs.replace(decision, annotations={**decision.annotations, **kept})
 
 
 def _kept(

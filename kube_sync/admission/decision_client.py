@@ -114,6 +114,16 @@ class Undecidable(msgspec.Struct, frozen=True, gc=False):
 
 
 Verdict = Admitted | Denied | Undecidable
+
+
+class Decider(Protocol):
+    """Decides reviews."""
+
+    async def verdict(self, review: Review, seconds: float) -> Verdict:
+        """Decide within so many seconds; never raises."""
+        ...
+
+
 Read = Callable[[bytes], Admitted | Denied]  # raises Undecided
 
 

@@ -9,11 +9,9 @@ is compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
 
 import msgspec
 
-from kube_sync.admission.decision_client import Admitted, Verdict
 from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import Decision
 from kube_sync.guard import Inventory, Placements
@@ -22,40 +20,15 @@ from kube_sync.guard.placements import Clusters
 Fleet = Callable[[], Inventory | None]
 
 
-class Decider(Protocol):
-    """Decides reviews."""
-
-    async def verdict(self, review: Review, seconds: float) -> Verdict:
-        """Decide within so many seconds; never raises."""
-        ...
-
-
-class FleetDecider:
-    """Decides with another decider, and compares the placement with the fleet."""
-
-    def __init__(self, decider: Decider, placements: Placements, fleet: Fleet) -> None:
-        """`fleet` returns the inventory of clusters, None if it is not known."""
-        self._decider = decider
-        self._placements = placements
-        self._fleet = fleet
-
-    async def verdict(self, review: Review, seconds: float) -> Verdict:
-        """Decide within so many seconds; never raises."""
-        verdict = await self._decider.verdict(review, seconds)
-        if not isinstance(verdict, Admitted) or verdict.ruled or review.subresource:
-            return verdict
-        if (inventory := self._fleet()) is None:
-            return verdict
-        decision = compared(review, verdict.decision, self._placements, inventory)
-        if decision is verdict.decision:
-            return verdict
-        return msgspec.structs.replace(verdict, decision=decision)
-
-
 def compared(
-    review: Review, decision: Decision, placements: Placements, inventory: Inventory
+    review: Review, decision: Decision, *, placements: Placements, fleet: Fleet
 ) -> Decision:
-    """Return the decision with warnings about the fleet, and with placements that are kept."""
+    """Return the decision with warnings about the fleet, and with placements that are kept.
+
+    `fleet` returns the inventory of clusters, None if it is not known.
+    """
+    if (inventory := fleet()) is None:
+        return decision
     old = review.old_annotations or {}
     changed = _changed(placements, old, decision.annotations)
     keeps = review.operation == "UPDATE" and not decision.evict

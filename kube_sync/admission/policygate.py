@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from kube_sync.kube.placementpolicies import PlacementPolicies
+from kube_sync.kube.policymaps import PolicyMaps
 from kube_sync.kube.staging import CANARY
 
 _BOUND_SECONDS = 30.0
@@ -32,24 +34,6 @@ class Policies(Protocol):
     @property
     def listed(self) -> bool:
         """Whether it has completed a LIST."""
-        ...
-
-
-class Staged(Protocol):
-    """A staged policy."""
-
-    @property
-    def stage(self) -> str:
-        """Its stage."""
-        ...
-
-
-class Staging(Protocol):
-    """Policies, of which some may be staged."""
-
-    @property
-    def staged(self) -> Iterator[Staged]:
-        """The staged ones."""
         ...
 
 
@@ -96,6 +80,6 @@ class PolicyGate:
         )
 
 
-def canary_may_exist(policies: Iterable[Staging]) -> bool:
+def canary_may_exist(policies: Iterable[PolicyMaps | PlacementPolicies]) -> bool:
     """Return whether a canary may decide on some of the objects."""
     return any(policy.stage == CANARY for found in policies for policy in found.staged)

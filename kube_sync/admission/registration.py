@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sized
 from contextlib import suppress
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 import structlog
 
@@ -31,6 +31,7 @@ from kube_sync.admission.registration_scope import CaFile, WebhookScope, kept_fo
 from kube_sync.config import Settings
 from kube_sync.errors import Conflict, Misconfigured, Retriable, SyncError
 from kube_sync.kube.client import KubeClient
+from kube_sync.kube.lease import Leadership
 from kube_sync.kube.webhooks import (
     FailurePolicy,
     Json,
@@ -53,21 +54,6 @@ _WRITE_SECONDS = 4.0
 _QUIET_SECONDS = 60.0  # without a write: nobody fights about it (any more)
 
 
-class LeaseStatus(Protocol):
-    """The Lease."""
-
-    @property
-    def held(self) -> bool:
-        """Whether this process is the one that writes."""
-        ...
-
-
-class PolicyCache(Protocol):
-    """A cache of policies."""
-
-    def __len__(self) -> int: ...
-
-
 class Registration:
     """Reconciles one webhook configuration."""
 
@@ -75,7 +61,7 @@ class Registration:
         self,
         client: KubeClient,
         settings: Settings,
-        lease: LeaseStatus,
+        lease: Leadership,
         exists: Callable[[], bool | None],
         note: Callable[[str], None],
         changed: asyncio.Event,
@@ -225,9 +211,7 @@ class Registration:
         self._kept.closed.set(closed)
 
 
-def policy_exists(
-    gate: PolicyGate, maps: Sequence[PolicyCache], *, static: bool = False
-) -> bool | None:
+def policy_exists(gate: PolicyGate, maps: Iterable[Sized], *, static: bool = False) -> bool | None:
     """Return whether there is a policy; None if the gate is closed only until it is known."""
     if not gate.policy_may_exist:
         return False

@@ -15,6 +15,7 @@ from prometheus_client import Histogram
 
 from kube_sync.admission.decision_client import (
     Admitted,
+    Decider,
     DecisionReference,
     Denied,
     Undecidable,
@@ -39,14 +40,6 @@ _NOTHING = frozenset(("DELETE", "CONNECT"))
 _OUTCOMES = ("admitted", "denied", "undecidable")
 
 OnRefusal = Callable[[Review, str, str], None]  # a denied review, its outcome, the reason
-
-
-class Decider(Protocol):
-    """Decides reviews."""
-
-    async def verdict(self, review: Review, seconds: float) -> Verdict:
-        """Decide within so many seconds; never raises."""
-        ...
 
 
 class SystemDecider(Protocol):

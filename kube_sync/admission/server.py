@@ -14,12 +14,12 @@ import structlog
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
-from kube_sync.admission.decision_client import Admitted, Verdict
+from kube_sync.admission.decision_client import Admitted, Decider, Verdict
 from kube_sync.admission.outcome import Outcome
 from kube_sync.admission.request import is_known, read_body, seconds_to_answer
 from kube_sync.admission.response import admit
 from kube_sync.admission.review import Malformed, Review, parse_review
-from kube_sync.admission.route import PLACEMENT, Decider, OnRefusal, Route, nobody, placement_route
+from kube_sync.admission.route import PLACEMENT, OnRefusal, Route, nobody, placement_route
 from kube_sync.config import Admission
 from kube_sync.decisions.sealing import Seals
 from kube_sync.observability import tracing

@@ -17,26 +17,17 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
-from kube_sync.admission.decision_client import DecisionReference, Undecidable, Verdict
+from kube_sync.admission.decision_client import Decider, DecisionReference, Undecidable, Verdict
 from kube_sync.admission.pod_digest import question
 from kube_sync.admission.review import Review
 from kube_sync.admission.verdict import Operation
 
 
-class Decides(Protocol):
-    """Decides reviews; never raises."""
-
-    async def verdict(self, review: Review, seconds: float) -> Verdict:
-        """Decide within so many seconds."""
-        ...
-
-
 class InFlight:
     """The reviews that are being decided."""
 
-    def __init__(self, decider: Decides) -> None:
+    def __init__(self, decider: Decider) -> None:
         """Share the verdicts of `decider`."""
         self._decider = decider
         self._open: dict[bytes, asyncio.Task[Verdict]] = {}

@@ -22,7 +22,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import msgspec
 import structlog
@@ -47,6 +47,15 @@ _TURN = 4.0  # for one read and one write
 _RELEASE = 2.0  # a shutdown must not wait for an unreachable API server
 # The namespace may be missing too: without permissions in it the error does not say so.
 _GRANT = "kubectl apply -k manifests/base makes the namespace and the roles"
+
+
+class Leadership(Protocol):
+    """Leader election, for those who only ask whether they lead."""
+
+    @property
+    def held(self) -> bool:
+        """Whether this process may write."""
+        ...
 
 
 class _Record(msgspec.Struct, omit_defaults=True):

@@ -16,11 +16,11 @@ import msgspec
 import structlog
 
 from kube_sync.errors import Conflict, NotFound, Refused, Retriable, SyncError
+from kube_sync.kube.lease import Leadership
 from kube_sync.kube.policymaps import CONFIGMAPS
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Modules
 from kube_sync.policies.set_compiler import Versions
-from kube_sync.policies.status import Leadership
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

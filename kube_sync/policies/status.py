@@ -18,6 +18,7 @@ import structlog
 
 from kube_sync.errors import Conflict, NotFound, Retriable, SyncError, Terminal
 from kube_sync.kube.client import KubeClient
+from kube_sync.kube.lease import Leadership
 from kube_sync.kube.patch import ObjectReference, annotate, apply_status
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES, PlacementPolicy
 from kube_sync.kube.policymaps import CONFIGMAPS, STATUS
@@ -32,15 +33,6 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 FIELD_MANAGER = "kube-sync-replicator"
 OK = '{"status":"ok"}'
 _CHARACTERS = 1_000  # of a message
-
-
-class Leadership(Protocol):
-    """Whether this process is the leader."""
-
-    @property
-    def held(self) -> bool:
-        """True as long as no other process acts."""
-        ...
 
 
 class Subject(Protocol):

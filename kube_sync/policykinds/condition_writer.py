@@ -19,6 +19,7 @@ import structlog
 from kube_sync.errors import NotFound, Refused, Retriable, SyncError, Undecided
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.conditions import are_right, observing
+from kube_sync.kube.lease import Leadership
 from kube_sync.kube.meta import time_text
 from kube_sync.kube.patch import ObjectReference, apply_status
 from kube_sync.objects import ObjectKey
@@ -48,15 +49,6 @@ class PolicyChecker(Protocol):
 
     async def report_on(self, policy: HeldPolicy) -> Report:
         """Return the report on one policy. Raises Undecided if the Rego fails on it."""
-        ...
-
-
-class Leadership(Protocol):
-    """Whether this process is the one that writes."""
-
-    @property
-    def held(self) -> bool:
-        """True while this process holds the Lease."""
         ...
 
 

@@ -14,13 +14,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn
 
 import structlog
 
 from kube_sync.errors import Retriable, SyncError
 from kube_sync.guard import Withheld
 from kube_sync.kube.fencedwriter import Fenced
+from kube_sync.kube.lease import Leadership
 from kube_sync.observability import metrics
 from kube_sync.policysync.copies import PolicyId
 from kube_sync.policysync.events import PolicySyncEvents
@@ -44,15 +45,6 @@ _RESYNC_SECONDS: Final = 600.0  # resync period: after it every policy is enqueu
 _MISSING_SECONDS: Final = 1.0  # for which a policy must be missing: its kind may be going, not it
 _QUIET_SECONDS: Final = 0.3
 _SLICE: Final = 20  # policies per slice, after which other tasks may run
-
-
-class Leadership(Protocol):
-    """Leader election."""
-
-    @property
-    def held(self) -> bool:
-        """Whether this process is the leader."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,25 +9,25 @@ from functools import partial
 
 import msgspec
 
-from kube_sync.admission.add_first import AddFirstDecider
+from kube_sync.admission.add_first import without_moves
 from kube_sync.admission.answer_origin import AnswerOrigin
 from kube_sync.admission.basis_client import BasisFollower, basis_follower
 from kube_sync.admission.breaker import probing
 from kube_sync.admission.class_decider import Answers, ClassDecider
-from kube_sync.admission.decision_client import DecisionClient, Engine, placement, waits
+from kube_sync.admission.decision_client import Decider, DecisionClient, Engine, placement, waits
 from kube_sync.admission.denials import CONTROLLER, Denials
 from kube_sync.admission.entry import entry_client
-from kube_sync.admission.fleet import Fleet, FleetDecider
+from kube_sync.admission.fleet import Fleet, compared
 from kube_sync.admission.identified import identifying_client
 from kube_sync.admission.policygate import PolicyGate, canary_may_exist
 from kube_sync.admission.registration import LEASE, Registration, policy_exists
 from kube_sync.admission.registration_scope import WebhookScope, kept_for_placement
 from kube_sync.admission.requested_values import as_remediated, view
 from kube_sync.admission.review import Review
-from kube_sync.admission.route import PLACEMENT, Decider, nobody, placement_check
+from kube_sync.admission.revisions import Revise, RevisedDecider, unannotated
+from kube_sync.admission.route import PLACEMENT, nobody, placement_check
 from kube_sync.admission.server import webhook_app
 from kube_sync.admission.target import target_of
-from kube_sync.admission.unannotated import Unannotated
 from kube_sync.config import Admission, Settings, parse_listen
 from kube_sync.decisions.decision_reader import DecisionReader
 from kube_sync.decisions.sealing import Seals
@@ -102,11 +102,13 @@ async def admit(context: Context, crew: Crew | None = None) -> list[Service]:
 
 def _placing(settings: Settings, decider: Decider, placements: Placements, fleet: Fleet) -> Decider:
     """Return the decider for a fleet and annotated targets, which leaves moves to `add-first`."""
-    decider = FleetDecider(decider, placements, fleet)
+    revisions: list[Revise] = [partial(compared, placements=placements, fleet=fleet)]
     if settings.remediate.moves == "add-first":
-        decider = AddFirstDecider(decider, placements, settings.admission.remediator)
-    unannotated = [r.gvr for r in settings.targets() if "annotations" not in settings.sinks_of(r)]
-    return Unannotated(decider, unannotated)
+        remediator = settings.admission.remediator
+        revisions.append(partial(without_moves, placements=placements, remediator=remediator))
+    bare = [r.gvr for r in settings.targets() if "annotations" not in settings.sinks_of(r)]
+    others = frozenset((gvr.group, gvr.resource) for gvr in bare)
+    return RevisedDecider(decider, *revisions, partial(unannotated, resources=others))
 
 
 def _tls_files(admission: Admission) -> TlsFiles:

@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 import structlog
 
 from kube_sync.errors import Retriable, SyncError, first_of
+from kube_sync.kube.lease import Leadership
 from kube_sync.observability import metrics
 from kube_sync.runtime.backoff import Backoff, Sleep
 from kube_sync.topology.controller.events import Backlog, ResourceEvent
@@ -28,15 +29,6 @@ _QUIET = 0.05
 _LONGEST = 0.5
 _LEAST = 1.0  # seconds between a failure and the next try
 _SHARE = 2.0  # a retry waits at least this factor of the last call's duration
-
-
-class Leadership(Protocol):
-    """Leader election."""
-
-    @property
-    def held(self) -> bool:
-        """Whether this process is the leader now."""
-        ...
 
 
 class Controller:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
-from kube_sync.admission.add_first import AddFirstDecider
+from kube_sync.admission.add_first import without_moves
 from kube_sync.admission.decision_client import Admitted, Denied, Verdict
 from kube_sync.admission.outcome import placed, still_placed
 from kube_sync.admission.requested_values import as_remediated
 from kube_sync.admission.review import Review
+from kube_sync.admission.revisions import RevisedDecider
 from kube_sync.config import Admission
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision
 from kube_sync.decisions.requested import FIELD_MANAGER
@@ -19,7 +21,7 @@ from kube_sync.guard import ADDITION, Placements
 from tests.fakes.reviewing import Judge
 from tests.fakes.reviews import Json, create, resource, response, stored, update
 
-PLACEMENTS = Placements()
+WITHOUT_MOVES = partial(without_moves, placements=Placements(), remediator="remediator")
 HEALTH = {"health.kube-sync.io/c2": "healthy"}
 
 
@@ -32,7 +34,7 @@ def on(*clusters: str, evict: bool = False) -> Decision:
 
 
 async def decided(review: Review, decision: Decision) -> Decision:
-    judge = AddFirstDecider(Judge(Admitted(decision)), PLACEMENTS, "remediator")
+    judge = RevisedDecider(Judge(Admitted(decision)), WITHOUT_MOVES)
     verdict = await judge.verdict(review, 1.0)
     assert isinstance(verdict, Admitted)
     return verdict.decision
@@ -123,5 +125,5 @@ async def test_a_create_is_decided_as_ever() -> None:
 
 @pytest.mark.parametrize("verdict", [Denied(("no",)), Admitted(on("c2"), ruled=True)])
 async def test_other_verdicts_are_passed_on(verdict: Verdict) -> None:
-    judge = AddFirstDecider(Judge(verdict), PLACEMENTS, "remediator")
+    judge = RevisedDecider(Judge(verdict), WITHOUT_MOVES)
     assert await judge.verdict(update(resource(BOTH), resource(BOTH)), 1.0) is verdict

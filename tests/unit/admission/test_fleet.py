@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
 from kube_sync.admission.decision_client import Admitted, Denied, Verdict, placement
-from kube_sync.admission.fleet import FleetDecider
+from kube_sync.admission.fleet import compared
 from kube_sync.admission.response import allow
 from kube_sync.admission.review import Review
+from kube_sync.admission.revisions import Revise, RevisedDecider
 from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.decisions.decision_reader import DecisionReader
 from kube_sync.errors import Undecided
@@ -30,8 +32,12 @@ def on(*clusters: str, evict: bool = False) -> Decision:
     return Decision({PLACEMENT: preferences(*clusters)}, warnings=("policy's",), evict=evict)
 
 
+def with_fleet(fleet: Inventory | None) -> Revise:
+    return partial(compared, placements=PLACEMENTS, fleet=lambda: fleet)
+
+
 async def ask(review: Review, decision: Decision, fleet: Inventory | None = FLEET) -> Decision:
-    judge = FleetDecider(Judge(Admitted(decision)), PLACEMENTS, lambda: fleet)
+    judge = RevisedDecider(Judge(Admitted(decision)), with_fleet(fleet))
     verdict = await judge.verdict(review, 1.0)
     assert isinstance(verdict, Admitted)
     return verdict.decision
@@ -106,7 +112,7 @@ async def test_placement_that_an_object_has_already_is_not_warned_of_again() -> 
 
 @pytest.mark.parametrize("verdict", [Denied(("no",)), Admitted(on("c003"), ruled=True)])
 async def test_other_verdicts_pass(verdict: Verdict) -> None:
-    judge = FleetDecider(Judge(verdict), PLACEMENTS, lambda: FLEET)
+    judge = RevisedDecider(Judge(verdict), with_fleet(FLEET))
     assert await judge.verdict(UPDATED, 1.0) is verdict
 
 

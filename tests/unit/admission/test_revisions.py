@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from kube_sync.admission.decision_client import Admitted, Denied, Verdict
 from kube_sync.admission.response import allow
-from kube_sync.admission.unannotated import Unannotated
+from kube_sync.admission.revisions import RevisedDecider, unannotated
 from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.objects import GroupVersionResource
 from tests.fakes.reviewing import Judge
@@ -15,7 +17,9 @@ DECIDED = Decision({PLACEMENT: "{}"}, labels={"tier": "gold"}, warnings=("policy
 
 
 async def ask(verdict: Verdict, *resources: GroupVersionResource) -> Verdict:
-    return await Unannotated(Judge(verdict), resources).verdict(REVIEW, 1.0)
+    others = {(one.group, one.resource) for one in resources}
+    judge = RevisedDecider(Judge(verdict), partial(unannotated, resources=others))
+    return await judge.verdict(REVIEW, 1.0)
 
 
 def gvr(resource_: str, version: str = "v1") -> GroupVersionResource:
