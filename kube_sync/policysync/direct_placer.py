@@ -18,7 +18,6 @@ from typing import Final, NoReturn
 import structlog
 
 from kube_sync.errors import Retriable
-from kube_sync.kube.reflector import Store
 from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.copies import MANAGER, Copy, CopyKey, OnChange, Placed, PolicyId
 from kube_sync.policysync.copy_cache import one_per_cluster
@@ -74,16 +73,11 @@ class DirectPlacer:
         self._on_change = on_change
         self._on_reachable = on_reachable
         self._options = options or SpokeOptions(MANAGER)
-        self._secrets = SpokeSecrets(self._update_spokes, schemes)
+        self.store = SpokeSecrets(self._update_spokes, schemes)
         self._spokes: dict[str, Spoke] = {}
         self._tasks: dict[Spoke, asyncio.Task[NoReturn]] = {}
         self._resources: Mapping[GroupVersionResource, Fields] = {}
         self._changed = asyncio.Event()
-
-    @property
-    def store(self) -> Store:
-        """The Store for the Secrets of spokes."""
-        return self._secrets
 
     @property
     def ready(self) -> bool:
@@ -91,7 +85,7 @@ class DirectPlacer:
 
         A spoke that is added later delays nothing: its copies are unknown, so none is removed.
         """
-        if not self._secrets.listed:
+        if not self.store.listed:
             return False
         if self._listed_since is None:
             self._listed_since = self._clock()
@@ -161,7 +155,7 @@ class DirectPlacer:
 
     def _update_spokes(self) -> None:
         """Create or update the Spoke of each Secret with its current credentials."""
-        found = self._secrets.spokes
+        found = self.store.spokes
         for name in self._spokes.keys() - found.keys():
             self._remove_spoke(name)
         for name, access in found.items():

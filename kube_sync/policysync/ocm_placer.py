@@ -16,7 +16,6 @@ import structlog
 
 from kube_sync.errors import Conflict, NotFound, Retriable
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.reflector import Store
 from kube_sync.kube.wholeobjects import apply_object, delete_object, mark_object
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import MANAGER, Copy, CopyKey, OnChange, Placed, PolicyId
@@ -40,30 +39,25 @@ class OcmPlacer:
         self._client = client
         self._manager = manager
         self._executor = executor
-        self._cache = CopyCache(partial(placed_of, executor=executor), on_change)
-
-    @property
-    def store(self) -> Store:
-        """The Store for ManifestWorks (`manifestworks.WORKS`, `manifestworks.SELECTOR`)."""
-        return self._cache
+        self.store = CopyCache(partial(placed_of, executor=executor), on_change)
 
     @property
     def ready(self) -> bool:
         """Whether the works were listed."""
-        return self._cache.served
+        return self.store.served
 
     def policies(self) -> Iterable[PolicyId]:
         """Return every policy that has works."""
-        return self._cache.policies()
+        return self.store.policies()
 
     def placed(self, policy: PolicyId) -> Mapping[str, Placed]:
         """Return the copies of a policy by cluster, without those that are being deleted."""
-        return one_per_cluster(self._cache.of(policy))
+        return one_per_cluster(self.store.of(policy))
 
     async def apply(self, copy: Copy) -> None:
         """Create or update a work, and clear its mark. Raises SyncError; Conflict: not ours."""
         where, body = work_key(copy), work_of(copy, self._executor)
-        found = self._cache.get(where)
+        found = self.store.get(where)
         if found is not None and found.placed.key.origin != copy.key.origin:
             msg = f"ManifestWork {where} brings another policy, and is left as it is"
             raise Conflict(msg)
@@ -87,7 +81,7 @@ class OcmPlacer:
         await self._remove(self._of(key))
 
     def _of(self, key: CopyKey) -> list[CopyObject]:
-        return [one for one in self._cache.of(key.policy) if one.placed.key == key]
+        return [one for one in self.store.of(key.policy) if one.placed.key == key]
 
     async def _write(
         self, where: ObjectKey, body: Mapping[str, object], found: CopyObject | None
@@ -95,7 +89,7 @@ class OcmPlacer:
         uid = None if found is None else found.uid
         request = apply_object(self._client, WORKS, where, body, self._manager, uid)
         try:
-            return await self._cache.send(where, request)
+            return await self.store.send(where, request)
         except NotFound as error:
             # This includes a missing namespace: the cluster is gone, or is not there yet.
             msg = f"ManifestWork {where}: {error}"
@@ -105,11 +99,11 @@ class OcmPlacer:
         where, marks = found.where, {LEAVING: remove_after}
         request = mark_object(self._client, WORKS, where, found.uid, marks, self._manager)
         with suppress(NotFound):  # already gone, as the watch will show
-            await self._cache.send(where, request)
+            await self.store.send(where, request)
             log.info("work_leaves" if remove_after else "work_stays", work=str(where))
 
     async def _remove(self, works: Iterable[CopyObject]) -> None:
         for found in works:
             await delete_object(self._client, WORKS, found.where, found.uid)
-            self._cache.mark_deleting(found)
+            self.store.mark_deleting(found)
             log.info("work_deleted", work=str(found.where))

@@ -98,12 +98,7 @@ class Brakes:
         self._stale: Withheld | None = None
         self._mass: Withheld | None = None
         self._shrunk: Mapping[str, Withheld] = {}
-        self._held: dict[CopyKey, PendingChange] = {}
-
-    @property
-    def held(self) -> Mapping[CopyKey, PendingChange]:
-        """The held removals, each since when it was first held."""
-        return self._held
+        self.held: dict[CopyKey, PendingChange] = {}  # since when each was first held
 
     def set_copies(self, policy: PolicyId, copies: Mapping[str, CopyState], now: float) -> None:
         """Set all placed copies of a policy, by cluster; none: forget it."""
@@ -114,7 +109,7 @@ class Brakes:
             key, one = CopyKey(policy, cluster), copies.get(cluster)
             if one is None or one.wanted:
                 self._since.pop(key, None)
-                self._held.pop(key, None)
+                self.held.pop(key, None)
             elif key not in self._since:
                 since = now if one.remove_after is None else one.remove_after - self._grace
                 self._since[key] = int(min(since, now))
@@ -164,7 +159,7 @@ class Brakes:
         held = self._stale or (None if approved else self._too_many(state.sources))
         if held is not None:
             return self._hold(key, held, now)
-        self._held.pop(key, None)
+        self.held.pop(key, None)
         if not approved:
             self._recent[key] = now, state.sources
         # The mark of an earlier, shorter grace still applies.
@@ -177,8 +172,8 @@ class Brakes:
         return (self._approvals.of(key, step) or "") if step else ""
 
     def _hold(self, key: CopyKey, held: Withheld, now: float) -> Withheld:
-        since = self._held[key].since if key in self._held else now
-        self._held[key] = PendingChange(held, since)
+        since = self.held[key].since if key in self.held else now
+        self.held[key] = PendingChange(held, since)
         return held
 
     def _step(self, key: CopyKey) -> Step:

@@ -13,7 +13,6 @@ from functools import partial
 
 from kube_sync.kube.applications import APPLICATION_SETS, Application, parse_application
 from kube_sync.kube.cache import Cache, Changes
-from kube_sync.kube.reflector import Store
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.argocd.clusters import ArgoClusters
 from kube_sync.remediation.decision_cache import Key
@@ -39,12 +38,7 @@ class ArgoHealth:
         self._changed = changed
         self._by_workload: dict[ObjectKey, dict[ObjectKey, Application]] = {}
         self._by_server: Mapping[str, frozenset[str]] = {}
-        self._cache = Cache[Application](partial(parse_application, label=label), self._update)
-
-    @property
-    def store(self) -> Store:
-        """The Store of Applications."""
-        return self._cache
+        self.store = Cache[Application](partial(parse_application, label=label), self._update)
 
     def report(self, reason: str | None) -> None:
         """Record why the Applications are not current, None: they are."""

@@ -60,16 +60,11 @@ class Follower:
         self._fenced = fenced
         self._decisions = decisions
         self._queue = WorkQueue[Key](sink.name, lambda: Backoff(_RETRY_SECONDS))
-        self._held: dict[Key, Unusable] = {}
+        self.held: dict[Key, Unusable] = {}  # why what is there is not updated
         sink.subscribe(self._changed)
         for one in {id(s): s for s in lead.values() if s is not sink}.values():
             one.subscribe(self._changed)
         decisions.subscribe(self.add, self._released)
-
-    @property
-    def held(self) -> Mapping[Key, Unusable]:
-        """The targets for which what is there is not updated, and why."""
-        return self._held
 
     def wake(self) -> None:
         """Enqueue everything: a hold has ended, or this process may write now."""
@@ -145,14 +140,14 @@ class Follower:
         return self._sink.plan(key, wanted, found)
 
     def _set_hold(self, key: Key, held: Unusable | None) -> None:
-        before = self._held.get(key)
+        before = self.held.get(key)
         if before == held:
             return
         if before is not None:
-            del self._held[key]
+            del self.held[key]
             metrics.placement_decisions_held.labels(self._sink.name, before.kind).dec()
         if held is not None:
-            self._held[key] = held
+            self.held[key] = held
             metrics.placement_decisions_held.labels(self._sink.name, held.kind).inc()
             log.info("placement_decision_held", **names(self._sink, key), reason=held.reason)
 

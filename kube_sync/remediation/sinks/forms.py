@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from kube_sync.kube.ocmdecisions import (
-    OCM_GROUP_INDEX,
-    OCM_GROUP_NAME,
-    OCM_PLACEMENT,
-    ocm_shape,
-)
+import structlog
+
+from kube_sync.kube.cache import Cache, Changes
+from kube_sync.kube.ocmdecisions import OCM_GROUP_INDEX, OCM_GROUP_NAME, OCM_PLACEMENT, ocm_shape
 from kube_sync.kube.placementdecisions import DECISION_INDEX, DECISION_KEY, PLACEMENT_KEY, SIG
-from kube_sync.kube.reflector import Store
 from kube_sync.kube.slices import Shape
-from kube_sync.remediation.sinks.profiles import Profiles
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class Form(Protocol):
@@ -61,7 +59,12 @@ class Form(Protocol):
 
 
 class SigForm:
-    """PlacementDecisions of SIG Multicluster: clusters are references to ClusterProfiles."""
+    """PlacementDecisions of SIG Multicluster: clusters are references to ClusterProfiles.
+
+    A placement names clusters only. If a name occurs in several namespaces, the first in
+    alphabetical order is used; but a namespace once published is kept while it exists: a reader
+    takes another namespace for another cluster, and would move the workload.
+    """
 
     name = "placement_decisions"
     shape = SIG
@@ -69,34 +72,46 @@ class SigForm:
 
     def __init__(self, profiles: str | None) -> None:
         """`profiles`: the namespace of all ClusterProfiles; None: they are watched."""
-        self._subscriber: Callable[[], None] | None = None
-        self._profiles = Profiles(profiles, self._changed)
-
-    @property
-    def profiles(self) -> Store | None:
-        """The Store for the metadata of ClusterProfiles; None: not needed."""
-        return self._profiles.store
+        self._configured = profiles
+        self._changed: Callable[[], None] = lambda: None
+        self._found: dict[str, set[str]] = {}
+        cache = Cache[bool](lambda _: True, self._differ, self._listed)
+        self.profiles = cache if profiles is None else None  # for their metadata
 
     @property
     def known(self) -> bool:
         """Whether all ClusterProfiles are known."""
-        return self._profiles.known
+        return self.profiles is None or self.profiles.served
 
     def subscribe(self, changed: Callable[[], None]) -> None:
         """Call `changed` when the namespace of a cluster may differ."""
-        self._subscriber = changed
+        self._changed = changed
 
     def locate(self, cluster: str, before: str | None) -> str | None:
-        """Return the namespace of a cluster's ClusterProfile."""
-        return self._profiles.locate(cluster, before)
+        """Return the namespace of a cluster's ClusterProfile, `before` if that still exists."""
+        if self._configured is not None:
+            return self._configured
+        found = self._found.get(cluster, set())
+        return before if before in found else min(found, default=None)
 
     def labels(self, key: str, index: int, own: str | None) -> Mapping[str, str]:
         """Return the labels of KEP-5313."""
         return {DECISION_KEY: key, PLACEMENT_KEY: own or key, DECISION_INDEX: str(index)}
 
-    def _changed(self) -> None:
-        if self._subscriber is not None:
-            self._subscriber()
+    def _differ(self, changes: Changes[bool]) -> None:
+        for key, (_, now) in changes.items():
+            found = self._found.setdefault(key.name, set())
+            if now:
+                found.add(key.namespace)
+                if len(found) > 1:
+                    places = sorted(found)
+                    log.warning("cluster_name_not_unique", cluster=key.name, namespaces=places)
+            else:
+                found.discard(key.namespace)
+        self._changed()
+
+    def _listed(self) -> None:
+        self._changed()
 
 
 class OcmForm:

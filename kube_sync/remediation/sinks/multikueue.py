@@ -22,7 +22,6 @@ from kube_sync.guard.rivals import Rivals
 from kube_sync.kube.cache import Cache, Changes
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.kueue import WORKLOADS, Workload, workload_of
-from kube_sync.kube.reflector import Store
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.remediation.decision_cache import Key
@@ -103,18 +102,13 @@ class MultiKueueSink:
         self._subscribers: list[Changed] = []
         self._held: dict[ObjectKey, Unusable] = {}
         self._rivals = Rivals()
-        self._workloads = Cache[Workload](workload_of, self._differ, self._notify)
+        self.workloads = Cache[Workload](workload_of, self._differ, self._notify)
         self.workers = Workers(self._notify)
-
-    @property
-    def workloads(self) -> Store:
-        """The Store for Workloads."""
-        return self._workloads
 
     @property
     def unknown(self) -> str:
         """What has not been listed yet."""
-        known = self._workloads.served and self.workers.fleet is not None
+        known = self.workloads.served and self.workers.fleet is not None
         return "" if known else "clusters of MultiKueue"
 
     def subscribe(self, changed: Changed) -> None:
@@ -123,11 +117,11 @@ class MultiKueueSink:
 
     def keys(self) -> list[Key]:
         """Return all Workloads, since one without a decision has to be told of."""
-        return [(WORKLOADS, key) for key in self._workloads.objects]
+        return [(WORKLOADS, key) for key in self.workloads.objects]
 
     def read(self, key: Key, target: Current) -> Current:
         """Return the Workload with its nominated clusters as its placement."""
-        found = self._workloads.get(key[1])
+        found = self.workloads.get(key[1])
         clusters = () if found is None or found.uid != target.uid else found.nominated
         return kept(target, clusters or None, version=target.version)
 
@@ -136,7 +130,7 @@ class MultiKueueSink:
 
         The content of the step is what the decision permits.
         """
-        found = self._workloads.get(key[1])
+        found = self.workloads.get(key[1])
         if current is None or found is None or found.uid != current.uid:
             return Nothing()
         step = self._plan(key[1], found, wanted)

@@ -19,7 +19,6 @@ from kube_sync.kube.cache import Cache, Changes
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Item
 from kube_sync.kube.meta import object_meta
-from kube_sync.kube.reflector import Store
 from kube_sync.kube.slices import records_of
 from kube_sync.kube.wholeobjects import delete_unchanged, put_object
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -73,17 +72,12 @@ class ObjectSink:
         self._kube = kube
         self._subscribers: list[Changed] = []
         self._found: dict[Key, _Found] = {}
-        self._cache = Cache[_Found](self._parse, self._differ, lambda: self._notify(None))
-
-    @property
-    def store(self) -> Store:
-        """The Store for the objects."""
-        return self._cache
+        self.store = Cache[_Found](self._parse, self._differ, lambda: self._notify(None))
 
     @property
     def unknown(self) -> str:
         """What has not been listed yet."""
-        return "" if self._cache.served else f"{self._form.gvr} of ours"
+        return "" if self.store.served else f"{self._form.gvr} of ours"
 
     def subscribe(self, changed: Changed) -> None:
         """Call `changed` with the targets whose objects differ."""

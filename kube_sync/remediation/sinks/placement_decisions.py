@@ -17,7 +17,6 @@ import structlog
 from kube_sync.guard import HISTORY
 from kube_sync.kube.cache import Cache, Changes, Write
 from kube_sync.kube.fencedwriter import FencedWriter
-from kube_sync.kube.reflector import Store
 from kube_sync.kube.slices import Published, Slice
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
@@ -65,7 +64,7 @@ class PlacementDecisionSink:
         self._fenced = fenced
         self._subscribers: list[Changed] = []
         self._slices: dict[tuple[str, str], dict[ObjectKey, Published]] = {}
-        self._published = Cache[Published](
+        self.published = Cache[Published](
             lambda item: form.shape.parse(item.body), self._republished, self._notify
         )
         form.subscribe(self._notify)
@@ -76,14 +75,9 @@ class PlacementDecisionSink:
         return self._form.name
 
     @property
-    def published(self) -> Store:
-        """The Store for published objects."""
-        return self._published
-
-    @property
     def unknown(self) -> str:
         """What has not been listed yet."""
-        if not self._published.served:
+        if not self.published.served:
             return f"{self._form.shape.gvr} of ours"
         return "" if self._form.known else "ClusterProfiles"
 
@@ -118,8 +112,8 @@ class PlacementDecisionSink:
 
     async def _apply(self, key: Key, wanted: Slice) -> None:
         owner = replace(wanted.owner, kind=await self._api.kind(key[0]))
-        owned, found = replace(wanted, owner=owner), self._published.get(wanted.key)
-        with self._published.writing(wanted.key) as write:
+        owned, found = replace(wanted, owner=owner), self.published.get(wanted.key)
+        with self.published.writing(wanted.key) as write:
             written = await self._fenced.send("apply", partial(self._api.apply, owned, found))
         self._answered(key, write, written)
         metrics.placement_decision_writes.labels(self.name, "applied").inc()
@@ -128,17 +122,17 @@ class PlacementDecisionSink:
 
     async def _delete(self, key: Key, found: Published) -> None:
         await self._fenced.send("delete", partial(self._api.delete, found))
-        self._published.put(found.key, None)
+        self.published.put(found.key, None)
         metrics.placement_decision_writes.labels(self.name, "deleted").inc()
         log.info("placement_decision_deleted", **names(self, key))
 
     def _answered(self, key: Key, write: Write, written: Published) -> None:
         """Cache a response, unless the watch is ahead: then the target has to be planned again."""
-        held = self._published.get(write.key)
+        held = self.published.get(write.key)
         if write.overtaken or (held is not None and held.is_later(written)):
             self._notify([key])
         else:
-            self._published.put(write.key, written)
+            self.published.put(write.key, written)
 
     def _found(self, key: Key) -> list[Published]:
         gvr, name = key
@@ -152,7 +146,7 @@ class PlacementDecisionSink:
             if now is not None:
                 self._slices.setdefault(now.subject, {})[key] = now
                 self._changed(*now.subject)
-        metrics.placement_decisions.labels(self.name).set(len(self._published))
+        metrics.placement_decisions.labels(self.name).set(len(self.published))
 
     def _drop(self, found: Published) -> None:
         where = found.subject

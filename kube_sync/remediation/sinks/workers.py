@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from kube_sync.kube.cache import Cache
 from kube_sync.kube.kueue import ClusterState, cluster_state, config_clusters, config_name
-from kube_sync.kube.reflector import Store
 from kube_sync.remediation.sinks.nomination import Fleet
 
 
@@ -17,36 +16,21 @@ class Workers:
         """Call `changed` when the fleet differs, or may be known now."""
         self._changed = changed
         self._fleet: Fleet | None = None
-        self._checks = Cache[str](config_name, self._differ, changed)
-        self._configs = Cache[tuple[str, ...]](config_clusters, self._differ, changed)
-        self._clusters = Cache[ClusterState](cluster_state, self._differ, changed)
-
-    @property
-    def checks(self) -> Store:
-        """The Store for AdmissionChecks."""
-        return self._checks
-
-    @property
-    def configs(self) -> Store:
-        """The Store for MultiKueueConfigs."""
-        return self._configs
-
-    @property
-    def clusters(self) -> Store:
-        """The Store for MultiKueueClusters."""
-        return self._clusters
+        self.checks = Cache[str](config_name, self._differ, changed)
+        self.configs = Cache[tuple[str, ...]](config_clusters, self._differ, changed)
+        self.clusters = Cache[ClusterState](cluster_state, self._differ, changed)
 
     @property
     def fleet(self) -> Fleet | None:
         """The worker clusters; None while they are not known, or their kinds are not served."""
-        caches = (self._checks, self._configs, self._clusters)
+        caches = (self.checks, self.configs, self.clusters)
         if not all(cache.served for cache in caches):
             return None
         if self._fleet is None:
             self._fleet = Fleet(
-                {key.name: config for key, config in self._checks.objects.items()},
-                {key.name: names for key, names in self._configs.objects.items()},
-                {key.name: state for key, state in self._clusters.objects.items()},
+                {key.name: config for key, config in self.checks.objects.items()},
+                {key.name: names for key, names in self.configs.objects.items()},
+                {key.name: state for key, state in self.clusters.objects.items()},
             )
         return self._fleet
 

@@ -29,19 +29,14 @@ class ResyncLoop:
         self._every = every
         self._least = least
         self._clock = clock
-        self._due = clock() + every
+        self.due = clock() + every  # the time of the next resync
         self._changed = asyncio.Event()
-
-    @property
-    def due(self) -> float:
-        """The time of the next resync, on the given clock."""
-        return self._due
 
     def schedule(self, retry_at: float | None) -> None:
         """Schedule the next resync; `retry_at` is the time of the next retry, None if none."""
         now = self._clock()
         latest = now + self._every
-        self._due = latest if retry_at is None else min(latest, max(retry_at, now + self._least))
+        self.due = latest if retry_at is None else min(latest, max(retry_at, now + self._least))
         self._changed.set()
 
     async def run(self, on_due: Callable[[], None]) -> NoReturn:
@@ -49,7 +44,7 @@ class ResyncLoop:
         while True:
             self._changed.clear()
             try:
-                async with asyncio.timeout(max(0.0, self._due - self._clock())):
+                async with asyncio.timeout(max(0.0, self.due - self._clock())):
                     await self._changed.wait()
             except TimeoutError:
                 # A replica that is not the leader reconciles nothing, and never calls `schedule`.

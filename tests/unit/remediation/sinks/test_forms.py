@@ -4,7 +4,7 @@ from structlog.testing import capture_logs
 
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
-from kube_sync.remediation.sinks.profiles import Profiles
+from kube_sync.remediation.sinks.forms import SigForm
 from tests.fakes.listing import Listing, listed
 
 VERSION = ResourceVersion("1")
@@ -17,13 +17,14 @@ def _item(name: str, namespace: str) -> Item:
 class World:
     def __init__(self, *items: Item, namespace: str | None = None) -> None:
         self.changes = 0
-        self.profiles = Profiles(namespace, self._changed)
-        if (store := self.profiles.store) is not None:
+        self.form = SigForm(namespace)
+        self.form.subscribe(self._changed)
+        if (store := self.form.profiles) is not None:
             listed(store, Listing(list(items), VERSION))
 
     def event(self, kind: str, item: Item) -> None:
-        assert self.profiles.store is not None
-        self.profiles.store.apply(Event(kind, VERSION, item))
+        assert self.form.profiles is not None
+        self.form.profiles.apply(Event(kind, VERSION, item))
 
     def _changed(self) -> None:
         self.changes += 1
@@ -31,26 +32,26 @@ class World:
 
 def test_with_one_namespace_for_all_nothing_is_watched() -> None:
     world = World(namespace="fleet")
-    assert world.profiles.store is None
-    assert world.profiles.known
-    assert world.profiles.locate("any", "elsewhere") == "fleet"
+    assert world.form.profiles is None
+    assert world.form.known
+    assert world.form.locate("any", "elsewhere") == "fleet"
 
 
 def test_before_the_first_list_nothing_is_known() -> None:
-    assert not Profiles(None, lambda: None).known
+    assert not SigForm(None).known
 
 
 def test_a_cluster_lies_where_its_profile_does() -> None:
     world = World(_item("eu", "fleet"))
-    assert world.profiles.known
-    assert world.profiles.locate("eu", None) == "fleet"
-    assert world.profiles.locate("us", "fleet") is None
+    assert world.form.known
+    assert world.form.locate("eu", None) == "fleet"
+    assert world.form.locate("us", "fleet") is None
 
 
 def test_of_several_namespaces_the_first_counts_and_it_is_said() -> None:
     with capture_logs() as logs:
         world = World(_item("eu", "b"), _item("eu", "a"))
-    assert world.profiles.locate("eu", None) == "a"
+    assert world.form.locate("eu", None) == "a"
     assert [line["namespaces"] for line in logs] == [["a", "b"]]
 
 
@@ -58,9 +59,9 @@ def test_what_was_published_stays_while_it_is_true() -> None:
     """Another namespace is another cluster to readers, who would move the workload."""
     world = World(_item("eu", "b"))
     world.event("ADDED", _item("eu", "a"))
-    assert world.profiles.locate("eu", "b") == "b"
+    assert world.form.locate("eu", "b") == "b"
     world.event("DELETED", _item("eu", "b"))
-    assert world.profiles.locate("eu", "b") == "a"
+    assert world.form.locate("eu", "b") == "a"
 
 
 def test_only_profiles_that_come_or_go_are_news() -> None:
@@ -71,4 +72,4 @@ def test_only_profiles_that_come_or_go_are_news() -> None:
     assert world.changes == before
     world.event("DELETED", _item("eu", "fleet"))
     assert world.changes == before + 1
-    assert world.profiles.locate("eu", None) is None
+    assert world.form.locate("eu", None) is None
