@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kube_sync.config import Settings, exempt_namespaces
 from kube_sync.kube.conditions import Condition, Phase, dated, standard
 from kube_sync.policykinds.reports import Report
 
@@ -35,6 +36,17 @@ class Exempt:
 
     reason: str
     report: Report
+
+
+def exemption(settings: Settings, namespace: str) -> str | None:
+    """Return why no policy applies in a namespace, None if policies do.
+
+    Exempt are the namespaces that the registrations of built-in systems exclude. What an
+    administrator adds to a registration by hand is not known here.
+    """
+    if namespace not in exempt_namespaces(settings):
+        return None
+    return f"the namespace {namespace} is exempt: the webhook is not asked about its objects"
 
 
 def conditions(

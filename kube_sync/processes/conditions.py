@@ -14,7 +14,7 @@ from kube_sync.kube.lease import Lease
 from kube_sync.kube.reflector import Reflector
 from kube_sync.opa.client import OpaClient
 from kube_sync.policykinds.condition_writer import ConditionKeeper, PolicyChecker
-from kube_sync.policykinds.exempt import exemption
+from kube_sync.policykinds.conditions import exemption
 from kube_sync.policykinds.kinds import METADATA, SCHEDULING, PolicyKind
 from kube_sync.policykinds.opa_checker import OpaPolicyChecker
 from kube_sync.processes.context import Context

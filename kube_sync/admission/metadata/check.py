@@ -24,8 +24,7 @@ from kube_sync.kube.client import kube_client
 from kube_sync.kube.manifests import read_files
 from kube_sync.opa.scratch import Modules, ScratchOpa
 from kube_sync.opa.system_modules import builtin_modules
-from kube_sync.policykinds.evaluator import Evaluator
-from kube_sync.policykinds.exempt import exemption
+from kube_sync.policykinds.conditions import exemption
 from kube_sync.policykinds.kinds import METADATA
 from kube_sync.policykinds.printing import Answer
 from kube_sync.policykinds.reports import Report, report_of
@@ -86,14 +85,14 @@ async def judged(
     policies: Policies,
     settings: Settings,
     modules: Modules,
-    evaluator: Evaluator,
+    scratch: ScratchOpa,
 ) -> tuple[list[Verdict], Mapping[str, Report]]:
     """Return a verdict for each object and a report on each policy. Raises SyncError."""
     config = {"metadata": msgspec.to_builtins(settings.metadata)}
     kubernetes = {METADATA.gvr.resource: policies}
     data = {"kubernetes": kubernetes, "kube_sync": {"config": config}}
     requests = {"requests": [one.request for one in found]}
-    value = await evaluator.evaluated(modules, data, requests, _QUERY)
+    value = await scratch.evaluated(modules, data, requests, _QUERY)
     try:
         result = msgspec.convert(value, _Result)
     except msgspec.ValidationError as error:

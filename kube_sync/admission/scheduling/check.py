@@ -35,8 +35,7 @@ from kube_sync.kube.client import kube_client
 from kube_sync.kube.manifests import read_files
 from kube_sync.opa.scratch import Modules, ScratchOpa
 from kube_sync.opa.system_modules import builtin_modules
-from kube_sync.policykinds.evaluator import Evaluator
-from kube_sync.policykinds.exempt import exemption
+from kube_sync.policykinds.conditions import exemption
 from kube_sync.policykinds.kinds import SCHEDULING
 from kube_sync.policykinds.printing import Answer
 from kube_sync.policykinds.reports import Report, report_of
@@ -87,11 +86,11 @@ async def judged(
     evidence: Evidence,
     settings: Settings,
     modules: Modules,
-    evaluator: Evaluator,
+    scratch: ScratchOpa,
 ) -> tuple[list[Verdict], Mapping[str, Report]]:
     """Return a verdict for each pod and a report on each policy. Raises SyncError."""
     config = {"config": _config(settings)}
-    query = partial(_evaluate, evaluator, modules)
+    query = partial(_evaluate, scratch, modules)
     data = {"kubernetes": evidence.data, "kube_sync": config}
     written = await _written(pods, partial(query, data))
     stored = [_stored(pod, one) for pod, one in zip(pods, written, strict=True)]
@@ -105,9 +104,9 @@ async def judged(
 
 
 async def _evaluate(
-    evaluator: Evaluator, modules: Modules, data: Mapping[str, Any], requests: Sequence[Any]
+    scratch: ScratchOpa, modules: Modules, data: Mapping[str, Any], requests: Sequence[Any]
 ) -> _Result:
-    value = await evaluator.evaluated(modules, data, {"requests": requests}, _QUERY)
+    value = await scratch.evaluated(modules, data, {"requests": requests}, _QUERY)
     try:
         result = msgspec.convert(value, _Result)
     except msgspec.ValidationError as error:

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 import structlog
 
 from kube_sync.errors import NO_JSON, SyncError
+from kube_sync.opa.client import QueryApi
+from kube_sync.policykinds.condition_writer import PolicyChecker
 from kube_sync.policykinds.policy_cache import HeldPolicy
 from kube_sync.policykinds.reports import Report
 
@@ -30,33 +32,13 @@ _REST: Final = 20.0  # times as long as the query took
 _answers = msgspec.json.Decoder(dict[str, list[str]])
 
 
-class Engine(Protocol):
-    """The OPA with the Rego of decisions and the replicated data."""
-
-    async def query(self, path: str, body: bytes) -> bytes | None:
-        """Return the document at `path` for an input, None when it is undefined."""
-        ...
-
-
-class PolicyChecker(Protocol):
-    """Checks one policy by itself."""
-
-    async def ready(self, namespace: str, policies: Sequence[HeldPolicy]) -> None:
-        """Prepare for `report_on`: these are all policies in a namespace."""
-        ...
-
-    async def report_on(self, policy: HeldPolicy) -> Report:
-        """Return the report on one policy."""
-        ...
-
-
 class DaemonSetChecker:
     """Checks policies together with the DaemonSets of their cluster."""
 
     def __init__(
         self,
         checker: PolicyChecker,
-        engine: Engine,
+        engine: QueryApi,
         exempt_namespaces: Sequence[str],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
