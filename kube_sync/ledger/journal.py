@@ -30,8 +30,7 @@ import structlog
 from kube_sync.ledger.database import Torn
 from kube_sync.ledger.entries import Entry, GapNote, Text
 from kube_sync.ledger.entry_queue import EntryQueue, EntrySource, Queued, gap
-from kube_sync.ledger.file import LedgerFile
-from kube_sync.ledger.outage import Outage
+from kube_sync.ledger.file import LedgerFile, Outage
 from kube_sync.ledger.recovery import Recall, Recovery
 from kube_sync.ledger.store import Store
 from kube_sync.ledger.waker import Waker

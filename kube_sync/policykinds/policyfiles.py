@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any, Final
 
-from kube_sync.errors import Misconfigured
+import msgspec
+
+from kube_sync.errors import Misconfigured, NotFound, Terminal
+from kube_sync.kube.client import KubeClient
+from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.manifests import Document, read_files
-from kube_sync.objects import GroupVersionResource
+from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policykinds.kinds import GROUP, METADATA, SCHEDULING, PolicyKind
 
 _OPTION: Final = "--policies"
@@ -184,3 +189,18 @@ def _listed(complaints: Sequence[str]) -> str:
     if len(complaints) > _SHOWN:
         lines.append(f"  and {len(complaints) - _SHOWN} more")
     return "\n".join([f"{_OPTION}: {len(complaints)} documents cannot be read:", *lines])
+
+
+async def listed(
+    client: KubeClient, gvr: GroupVersionResource, namespace: str | None = None
+) -> list[tuple[ObjectKey, Any]]:
+    """Return the objects of one namespace, or of all. Raises SyncError."""
+    found: list[tuple[ObjectKey, Any]] = []
+    try:
+        async with aclosing(KubeCollection(client, gvr, namespace=namespace).list()) as pages:
+            async for page in pages:
+                found += [(item.key, msgspec.json.decode(item.body)) for item in page.items]
+    except NotFound as error:
+        msg = f"{client.server} does not know {gvr} (is manifests/crds installed?)"
+        raise Terminal(msg) from error
+    return found

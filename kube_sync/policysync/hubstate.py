@@ -24,7 +24,6 @@ from kube_sync.policysync.desired import Placement, placement, placement_of
 from kube_sync.policysync.downstream import Source
 from kube_sync.policysync.feedback_fields import fields_of
 from kube_sync.policysync.hub_status_writer import is_ours
-from kube_sync.policysync.listenersets import ListenerSets
 from kube_sync.policysync.object_cache import Body, ObjectCache
 from kube_sync.policysync.parameters import (
     Invalid,
@@ -35,7 +34,7 @@ from kube_sync.policysync.parameters import (
     reference,
 )
 from kube_sync.policysync.references import References
-from kube_sync.policysync.targets import HubObjects, Targets, resolve_targets
+from kube_sync.policysync.targets import HubObjects, ListenerSets, Targets, resolve_targets
 from kube_sync.policysync.validation import Valid, Verdict, syncable_kind, validate
 from kube_sync.runtime.freshness import SETTLE_SECONDS, Freshness
 from kube_sync.topology.raw_json import UNREADABLE, is_same, mapping, text_if_any

@@ -18,14 +18,54 @@ from typing import Final
 from kube_sync.errors import Terminal
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import PolicyId
-from kube_sync.policysync.listenersets import ListenerSets, is_attached, named_gateway
 from kube_sync.policysync.object_cache import TOO_DEEP
-from kube_sync.topology import GroupKind, View
+from kube_sync.topology import NAMESPACE, GroupKind, Kind, Locator, View
 from kube_sync.topology.gateway import GATEWAY, LISTENER_SET
+from kube_sync.topology.gateway.listenersets import parents_named
+from kube_sync.topology.gateway.validity import accepts
 from kube_sync.topology.links import REFERENCE_GRANT, is_granted
 from kube_sync.topology.nodes import Body, Node, node_of
 from kube_sync.topology.raw_json import UNREADABLE, Malformed, items, mapping, reason, text
 from kube_sync.topology.synced_policies import SYNCED, is_synced
+
+_KINDS: Final = {kind: Kind(kind) for kind in (GATEWAY, LISTENER_SET)}
+_NAMESPACE_KIND: Final = Kind(NAMESPACE, namespaced=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSets:
+    """The ListenerSets of the hub, and their namespaces."""
+
+    objects: Mapping[ObjectKey, Body] = field(default_factory=dict)
+    namespaces: Mapping[ObjectKey, Body] = field(default_factory=dict)
+    unknown: str = ""  # which of both is unknown
+
+
+def named_gateway(one: Body) -> ObjectKey | None:
+    """Return the Gateway that a ListenerSet names, None for another kind. Raises Malformed."""
+    for gateway in parents_named(node_of(_KINDS[LISTENER_SET], one)):
+        namespace, _, name = gateway.partition(":")[2].partition("/")
+        return ObjectKey(namespace, name)
+    return None
+
+
+def is_attached(one: Body, gateway: Body, known: ListenerSets) -> bool:
+    """Return whether a Gateway accepts a ListenerSet that names it (Gateway API, AllowedListeners).
+
+    The right to write ListenerSets alone brings no policy onto the clusters of a Gateway.
+    Raises Malformed.
+    """
+    node = node_of(_KINDS[LISTENER_SET], one)
+    namespaces = _namespace_nodes(known.namespaces.get(ObjectKey("", node.namespace)))
+    return accepts(node_of(_KINDS[GATEWAY], gateway), node, View(namespaces, {}, {}))
+
+
+def _namespace_nodes(namespace: Body | None) -> dict[Locator, Node]:
+    if namespace is None:
+        return {}
+    node = node_of(_NAMESPACE_KIND, namespace)
+    return {node.locator: node}
+
 
 _NOWHERE: Final = ObjectKey("", "")
 

@@ -9,10 +9,18 @@ from __future__ import annotations
 from kube_sync.topology.conditions import Condition
 from kube_sync.topology.effective import EffectivePolicy
 from kube_sync.topology.graph import Graph
-from kube_sync.topology.identity import NAMESPACE, GroupKind, Locator, locator
 from kube_sync.topology.links import Link, View
 from kube_sync.topology.merging import STRATEGIES, Mode, Rules
-from kube_sync.topology.nodes import Kind, Node, Role, Sections
+from kube_sync.topology.nodes import (
+    NAMESPACE,
+    GroupKind,
+    Kind,
+    Locator,
+    Node,
+    Role,
+    Sections,
+    locator,
+)
 from kube_sync.topology.policies import PolicyKind
 from kube_sync.topology.policy_statuses import Conflict
 from kube_sync.topology.topology import Topology

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kube_sync.topology.conditions import Condition, listed
 from kube_sync.topology.effective import Combined
 from kube_sync.topology.graph import Path
-from kube_sync.topology.identity import NAMESPACE, GroupKind, Locator, locator
+from kube_sync.topology.nodes import NAMESPACE, GroupKind, Locator, locator
 from kube_sync.topology.topology import Topology
 
 _DOMAIN = "kube-sync.io"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kube_sync.topology.identity import Locator
+from kube_sync.topology.nodes import Locator
 
 ACCEPTED, RESOLVED = "Accepted", "ResolvedRefs"
 

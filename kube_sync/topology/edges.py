@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kube_sync.topology.conditions import ACCEPTED, Condition
-from kube_sync.topology.identity import GroupKind, Locator
 from kube_sync.topology.links import Link, Topic, View
-from kube_sync.topology.nodes import Node
+from kube_sync.topology.nodes import GroupKind, Locator, Node
 from kube_sync.topology.raw_json import UNREADABLE, reason
 
 Edge = tuple[Locator, Locator]  # parent, child

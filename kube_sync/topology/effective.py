@@ -16,9 +16,8 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from kube_sync.topology.graph import Path, PathIndex
-from kube_sync.topology.identity import GroupKind, Locator
 from kube_sync.topology.merging import Mode, Rules, atomic, patch, without_nulls
-from kube_sync.topology.nodes import Node
+from kube_sync.topology.nodes import GroupKind, Locator, Node
 from kube_sync.topology.policies import Policy, PolicyKind
 
 _DIGEST_BYTES = 10

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from kube_sync.topology.identity import Locator
+from kube_sync.topology.nodes import Locator
 
 Path = tuple[Locator, ...]
 _Neighbours = dict[Locator, dict[Locator, None]]

@@ -25,8 +25,7 @@ from kube_sync.topology.gateway.kinds import (
     ROUTES,
     RULES,
 )
-from kube_sync.topology.identity import GroupKind
-from kube_sync.topology.nodes import Kind
+from kube_sync.topology.nodes import GroupKind, Kind
 from kube_sync.topology.policies import PolicyKind
 from kube_sync.topology.raw_json import Malformed
 from kube_sync.topology.rulemaps import IDENTITIES, IDENTITY, Identity

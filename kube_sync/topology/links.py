@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kube_sync.topology.conditions import Condition
-from kube_sync.topology.identity import GroupKind, Locator
-from kube_sync.topology.nodes import Body, Kind, Node, Role
+from kube_sync.topology.nodes import Body, GroupKind, Kind, Locator, Node, Role
 from kube_sync.topology.raw_json import Malformed, items, text
 
 _Result = TypeVar("_Result")

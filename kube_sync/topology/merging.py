@@ -13,7 +13,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from kube_sync.topology.identity import Locator
+from kube_sync.topology.nodes import Locator
 
 
 class Mode(StrEnum):

@@ -1,7 +1,10 @@
 """The nodes of a topology, and how kinds of objects become nodes.
 
 Invariant: an object is one node, and each of its sections is one more, named after it. A Kind is
-all that a new kind of object needs: its group and kind, its role, and its sections.
+all that a new kind of object needs: its group and kind, its role, and its sections. Locators are
+unique, and do not depend on the version of an API. A section has the locator of its object and its
+own name after a `#`, so that a reference to {kind: Gateway, name: gw, sectionName: http} is
+converted to the locator of a listener without a lookup.
 """
 
 from __future__ import annotations
@@ -9,11 +12,33 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple, NewType
 
 from kube_sync.errors import Terminal
-from kube_sync.topology.identity import GroupKind, Locator, locator
 from kube_sync.topology.raw_json import Malformed, text
+
+Locator = NewType("Locator", str)  # as `gateway.gateway.networking.k8s.io:ns/gw#http`
+
+
+class GroupKind(NamedTuple):
+    """A kind of an API group; "" is the core group."""
+
+    group: str
+    kind: str
+
+    def __str__(self) -> str:
+        """`Gateway.gateway.networking.k8s.io`, or the bare kind of the core group."""
+        return f"{self.kind}.{self.group}" if self.group else self.kind
+
+
+NAMESPACE = GroupKind("", "Namespace")
+
+
+def locator(kind: GroupKind, namespace: str, name: str, section: str = "") -> Locator:
+    """Return the locator of a node; namespace is "" if cluster-scoped."""
+    inside = f"{namespace}/{name}" if namespace else name
+    return Locator(f"{str(kind).lower()}:{inside}" + (f"#{section}" if section else ""))
+
 
 Body = Mapping[str, Any]
 

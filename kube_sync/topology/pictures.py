@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
 from kube_sync.topology.graph import Graph
-from kube_sync.topology.identity import Locator
-from kube_sync.topology.nodes import Node, Role
+from kube_sync.topology.nodes import Locator, Node, Role
 from kube_sync.topology.topology import Topology
 
 _WIDTH, _HEIGHT = 220, 44  # of a node, in pixels

@@ -14,9 +14,8 @@ from functools import partial
 from typing import Any, Literal
 
 from kube_sync.topology.conditions import ENFORCED, PROGRAMMED, Effect
-from kube_sync.topology.identity import GroupKind, Locator, locator
 from kube_sync.topology.merging import STRATEGIES, Mode, Rules, Strategy
-from kube_sync.topology.nodes import Body, Kind, Node, Role
+from kube_sync.topology.nodes import Body, GroupKind, Kind, Locator, Node, Role, locator
 from kube_sync.topology.raw_json import Malformed, is_same, items, mapping, text
 from kube_sync.topology.rulemaps import Identity, identity_of, rule_maps, scope
 from kube_sync.topology.synced_policies import Origin, origin_of

@@ -18,8 +18,7 @@ from kube_sync.topology.hints import (
     policy_kind_of,
     shipped,
 )
-from kube_sync.topology.identity import GroupKind
-from kube_sync.topology.nodes import Body, Kind, kind_of
+from kube_sync.topology.nodes import Body, GroupKind, Kind, kind_of
 from kube_sync.topology.policies import PolicyKind
 from kube_sync.topology.raw_json import Malformed, items, mapping, text
 

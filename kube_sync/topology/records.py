@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kube_sync.topology.effective import Combined, EffectivePolicy, digest
-from kube_sync.topology.identity import Locator
-from kube_sync.topology.nodes import Role
+from kube_sync.topology.nodes import Locator, Role
 from kube_sync.topology.raw_json import is_same
 from kube_sync.topology.route_matches import RouteMatches
 from kube_sync.topology.topology import Topology

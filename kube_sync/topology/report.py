@@ -14,8 +14,7 @@ import msgspec
 from kube_sync.topology.affected import affected
 from kube_sync.topology.effective import EffectivePolicy
 from kube_sync.topology.graph import Path
-from kube_sync.topology.identity import GroupKind
-from kube_sync.topology.nodes import Role
+from kube_sync.topology.nodes import GroupKind, Role
 from kube_sync.topology.topology import Topology
 
 

@@ -12,8 +12,7 @@ from typing import Any
 from kube_sync.topology.gateway import LISTENER, ROUTES, RULES
 from kube_sync.topology.gateway.validity import WITH_HOSTNAMES, shared_hostnames
 from kube_sync.topology.graph import Path
-from kube_sync.topology.identity import Locator
-from kube_sync.topology.nodes import Node
+from kube_sync.topology.nodes import Locator, Node
 from kube_sync.topology.raw_json import Malformed, is_same, items, text, texts
 from kube_sync.topology.topology import Topology
 

@@ -17,8 +17,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final
 
-from kube_sync.topology.identity import Locator
-from kube_sync.topology.nodes import Body, Node
+from kube_sync.topology.nodes import Body, Locator, Node
 from kube_sync.topology.raw_json import mapping, text
 
 _Place = tuple[str, ...]  # names of fields, from the outermost one

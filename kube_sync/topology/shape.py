@@ -12,9 +12,8 @@ from functools import partial
 
 from kube_sync.config import PolicyTopology, TopologyLink
 from kube_sync.topology.gateway import GATEWAY_CLASS, GatewayApi
-from kube_sync.topology.identity import NAMESPACE, GroupKind, Locator, locator
 from kube_sync.topology.links import Link, View
-from kube_sync.topology.nodes import Body, Kind, Node
+from kube_sync.topology.nodes import NAMESPACE, Body, GroupKind, Kind, Locator, Node, locator
 from kube_sync.topology.raw_json import Malformed, mapping, text
 
 

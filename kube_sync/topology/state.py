@@ -10,9 +10,17 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kube_sync.topology.conditions import ACCEPTED, Condition
-from kube_sync.topology.identity import GroupKind, Locator
 from kube_sync.topology.links import Topic, View
-from kube_sync.topology.nodes import Body, Kind, Node, kind_of, node_of, sections_of
+from kube_sync.topology.nodes import (
+    Body,
+    GroupKind,
+    Kind,
+    Locator,
+    Node,
+    kind_of,
+    node_of,
+    sections_of,
+)
 from kube_sync.topology.raw_json import UNREADABLE, Malformed, reason
 
 

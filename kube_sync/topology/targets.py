@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from kube_sync.topology.identity import NAMESPACE, GroupKind, Locator
 from kube_sync.topology.links import View, is_granted
-from kube_sync.topology.nodes import Kind, Role
+from kube_sync.topology.nodes import NAMESPACE, GroupKind, Kind, Locator, Role
 from kube_sync.topology.policies import Policy, PolicyKind, TargetRef
 
 

@@ -15,9 +15,8 @@ from kube_sync.topology.conditions import Condition
 from kube_sync.topology.edges import Edge, EdgeChanges, EdgeIndex
 from kube_sync.topology.effective import Combined, EffectivePolicies, EffectivePolicy
 from kube_sync.topology.graph import Graph, Path, PathIndex
-from kube_sync.topology.identity import NAMESPACE, GroupKind, Locator
 from kube_sync.topology.links import Link
-from kube_sync.topology.nodes import Body, Kind, Node, Role
+from kube_sync.topology.nodes import NAMESPACE, Body, GroupKind, Kind, Locator, Node, Role
 from kube_sync.topology.policies import Policy, PolicyKind, policy_of
 from kube_sync.topology.policy_statuses import Conflict, PolicyStatuses
 from kube_sync.topology.state import Difference, State

@@ -18,7 +18,7 @@ from kube_sync.topology.controller.controller import Controller
 from kube_sync.topology.controller.live_topology import LiveTopology
 from kube_sync.topology.controller.workflow import Reconciliation
 from kube_sync.topology.controller.world import World
-from kube_sync.topology.identity import Locator
+from kube_sync.topology.nodes import Locator
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists
 from tests.fakes.clients import key, kube_of
 from tests.fakes.http import Recorded, answer

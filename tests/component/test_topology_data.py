@@ -32,7 +32,7 @@ from kube_sync.opa.analysis.result import Collection
 from kube_sync.replicator.replicator import Replicator
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.topology.identity import Locator
+from kube_sync.topology.nodes import Locator
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists, watches
 from tests.fakes.clients import CONFIGMAPS, key, kube_of
 from tests.fakes.http import answer

@@ -23,7 +23,7 @@ from kube_sync.topology.controller.followed_kinds import FollowedKinds
 from kube_sync.topology.controller.kind_selection import Chooser
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import GATEWAY, GATEWAY_CLASS, gateway_api
-from kube_sync.topology.identity import Locator
+from kube_sync.topology.nodes import Locator
 from tests.eventually import eventually
 from tests.fakes.definitions import POLICY, definition
 from tests.fakes.topologies import GROUP, Object

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from kube_sync.kube.client import KubeClient
 from kube_sync.policykinds.kinds import METADATA
-from kube_sync.policykinds.listing import listed
-from kube_sync.policykinds.policyfiles import Expected, read_policies
+from kube_sync.policykinds.policyfiles import Expected, listed, read_policies
 
 Policies = dict[str, dict[str, Any]]  # by namespace and name
 

@@ -15,8 +15,7 @@ from kube_sync.kube.client import KubeClient
 from kube_sync.kube.manifests import Document
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policykinds.kinds import SCHEDULING
-from kube_sync.policykinds.listing import listed
-from kube_sync.policykinds.policyfiles import Expected, read_policies
+from kube_sync.policykinds.policyfiles import Expected, listed, read_policies
 from kube_sync.policykinds.reports import Report
 
 KIND: Final = SCHEDULING.kind

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from kube_sync.topology.identity import GroupKind, Locator, locator
-from kube_sync.topology.nodes import Body
+from kube_sync.topology.nodes import Body, GroupKind, Locator, locator
 from kube_sync.topology.raw_json import is_same
 
 # Written by the API server itself. Not the generation: it shows a spec that changed and changed

@@ -29,8 +29,7 @@ from kube_sync.objects import GroupVersionResource
 from kube_sync.runtime.backoff import Backoff, Sleep
 from kube_sync.topology.controller.kind_follower import FollowedKind
 from kube_sync.topology.controller.kind_selection import Choice, Chooser, Chosen
-from kube_sync.topology.identity import GroupKind
-from kube_sync.topology.nodes import Kind
+from kube_sync.topology.nodes import GroupKind, Kind
 from kube_sync.topology.policies import PolicyKind
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

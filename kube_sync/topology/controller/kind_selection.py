@@ -15,8 +15,7 @@ from kube_sync.kube.discovery import Resource, preference
 from kube_sync.objects import GroupVersionResource
 from kube_sync.topology.gateway.kinds import SERVICE
 from kube_sync.topology.hints import LABEL
-from kube_sync.topology.identity import NAMESPACE, GroupKind
-from kube_sync.topology.nodes import Kind
+from kube_sync.topology.nodes import NAMESPACE, GroupKind, Kind
 from kube_sync.topology.policies import PolicyKind
 from kube_sync.topology.policy_definitions import declared
 from kube_sync.topology.raw_json import Malformed

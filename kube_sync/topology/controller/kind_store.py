@@ -17,8 +17,7 @@ from kube_sync.errors import NO_JSON
 from kube_sync.kube.collection import Event, Item
 from kube_sync.kube.reflector import Store
 from kube_sync.objects import ObjectKey
-from kube_sync.topology.identity import GroupKind, Locator, locator
-from kube_sync.topology.nodes import Body, Kind
+from kube_sync.topology.nodes import Body, GroupKind, Kind, Locator, locator
 from kube_sync.topology.raw_json import is_deeper
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

@@ -16,9 +16,8 @@ from typing import Protocol
 from kube_sync.errors import Terminal
 from kube_sync.topology.controller.events import ResourceEvent
 from kube_sync.topology.controller.world import World
-from kube_sync.topology.identity import GroupKind, Locator
 from kube_sync.topology.links import Link
-from kube_sync.topology.nodes import Body, Kind
+from kube_sync.topology.nodes import Body, GroupKind, Kind, Locator
 from kube_sync.topology.policies import PolicyKind
 from kube_sync.topology.topology import Topology
 

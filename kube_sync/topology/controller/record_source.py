@@ -19,7 +19,7 @@ from kube_sync.errors import Expired
 from kube_sync.kube.collection import Event, Item, Page, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.topology.controller.live_topology import Step
-from kube_sync.topology.identity import Locator
+from kube_sync.topology.nodes import Locator
 from kube_sync.topology.records import Changes, Key, Record, Records, encoded
 from kube_sync.topology.topology import Topology
 

@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from kube_sync.topology.controller.events import ResourceEvent
-from kube_sync.topology.identity import Locator
+from kube_sync.topology.nodes import Locator
 from kube_sync.topology.topology import Topology
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

@@ -17,8 +17,7 @@ from kube_sync.kube.reflector import Store
 from kube_sync.objects import ObjectKey
 from kube_sync.topology.controller.events import ResourceEvent, means_the_same
 from kube_sync.topology.controller.kind_store import KindStore
-from kube_sync.topology.identity import GroupKind, Locator
-from kube_sync.topology.nodes import Body, Kind
+from kube_sync.topology.nodes import Body, GroupKind, Kind, Locator
 from kube_sync.topology.raw_json import is_same
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kube_sync.topology.identity import GroupKind
-from kube_sync.topology.nodes import Body, Sections
+from kube_sync.topology.nodes import Body, GroupKind, Sections
 from kube_sync.topology.raw_json import Malformed, items, number, text
 
 GROUP = "gateway.networking.k8s.io"

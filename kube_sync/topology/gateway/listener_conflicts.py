@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from kube_sync.topology.identity import Locator
-from kube_sync.topology.nodes import Node
+from kube_sync.topology.nodes import Locator, Node
 from kube_sync.topology.raw_json import Malformed, number, text
 
 _FAMILIES = {"HTTP": "HTTP", "HTTPS": "TLS", "TLS": "TLS", "TCP": "TCP", "UDP": "UDP"}

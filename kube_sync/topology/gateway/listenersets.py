@@ -18,9 +18,8 @@ from kube_sync.topology.conditions import ACCEPTED
 from kube_sync.topology.gateway.kinds import GATEWAY, GROUP, LISTENER_SET
 from kube_sync.topology.gateway.listener_conflicts import ListenerConflicts
 from kube_sync.topology.gateway.validity import Validity, accepts
-from kube_sync.topology.identity import GroupKind, Locator, locator
 from kube_sync.topology.links import View
-from kube_sync.topology.nodes import Node
+from kube_sync.topology.nodes import GroupKind, Locator, Node, locator
 from kube_sync.topology.raw_json import UNREADABLE, Malformed, mapping, reason, text
 
 _CONFLICTED = "Conflicted"

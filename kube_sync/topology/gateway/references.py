@@ -14,9 +14,8 @@ from kube_sync.topology.conditions import ACCEPTED, RESOLVED
 from kube_sync.topology.gateway.kinds import GATEWAY, GATEWAY_CLASS, GROUP, LISTENER_SET, SERVICE
 from kube_sync.topology.gateway.listenersets import attachment_of
 from kube_sync.topology.gateway.validity import Validity, allows, have_common_hostname
-from kube_sync.topology.identity import GroupKind, Locator, locator
 from kube_sync.topology.links import View, is_granted
-from kube_sync.topology.nodes import Body, Node
+from kube_sync.topology.nodes import Body, GroupKind, Locator, Node, locator
 from kube_sync.topology.raw_json import items, number, text
 
 _PARENTS = frozenset({GATEWAY, LISTENER_SET})

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from kube_sync.topology.gateway.kinds import GROUP, ROUTES
-from kube_sync.topology.identity import NAMESPACE, GroupKind, locator
 from kube_sync.topology.links import View
-from kube_sync.topology.nodes import Body, Node
+from kube_sync.topology.nodes import NAMESPACE, Body, GroupKind, Node, locator
 from kube_sync.topology.raw_json import Malformed, items, mapping, text, texts
 
 _HTTP, _GRPC, _TCP, _TLS, _UDP = ROUTES

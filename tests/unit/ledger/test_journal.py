@@ -15,8 +15,8 @@ import pytest
 from prometheus_client import REGISTRY
 
 from kube_sync.ledger.entries import Entry, GapNote
+from kube_sync.ledger.file import Outage
 from kube_sync.ledger.journal import Journal
-from kube_sync.ledger.outage import Outage
 from kube_sync.ledger.reading import reading
 from kube_sync.ledger.store import Store
 from tests.fakes.ledgers import START, decided, filled, verified

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from kube_sync.objects import ObjectKey
-from kube_sync.policysync.listenersets import ListenerSets
-from kube_sync.policysync.targets import Target, Targets, resolve_targets
+from kube_sync.policysync.targets import ListenerSets, Target, Targets, resolve_targets
 from tests.fakes.syncing import (
     GATEWAY,
     GATEWAY_API,

@@ -8,7 +8,7 @@ from kube_sync.topology import EffectivePolicy, Locator, PolicyKind, Topology
 from kube_sync.topology.effective import Combined
 from kube_sync.topology.gateway import LISTENER, SERVICE_PORT
 from kube_sync.topology.hints import COLOR_POLICY
-from kube_sync.topology.identity import NAMESPACE
+from kube_sync.topology.nodes import NAMESPACE
 from tests.fakes.topologies import (
     API,
     CLASS,

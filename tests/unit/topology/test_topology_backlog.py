@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from kube_sync.topology.controller.events import Backlog, EventType, ResourceEvent
 from kube_sync.topology.gateway import GATEWAY
-from kube_sync.topology.identity import Locator
-from kube_sync.topology.nodes import Body
+from kube_sync.topology.nodes import Body, Locator
 from tests.fakes.topologies import NS
 
 NONE: frozenset[Locator] = frozenset()

@@ -17,7 +17,7 @@ from kube_sync.topology.controller.workflow import Reconciliation
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import GATEWAY, ROUTES
 from kube_sync.topology.hints import COLOR_POLICY
-from kube_sync.topology.identity import Locator
+from kube_sync.topology.nodes import Locator
 from tests.fakes.topologies import (
     API,
     FRUIT_KINDS,

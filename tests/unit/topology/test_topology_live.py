@@ -13,7 +13,7 @@ from kube_sync.topology.controller.live_topology import LiveTopology, Step
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import GATEWAY
 from kube_sync.topology.hints import COLOR_POLICY
-from kube_sync.topology.identity import Locator
+from kube_sync.topology.nodes import Locator
 from kube_sync.topology.report import as_json, report
 from tests.fakes.topologies import (
     API,

@@ -11,7 +11,7 @@ import msgspec
 
 from kube_sync import topology as package
 from kube_sync.topology import Kind, Link, Role, Topology
-from kube_sync.topology.identity import GroupKind
+from kube_sync.topology.nodes import GroupKind
 from kube_sync.topology.pictures import dot, layers, svg
 from kube_sync.topology.report import Report, as_json, report, schema
 from kube_sync.topology.table import effective_table, table

@@ -16,8 +16,7 @@ from kube_sync.topology import NAMESPACE, Kind
 from kube_sync.topology.controller.events import EventType, ResourceEvent
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import GATEWAY, GATEWAY_CLASS
-from kube_sync.topology.identity import Locator
-from kube_sync.topology.nodes import Body
+from kube_sync.topology.nodes import Body, Locator
 from tests.fakes.listing import Listing, at_once, listed
 from tests.fakes.topologies import GATEWAY as GW
 from tests.fakes.topologies import NS, Object, gateway, gateway_class, namespace, route

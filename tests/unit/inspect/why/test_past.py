@@ -10,8 +10,7 @@ import pytest
 
 from kube_sync.decisions.input_reader import Basis
 from kube_sync.errors import NotFound, Terminal
-from kube_sync.inspect.why.past import UNKNOWN, Past, PastRequest, Written, read_past
-from kube_sync.inspect.why.past_data import Ground
+from kube_sync.inspect.why.past import UNKNOWN, Ground, Past, PastRequest, Written, read_past
 from kube_sync.kube.naming import reference
 from kube_sync.ledger.bases import text_of_basis
 from kube_sync.ledger.entries import Entry, Kind, Text, text, text_of

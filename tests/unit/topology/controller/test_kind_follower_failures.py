@@ -9,8 +9,7 @@ from kube_sync.objects import GroupVersionResource
 from kube_sync.topology.controller.kind_follower import FollowedKind
 from kube_sync.topology.controller.kind_selection import Choice
 from kube_sync.topology.controller.world import World
-from kube_sync.topology.identity import GroupKind
-from kube_sync.topology.nodes import Kind
+from kube_sync.topology.nodes import GroupKind, Kind
 
 THING = Kind(GroupKind("g.io", "Thing"))
 
