@@ -12,48 +12,36 @@ from kube_sync import CONFIG_ENV
 from kube_sync.config.addresses import check_stream, masked, parse_listen
 from kube_sync.config.environment import ENV_PREFIX, Field, fields
 from kube_sync.config.explanation import Key, explained, keys
+from kube_sync.config.kinds import Section
 from kube_sync.config.load import Source, effective, load_settings, source_of
-from kube_sync.config.model import (
-    CLUSTERS,
-    LIVE,
-    TOPOLOGY,
+from kube_sync.config.model import LIVE, Coordination, Kubernetes, Observe, Opa, Settings, Tracing
+from kube_sync.config.remediation import (
     AddFirst,
-    Admission,
-    Allow,
-    Coordination,
-    Decisions,
-    EnforceSchedulingPolicy,
-    Engine,
     Guard,
     Health,
-    Kubernetes,
-    Labelled,
-    Ledger,
-    Metadata,
-    Observe,
     OcmPlacementDecisions,
-    Opa,
-    Placement,
     PlacementDecisions,
     PlacementForm,
-    Policies,
-    PolicySync,
-    PolicyTopology,
     Remediate,
-    Replicate,
-    Resource,
-    Scheduling,
-    Section,
-    Settings,
     SinkName,
     Sinks,
-    Spokes,
-    SyncBrakes,
+)
+from kube_sync.config.replication import (
+    CLUSTERS,
+    TOPOLOGY,
+    Allow,
+    Decisions,
+    Labelled,
+    Ledger,
+    Placement,
+    Policies,
+    Replicate,
+    Resource,
     Target,
-    TopologyLink,
-    Tracing,
     WarningCode,
 )
+from kube_sync.config.rules import Metadata, Scheduling
+from kube_sync.config.syncing import PolicySync, Spokes, SyncBrakes
 from kube_sync.config.systems import (
     SYSTEMS,
     System,
@@ -62,6 +50,8 @@ from kube_sync.config.systems import (
     supplied,
     with_builtin,
 )
+from kube_sync.config.topology import PolicyTopology, TopologyLink
+from kube_sync.config.webhook import Admission, EnforceSchedulingPolicy, Engine
 
 __all__ = [
     "CLUSTERS",

@@ -6,8 +6,8 @@ import ipaddress
 import re
 from urllib.parse import urlsplit, urlunsplit
 
-from kube_sync.config.model import Decisions, Remediate
-from kube_sync.config.remediation import ArgoCd
+from kube_sync.config.remediation import ArgoCd, Remediate
+from kube_sync.config.replication import Decisions
 from kube_sync.errors import Misconfigured
 
 

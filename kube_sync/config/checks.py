@@ -9,24 +9,22 @@ import re
 from collections.abc import Mapping, Sequence
 
 from kube_sync.config.addresses import check_generator, check_status, check_url, parse_listen
-from kube_sync.config.model import (
+from kube_sync.config.model import Settings
+from kube_sync.config.remediation import KUEUE_WORKLOADS, ArgoCd
+from kube_sync.config.replication import (
     TOPOLOGY,
-    Admission,
     BasisPort,
     Decisions,
-    EnforceSchedulingPolicy,
-    Engine,
     Labelled,
     Placement,
-    PolicySync,
     Replicate,
     Resource,
-    Settings,
     Target,
 )
-from kube_sync.config.remediation import KUEUE_WORKLOADS, ArgoCd
+from kube_sync.config.syncing import PolicySync
 from kube_sync.config.systems import check_builtin
 from kube_sync.config.topology import check_links
+from kube_sync.config.webhook import Admission, EnforceSchedulingPolicy, Engine
 from kube_sync.errors import Misconfigured
 from kube_sync.objects import SECRET_VALUES, GroupVersionResource
 

@@ -14,7 +14,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from kube_sync.config.model import Section, Settings
+from kube_sync.config.kinds import Section
+from kube_sync.config.model import Settings
 from kube_sync.errors import Misconfigured
 from kube_sync.yamlnodes import NotYaml, Rules, plain, single
 

@@ -20,7 +20,8 @@ from typing import Annotated, Literal, TypeGuard, get_args, get_origin, get_type
 import msgspec
 
 from kube_sync.config.environment import Field
-from kube_sync.config.model import LIVE, Section, Settings
+from kube_sync.config.kinds import Section
+from kube_sync.config.model import LIVE, Settings
 from kube_sync.errors import Misconfigured
 
 ITEM = "[]"  # in a path: each item of a list

@@ -19,14 +19,10 @@ from kube_sync import CONFIG_ENV
 from kube_sync.config.addresses import masked
 from kube_sync.config.checks import check
 from kube_sync.config.environment import YAML, fields, override
-from kube_sync.config.model import (
-    DEFAULT_TARGET,
-    Mode,
-    PlacementForm,
-    Settings,
-    SystemName,
-    WarningCode,
-)
+from kube_sync.config.model import Settings
+from kube_sync.config.remediation import Mode, PlacementForm
+from kube_sync.config.replication import DEFAULT_TARGET, WarningCode
+from kube_sync.config.rules import SystemName
 from kube_sync.errors import Misconfigured
 from kube_sync.yamlnodes import NotYaml, plain, single
 

@@ -12,109 +12,21 @@ from typing import Final
 
 from kube_sync.config.kinds import (
     AtLeastOne,
-    DataName,
-    DataPath,
     File,
-    Label,
     Listen,
     Namespace,
-    NamespacePrefix,
     ProcessMemory,
     Seconds,
     Section,
     Share,
     Url,
 )
-from kube_sync.config.remediation import (
-    AddFirst,
-    Guard,
-    Health,
-    Mode,
-    OcmPlacementDecisions,
-    PlacementDecisions,
-    PlacementForm,
-    Remediate,
-    SinkName,
-    Sinks,
-)
-from kube_sync.config.replication import (
-    CLUSTERS,
-    DEFAULT_TARGET,
-    TOPOLOGY,
-    Allow,
-    BasisPort,
-    Decisions,
-    Labelled,
-    Ledger,
-    Placement,
-    Policies,
-    Replicate,
-    Resource,
-    Target,
-    WarningCode,
-)
+from kube_sync.config.remediation import Remediate, SinkName
+from kube_sync.config.replication import Decisions, Ledger, Placement, Policies, Replicate, Resource
 from kube_sync.config.rules import Metadata, Scheduling, SystemName
-from kube_sync.config.syncing import PolicySync, Spokes, SyncBrakes
-from kube_sync.config.topology import PolicyTopology, TopologyLink
-from kube_sync.config.webhook import (
-    Admission,
-    Classes,
-    EnforceSchedulingPolicy,
-    Engine,
-    Registration,
-)
-
-__all__ = [
-    "CLUSTERS",
-    "DEFAULT_TARGET",
-    "LIVE",
-    "TOPOLOGY",
-    "AddFirst",
-    "Admission",
-    "Allow",
-    "BasisPort",
-    "Coordination",
-    "DataName",
-    "DataPath",
-    "Decisions",
-    "EnforceSchedulingPolicy",
-    "Engine",
-    "Guard",
-    "Health",
-    "Kubernetes",
-    "Label",
-    "Labelled",
-    "Ledger",
-    "Metadata",
-    "Mode",
-    "Namespace",
-    "NamespacePrefix",
-    "Observe",
-    "OcmPlacementDecisions",
-    "Opa",
-    "Placement",
-    "PlacementDecisions",
-    "PlacementForm",
-    "Policies",
-    "PolicySync",
-    "PolicyTopology",
-    "Registration",
-    "Remediate",
-    "Replicate",
-    "Resource",
-    "Scheduling",
-    "Section",
-    "Settings",
-    "SinkName",
-    "Sinks",
-    "Spokes",
-    "SyncBrakes",
-    "SystemName",
-    "Target",
-    "TopologyLink",
-    "Tracing",
-    "WarningCode",
-]
+from kube_sync.config.syncing import PolicySync
+from kube_sync.config.topology import PolicyTopology
+from kube_sync.config.webhook import Admission, Classes, EnforceSchedulingPolicy
 
 # What a process that reads its file again puts in force at once; all else asks for a restart.
 LIVE: Final = frozenset(

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kube_sync.config.model import Resource, Section, Settings
+from kube_sync.config.kinds import Section
+from kube_sync.config.model import Settings
+from kube_sync.config.replication import Resource
 from kube_sync.errors import Misconfigured
 from kube_sync.objects import GroupVersionResource
 

@@ -18,7 +18,7 @@ from kube_sync.admission.registration import LEASE
 from kube_sync.admission.server import PATH
 from kube_sync.certificates import write_certificates
 from kube_sync.config import Admission, Kubernetes, Observe, Opa, Policies, Settings
-from kube_sync.config.model import Registration
+from kube_sync.config.webhook import Registration
 from kube_sync.kube.events import EVENTS
 from kube_sync.kube.lease import LEASES
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES

@@ -28,7 +28,7 @@ from kube_sync.config import (
     System,
 )
 from kube_sync.config import Metadata as MetadataSection
-from kube_sync.config.model import Registration
+from kube_sync.config.webhook import Registration
 from kube_sync.kube.events import EVENTS
 from kube_sync.kube.lease import LEASES
 from kube_sync.kube.webhooks import CONFIGURATIONS, VALIDATING

@@ -17,7 +17,7 @@ from kube_sync.admission.registration import Registration, policy_exists
 from kube_sync.admission.server import PATH
 from kube_sync.certificates import make_authority
 from kube_sync.config import Admission, Settings
-from kube_sync.config.model import Registration as RegistrationSettings
+from kube_sync.config.webhook import Registration as RegistrationSettings
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Event, Item, KubeCollection, ResourceVersion

@@ -15,7 +15,7 @@ from kube_sync.admission.exemptions import (
 )
 from kube_sync.admission.registration_scope import WebhookScope, kept_for, kept_for_placement
 from kube_sync.config import SYSTEMS, Admission, Coordination, Settings, System
-from kube_sync.config.model import Registration
+from kube_sync.config.webhook import Registration
 from kube_sync.kube.webhooks import CONFIGURATIONS, VALIDATING, Wish, made_right, ours
 
 ROOT = Path(__file__).resolve().parents[3]
