@@ -19,14 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from kube_sync.decisions.basis import DecisionBasis
-from kube_sync.decisions.changelog import (
-    ENDED,
-    ChangeLog,
-    EncodedVerdict,
-    Entry,
-    Replaced,
-    Verdict,
-)
+from kube_sync.decisions.changelog import ENDED, ChangeLog, EncodedVerdict, Entry, Replaced, Verdict
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.input_reader import RecordedInput

@@ -23,15 +23,7 @@ from kube_sync.kube.cache import Cache
 from kube_sync.kube.collection import Item
 from kube_sync.kube.meta import ObjectMeta
 from kube_sync.kube.policynames import policy_key
-from kube_sync.kube.staging import (
-    ACTIVE,
-    CANDIDATE,
-    Mark,
-    marks_of,
-    stage_of,
-    stands_for,
-    terms_of,
-)
+from kube_sync.kube.staging import ACTIVE, CANDIDATE, Mark, marks_of, stage_of, stands_for, terms_of
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.regoversion import V1, labelled_version, parsed_version, with_versions
 

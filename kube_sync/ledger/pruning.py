@@ -12,15 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from kube_sync.ledger.database import Torn
-from kube_sync.ledger.entries import (
-    ROW,
-    STANDING,
-    Checkpoint,
-    Entry,
-    Row,
-    row_of,
-    standing_since,
-)
+from kube_sync.ledger.entries import ROW, STANDING, Checkpoint, Entry, Row, row_of, standing_since
 from kube_sync.ledger.group import policy_in_force
 
 _FEW = 16  # rows: with repeated states and a checkpoint, pruning fewer would gain nothing

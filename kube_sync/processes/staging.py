@@ -13,23 +13,10 @@ from kube_sync.errors import Terminal
 from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.kube.configmaps import ALL_NAMESPACES
 from kube_sync.kube.placementpolicies import read_policy
-from kube_sync.kube.policy_patches import (
-    ConfigMapKind,
-    Kind,
-    PlacementPolicyKind,
-    Stageable,
-    Texts,
-)
+from kube_sync.kube.policy_patches import ConfigMapKind, Kind, PlacementPolicyKind, Stageable, Texts
 from kube_sync.kube.policymaps import parse
 from kube_sync.kube.policynames import policy_key
-from kube_sync.kube.staging import (
-    ACTIVE,
-    CANARY,
-    CANDIDATE,
-    NAMESPACES,
-    SHARE,
-    terms_of,
-)
+from kube_sync.kube.staging import ACTIVE, CANARY, CANDIDATE, NAMESPACES, SHARE, terms_of
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.sides import description, side_of
 from kube_sync.policies.bundle import digest

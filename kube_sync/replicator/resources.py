@@ -30,12 +30,7 @@ from kube_sync.opa.analysis.result import Reads, withheld
 from kube_sync.policies.required_fields import WHOLE, Extent, Form, Need
 from kube_sync.replicator.class_backfill import ClassBackfill, Widen
 from kube_sync.replicator.mirror import Mirror
-from kube_sync.replicator.replica import (
-    Replica,
-    ReplicaMaker,
-    selection,
-    wanted,
-)
+from kube_sync.replicator.replica import Replica, ReplicaMaker, selection, wanted
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.cooperative import in_own_task

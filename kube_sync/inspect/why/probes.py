@@ -17,13 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kube_sync.inspect.why.syntax import (
-    Body,
-    aliases,
-    bodies,
-    package_of,
-    rule_names,
-)
+from kube_sync.inspect.why.syntax import Body, aliases, bodies, package_of, rule_names
 from kube_sync.inspect.why.terms import Text
 from kube_sync.opa.paths import reference
 

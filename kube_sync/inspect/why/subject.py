@@ -18,15 +18,7 @@ from kube_sync.errors import NO_JSON, Broken
 from kube_sync.inspect.plan.cluster_changes import named
 from kube_sync.inspect.plan.snapshot import Objects
 from kube_sync.kube.collection import Item
-from kube_sync.kube.naming import (
-    DEFAULT,
-    Named,
-    Reference,
-    is_built_in,
-    refused,
-    spellings,
-    within,
-)
+from kube_sync.kube.naming import DEFAULT, Named, Reference, is_built_in, refused, spellings, within
 from kube_sync.objects import ObjectKey
 
 _NEAR: Final = 3

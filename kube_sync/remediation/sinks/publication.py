@@ -28,13 +28,7 @@ from kube_sync.remediation.plan import (
     after,
 )
 from kube_sync.remediation.sinks.forms import Form
-from kube_sync.remediation.sinks.placement import (
-    OWNER,
-    decided_clusters,
-    kept,
-    named,
-    step_to,
-)
+from kube_sync.remediation.sinks.placement import OWNER, decided_clusters, kept, named, step_to
 from kube_sync.remediation.sinks.slices import decision_key, divided, mark
 
 _SELECTED = "selected by "

@@ -21,8 +21,7 @@ from kube_sync.admission.engine_formats import REQUEST
 from kube_sync.admission.review import Review
 from kube_sync.admission.route import Route, nobody, ruling, system_routes
 from kube_sync.admission.target import Target, system_target
-from kube_sync.config import SYSTEMS, Engine, Opa, Settings, System
-from kube_sync.config.model import Admission
+from kube_sync.config import SYSTEMS, Admission, Engine, Opa, Settings, System
 from tests.fakes.engine import PATH, StandIn, stand_in
 from tests.fakes.reviewing import Judge as PlacementJudge
 from tests.fakes.reviewing import Webhook, webhook
