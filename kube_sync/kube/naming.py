@@ -41,6 +41,50 @@ _SHORT: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("policy.kube-sync.io", "placementpolicies"): ("placepol",),
     ("policy.kube-sync.io", "schedulingpolicies"): ("schedpol",),
 }
+# `kubectl api-resources --namespaced=false` of Kubernetes 1.36, and kinds removed lately.
+CLUSTER_SCOPED: Final[frozenset[tuple[str, str]]] = frozenset(
+    {
+        ("", "ComponentStatus"),
+        ("", "Namespace"),
+        ("", "Node"),
+        ("", "PersistentVolume"),
+        ("admissionregistration.k8s.io", "MutatingAdmissionPolicy"),
+        ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding"),
+        ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"),
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"),
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"),
+        ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"),
+        ("apiextensions.k8s.io", "CustomResourceDefinition"),
+        ("apiregistration.k8s.io", "APIService"),
+        ("authentication.k8s.io", "SelfSubjectReview"),
+        ("authentication.k8s.io", "TokenReview"),
+        ("authorization.k8s.io", "SelfSubjectAccessReview"),
+        ("authorization.k8s.io", "SelfSubjectRulesReview"),
+        ("authorization.k8s.io", "SubjectAccessReview"),
+        ("certificates.k8s.io", "CertificateSigningRequest"),
+        ("certificates.k8s.io", "ClusterTrustBundle"),
+        ("flowcontrol.apiserver.k8s.io", "FlowSchema"),
+        ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"),
+        ("internal.apiserver.k8s.io", "StorageVersion"),
+        ("networking.k8s.io", "IPAddress"),
+        ("networking.k8s.io", "IngressClass"),
+        ("networking.k8s.io", "ServiceCIDR"),
+        ("node.k8s.io", "RuntimeClass"),
+        ("policy.kube-sync.io", "SchedulingPolicy"),
+        ("rbac.authorization.k8s.io", "ClusterRole"),
+        ("rbac.authorization.k8s.io", "ClusterRoleBinding"),
+        ("resource.k8s.io", "DeviceClass"),
+        ("resource.k8s.io", "DeviceTaintRule"),
+        ("resource.k8s.io", "ResourceSlice"),
+        ("scheduling.k8s.io", "PriorityClass"),
+        ("storage.k8s.io", "CSIDriver"),
+        ("storage.k8s.io", "CSINode"),
+        ("storage.k8s.io", "StorageClass"),
+        ("storage.k8s.io", "VolumeAttachment"),
+        ("storage.k8s.io", "VolumeAttributesClass"),
+        ("storagemigration.k8s.io", "StorageVersionMigration"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +175,11 @@ def is_built_in(kind: str) -> bool:
     return kind.lower() in _BUILT_IN
 
 
+def is_cluster_scoped(gvr: GroupVersionResource) -> bool:
+    """Return whether a resource is one of Kubernetes itself that lies in no namespace."""
+    return any((gvr.group, name) in _CLUSTER_SCOPED for name in _singular(gvr.resource))
+
+
 def refused(text: str, kind: str, known: Iterable[str]) -> str:
     """Return what to say of an object of a kind that is not decided, with what would be right."""
     names = list(known)
@@ -160,3 +209,4 @@ _BUILT_IN: Final = frozenset(
     for group, resource in _SHORT
     for spelling in spellings(GroupVersionResource(group, "v1", resource))
 )
+_CLUSTER_SCOPED: Final = frozenset((group, kind.lower()) for group, kind in CLUSTER_SCOPED)

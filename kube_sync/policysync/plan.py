@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from math import ceil
-from typing import Final, Protocol
+from typing import Final
 
 from kube_sync.guard import Withheld
 from kube_sync.policysync.copies import Copy, CopyKey, Placed
 from kube_sync.policysync.desired import Desired
-from kube_sync.policysync.removal_guard import CopyState
+from kube_sync.policysync.removal_guard import Brakes, CopyState
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +121,6 @@ _CLUSTERS: Final = frozenset(["ManagedClusters"])
 _NAMELESS: Final = frozenset(["copies that name no Gateway"])
 
 
-class Permits(Protocol):
-    """Permits removals of copies."""
-
-    def permit(self, key: CopyKey, now: float) -> Withheld | float:
-        """Return from when on a copy may be removed (Unix seconds), or why it is held."""
-        ...
-
-    def approval(self, key: CopyKey) -> str:
-        """Return the name of the approval of its removal, "" if it needs none."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Braked:
     """The permitted steps, the held ones, and when to plan again (Unix seconds)."""
@@ -172,7 +160,7 @@ def copy_states(
     return states
 
 
-def braked(found: Plan, placed: Mapping[str, Placed], brakes: Permits, now: float) -> Braked:
+def braked(found: Plan, placed: Mapping[str, Placed], brakes: Brakes, now: float) -> Braked:
     """Return the steps of a plan that may be done now (Unix seconds); `placed` as for `plan`."""
     steps: list[Step] = []
     times = [] if found.plan_again_at is None else [found.plan_again_at]

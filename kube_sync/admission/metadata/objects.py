@@ -8,59 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from kube_sync.admission.metadata.products import as_filled_in, products
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.manifests import Document
+from kube_sync.kube.naming import CLUSTER_SCOPED
 from kube_sync.policykinds.templates import check_version
 
 Kind = tuple[str, str]  # API group and kind
 
-# `kubectl api-resources --namespaced=false` of Kubernetes 1.36, and kinds removed lately.
-_OF_THE_CLUSTER: Final[frozenset[Kind]] = frozenset(
-    {
-        ("", "ComponentStatus"),
-        ("", "Namespace"),
-        ("", "Node"),
-        ("", "PersistentVolume"),
-        ("admissionregistration.k8s.io", "MutatingAdmissionPolicy"),
-        ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding"),
-        ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"),
-        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"),
-        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"),
-        ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"),
-        ("apiextensions.k8s.io", "CustomResourceDefinition"),
-        ("apiregistration.k8s.io", "APIService"),
-        ("authentication.k8s.io", "SelfSubjectReview"),
-        ("authentication.k8s.io", "TokenReview"),
-        ("authorization.k8s.io", "SelfSubjectAccessReview"),
-        ("authorization.k8s.io", "SelfSubjectRulesReview"),
-        ("authorization.k8s.io", "SubjectAccessReview"),
-        ("certificates.k8s.io", "CertificateSigningRequest"),
-        ("certificates.k8s.io", "ClusterTrustBundle"),
-        ("flowcontrol.apiserver.k8s.io", "FlowSchema"),
-        ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"),
-        ("internal.apiserver.k8s.io", "StorageVersion"),
-        ("networking.k8s.io", "IPAddress"),
-        ("networking.k8s.io", "IngressClass"),
-        ("networking.k8s.io", "ServiceCIDR"),
-        ("node.k8s.io", "RuntimeClass"),
-        ("policy.kube-sync.io", "SchedulingPolicy"),
-        ("rbac.authorization.k8s.io", "ClusterRole"),
-        ("rbac.authorization.k8s.io", "ClusterRoleBinding"),
-        ("resource.k8s.io", "DeviceClass"),
-        ("resource.k8s.io", "DeviceTaintRule"),
-        ("resource.k8s.io", "ResourceSlice"),
-        ("scheduling.k8s.io", "PriorityClass"),
-        ("storage.k8s.io", "CSIDriver"),
-        ("storage.k8s.io", "CSINode"),
-        ("storage.k8s.io", "StorageClass"),
-        ("storage.k8s.io", "VolumeAttachment"),
-        ("storage.k8s.io", "VolumeAttributesClass"),
-        ("storagemigration.k8s.io", "StorageVersionMigration"),
-    }
-)
 Operation = Literal["CREATE", "UPDATE"]
 
 
@@ -79,7 +36,7 @@ class Request:
 
 def of_the_cluster(documents: Iterable[Document]) -> frozenset[Kind]:
     """Return cluster-scoped kinds: Kubernetes' own, and those of CustomResourceDefinitions."""
-    return _OF_THE_CLUSTER | {
+    return CLUSTER_SCOPED | {
         (str(spec.get("group")), str(names.get("kind")))
         for document in documents
         if document.kind == "CustomResourceDefinition"

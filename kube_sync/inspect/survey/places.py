@@ -7,35 +7,14 @@ kinds of Kubernetes; all other kinds count as namespaced.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from kube_sync.config import Replicate
 from kube_sync.errors import Misconfigured, NotFound
 from kube_sync.inspect.survey.exported import Exported
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.discovery import is_namespaced
-from kube_sync.objects import GroupVersionResource
+from kube_sync.kube.naming import is_cluster_scoped
 from kube_sync.opa.analysis.result import Collection
-
-# Of Kubernetes itself (`kubectl api-resources --namespaced=false`), by group.
-_CLUSTER_SCOPED: Final = {
-    "": {"componentstatuses", "namespaces", "nodes", "persistentvolumes"},
-    "admissionregistration.k8s.io": {
-        "mutatingwebhookconfigurations",
-        "validatingadmissionpolicies",
-        "validatingadmissionpolicybindings",
-        "validatingwebhookconfigurations",
-    },
-    "apiextensions.k8s.io": {"customresourcedefinitions"},
-    "apiregistration.k8s.io": {"apiservices"},
-    "certificates.k8s.io": {"certificatesigningrequests"},
-    "flowcontrol.apiserver.k8s.io": {"flowschemas", "prioritylevelconfigurations"},
-    "networking.k8s.io": {"ingressclasses"},
-    "node.k8s.io": {"runtimeclasses"},
-    "rbac.authorization.k8s.io": {"clusterrolebindings", "clusterroles"},
-    "scheduling.k8s.io": {"priorityclasses"},
-    "storage.k8s.io": {"csidrivers", "csinodes", "storageclasses", "volumeattachments"},
-}
 
 
 def guess_places(
@@ -49,7 +28,7 @@ def guess_places(
     found = {}
     for resource in replicate.resources:
         seen = None if exported is None else exported.namespaced(resource)
-        inside = not _is_cluster_scoped(resource.gvr) if seen is None else seen
+        inside = not is_cluster_scoped(resource.gvr) if seen is None else seen
         path = (replicate.root, resource.name)
         found[resource.name] = Collection(path, namespaced=inside and resource.name not in named)
     return found
@@ -68,7 +47,3 @@ async def discover_places(
         else:
             found[resource.name] = Collection((replicate.root, resource.name), namespaced=inside)
     return found, frozenset(unknown)
-
-
-def _is_cluster_scoped(gvr: GroupVersionResource) -> bool:
-    return gvr.resource in _CLUSTER_SCOPED.get(gvr.group, ())

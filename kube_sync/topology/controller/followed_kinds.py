@@ -24,12 +24,12 @@ from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.definitions import DEFINITIONS, Definitions, Version
 from kube_sync.kube.discovery import Resource, served
 from kube_sync.kube.following import Feed, Following
-from kube_sync.kube.reflector import Store
 from kube_sync.objects import GroupVersionResource
 from kube_sync.runtime.backoff import Backoff, Sleep
 from kube_sync.topology.controller.kind_follower import FollowedKind
 from kube_sync.topology.controller.kind_selection import Choice, Chooser, Chosen
-from kube_sync.topology.nodes import GroupKind, Kind
+from kube_sync.topology.controller.world import World
+from kube_sync.topology.nodes import GroupKind
 from kube_sync.topology.policies import PolicyKind
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -38,23 +38,6 @@ _PATIENCE: Final = 10.0  # seconds
 _GONE_AFTER: Final = 30.0  # seconds
 _LOOK_AGAIN: Final = 30.0  # seconds between two reads of discovery
 _DEFINITIONS: Final = "topology by definitions"
-
-
-class World(Protocol):
-    """Holds the objects."""
-
-    def store(self, kind: Kind) -> Store:
-        """Return a new Store for a kind, and wait for its first LIST if there was none."""
-        ...
-
-    def forget(self, kind: GroupKind) -> None:
-        """Drop the objects of a kind, and do not wait for its LIST."""
-        ...
-
-    @property
-    def waiting(self) -> frozenset[GroupKind]:
-        """The kinds without a complete LIST."""
-        ...
 
 
 class Notes(Protocol):
