@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -31,6 +31,7 @@ PLACEMENT_POLICIES: Final = GroupVersionResource(
     "policy.kube-sync.io", "v1alpha1", "placementpolicies"
 )
 KIND: Final = "PlacementPolicy"
+_T = TypeVar("_T")
 # Part of a module's id, and the file name for the compiler: as in the definition.
 _NAME: Final = re.compile(r"[A-Za-z0-9][-._A-Za-z0-9]{0,122}\.rego")
 _LONGEST_NAME: Final = 200  # characters
@@ -126,13 +127,13 @@ def read_policy(item: Item, rego_version: int = V1) -> PlacementPolicy:
         metadata.creation_timestamp or "",
         stage,
         modules,
-        _conditions(found.status),
+        tuple(_readable(found.status, _Status).conditions or ()),
         wrong,
         None if stage == ACTIVE else policy_key(stands_for(item)),
-        _staged(found.status),
+        _readable(found.status, _Beside).staged,
         {} if stage == ACTIVE else terms_of(item),
         marks_of(item),
-        _observed(found.status),
+        _readable(found.status, _Observed).observed_generation,
     )
 
 
@@ -198,29 +199,13 @@ def _version(spec: object, labels: Mapping[str, str]) -> int | None:
 
 def _stage(spec: object, labels: Mapping[str, str]) -> str:
     """Return the stage: active unless the field or the label says otherwise."""
-    try:
-        said = msgspec.convert(spec, _Staged).stage
-    except msgspec.ValidationError:
-        said = ACTIVE  # an unreadable stage counts as active
+    said = _readable(spec, _Staged).stage  # an unreadable stage counts as active
     return said if said != ACTIVE else stage_of(labels)
 
 
-def _conditions(status: object) -> tuple[Mapping[str, Any], ...]:
+def _readable(found: object, shape: type[_T]) -> _T:
+    """Return what can be read of a part of a policy: nothing if it has another type."""
     try:
-        return tuple(msgspec.convert(status, _Status).conditions or ())
+        return msgspec.convert(found, shape)
     except msgspec.ValidationError:
-        return ()  # they will be rewritten
-
-
-def _observed(status: object) -> int | None:
-    try:
-        return msgspec.convert(status, _Observed).observed_generation
-    except msgspec.ValidationError:
-        return None
-
-
-def _staged(status: object) -> object:
-    try:
-        return msgspec.convert(status, _Beside).staged
-    except msgspec.ValidationError:
-        return None
+        return shape()

@@ -129,20 +129,6 @@ def dry_run(current: Current, step: Write, held: Braked | None = None) -> Wait:
     return Wait(current.uid, "dry-run", reason, release, changes, approve=approve, until=until)
 
 
-def unfinished(current: Current, left: Unfinished) -> Wait:
-    """Return the hold on an object whose move waits for the health of its new clusters."""
-    changes = changes_of(current, left.move)
-    return Wait(
-        current.uid,
-        left.kind,
-        left.reason,
-        left.release,
-        changes,
-        approve=left.approve,
-        until=left.until,
-    )
-
-
 def rival(current: Current, step: Write, until: float) -> Wait:
     """Return the hold on an object that another writer keeps reverting."""
     reason = "somebody else keeps changing it back"
@@ -150,17 +136,11 @@ def rival(current: Current, step: Write, until: float) -> Wait:
     return Wait(current.uid, "rival", reason, release, changes_of(current, step), until=until)
 
 
-def braked(current: Current, step: Write, held: Braked) -> Wait:
-    """Return the hold of the guard on an object."""
-    changes = changes_of(current, step)
+def postponed(current: Current, step: Write, why: Braked | Unfinished) -> Wait:
+    """Return the hold of the guard, or of the next step of a move, on an object."""
+    changes, approve = changes_of(current, step), why.approve
     return Wait(
-        current.uid,
-        held.kind,
-        held.reason,
-        held.release,
-        changes,
-        approve=held.approve,
-        until=held.until,
+        current.uid, why.kind, why.reason, why.release, changes, approve=approve, until=why.until
     )
 
 

@@ -31,13 +31,12 @@ from kube_sync.remediation.decision_cache import DecisionCache, Key
 from kube_sync.remediation.holds import (
     Wait,
     Waiting,
-    braked,
     dry_run,
     forbidden,
     manual,
+    postponed,
     refused,
     rival,
-    unfinished,
     unusable,
 )
 from kube_sync.remediation.led_targets import LedTargets
@@ -288,7 +287,7 @@ class Reconciler:
         brakes, rehearsed = self._brakes.of(key), self._brakes.is_rehearsed(key)
         allowed = brakes.admit(key, current, step, evict=wanted.evict)
         if isinstance(allowed, Braked):
-            self.waiting.put(key, (dry_run if rehearsed else braked)(current, step, allowed))
+            self.waiting.put(key, (dry_run if rehearsed else postponed)(current, step, allowed))
             return Result(brakes.seconds_until(allowed))
         if rehearsed:
             brakes.refund(key, current)
@@ -370,7 +369,7 @@ class Reconciler:
         if current is None or left is None or self._modes.of(key[1].namespace) == "off":
             self.waiting.drop(key)
             return Result()
-        self.waiting.put(key, unfinished(current, left))
+        self.waiting.put(key, postponed(current, left.move, left))
         return Result(left.seconds(self._clock()))
 
 
