@@ -282,8 +282,8 @@ class Reconciler:
         if not self._modes.is_eligible(key, step):
             self.waiting.put(key, manual(key, current, step))
             return Result()
-        if (postponed := self._postponed(key, wanted, current, step)) is not None:
-            return postponed
+        if (later := self._postponed(key, wanted, current, step)) is not None:
+            return later
         brakes, rehearsed = self._brakes.of(key), self._brakes.is_rehearsed(key)
         allowed = brakes.admit(key, current, step, evict=wanted.evict)
         if isinstance(allowed, Braked):

@@ -26,9 +26,10 @@ from kube_sync.decisions.records import Budget
 from kube_sync.decisions.requested import as_requested
 from kube_sync.errors import Retriable
 from kube_sync.guard import parse_tightening
+from kube_sync.kube.meta import Amend, Apply
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaClient, opa_client
-from kube_sync.remediation.plan import Amend, Apply, Current, Step, Unusable, Wanted, after, plan
+from kube_sync.remediation.plan import Current, Step, Unusable, Wanted, after, plan
 from tests.analysis.opa import plain_spec
 from tests.fakes.reviews import create, stored, update
 from tests.parts import examples

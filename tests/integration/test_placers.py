@@ -219,7 +219,9 @@ async def test_works_bring_copies_to_spokes_and_are_waited_for(fleet: Fleet) -> 
             with pytest.raises(Retriable, match="is being deleted"):
                 await placer.apply(copy)  # nobody is there to take the finalizer away
             async with work_agents(files[0], {name: files[1]}, **options):
-                await eventually(lambda: copy.key.policy not in placer._cache.policies())  # noqa: SLF001 - those that leave, too
+                await eventually(
+                    lambda: copy.key.policy not in placer.store.policies()
+                )  # those that leave, too
             assert await got(spoke, COLORS, fleet.place) is None
 
 

@@ -15,7 +15,8 @@ from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import REQUESTED, Decision
 from kube_sync.decisions.requested import requested_annotations
 from kube_sync.decisions.sealing import Place, Seals
-from kube_sync.remediation.plan import Amend, Apply, Current, Wanted, after, plan
+from kube_sync.kube.meta import Amend, Apply
+from kube_sync.remediation.plan import Current, Wanted, after, plan
 from tests.fakes.reviews import create, resource, stored, update
 
 REMEDIATOR = "remediator"

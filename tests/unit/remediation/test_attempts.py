@@ -6,9 +6,10 @@ import pytest
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.guard.rivals import WRITES
+from kube_sync.kube.meta import Apply
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.attempts import FORBIDDEN_SECONDS, Attempts
-from kube_sync.remediation.plan import Apply, Current, Wanted
+from kube_sync.remediation.plan import Current, Wanted
 
 KEY = (GroupVersionResource("apps", "v1", "replicasets"), ObjectKey("ns", "a"))
 WANTED = Wanted("u", Decision({"place": "eu"}))

@@ -6,11 +6,12 @@ import msgspec
 
 from kube_sync.guard import HISTORY
 from kube_sync.kube.fencedwriter import FencedWriter
+from kube_sync.kube.meta import Apply
 from kube_sync.ledger.reports import Report
 from kube_sync.remediation.audit_log import AuditLog
 from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.holds import manual
-from kube_sync.remediation.plan import Apply, Current, Write
+from kube_sync.remediation.plan import Current, Write
 from kube_sync.remediation.writer import Outcome, Writer
 from tests.fakes.clients import REPLICASETS, key
 from tests.unit.remediation.test_writer import Server

@@ -13,10 +13,9 @@ from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision, is_empt
 from kube_sync.decisions.requested import requested_annotations, requests
 from kube_sync.decisions.sealing import Place, Seals
 from kube_sync.guard import ADDITION, HISTORY, Placements
+from kube_sync.kube.meta import Amend, Apply
 from kube_sync.remediation.plan import (
     KEEP,
-    Amend,
-    Apply,
     Current,
     Nothing,
     Step,

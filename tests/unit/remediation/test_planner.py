@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from kube_sync.decisions.decision import Decision
+from kube_sync.kube.meta import Apply
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation import planner as module
 from kube_sync.remediation.decision_cache import Key
-from kube_sync.remediation.plan import Apply, Current, Nothing, Step, Wanted, plan
+from kube_sync.remediation.plan import Current, Nothing, Step, Wanted, plan
 from kube_sync.remediation.planner import Parts, Planned, Planner, PlanStep, ReadHealth
 
 GVR = GroupVersionResource("apps", "v1", "replicasets")

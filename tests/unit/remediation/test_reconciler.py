@@ -28,12 +28,13 @@ from kube_sync.guard.history import read_history
 from kube_sync.guard.limits import Rate
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.fencedwriter import FencedWriter
+from kube_sync.kube.meta import Apply
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation import brakes, reconciler
 from kube_sync.remediation.brakes import Brakes
 from kube_sync.remediation.decision_cache import Key, follow
 from kube_sync.remediation.modes import Mode, Modes
-from kube_sync.remediation.plan import Apply, Write, plan
+from kube_sync.remediation.plan import Write, plan
 from kube_sync.remediation.planner import Moves
 from kube_sync.remediation.reconciler import Reconciler
 from kube_sync.remediation.sinks import annotations as annotation_sink

@@ -15,8 +15,9 @@ from kube_sync.errors import (
     Terminal,
 )
 from kube_sync.kube.fencedwriter import FencedWriter
+from kube_sync.kube.meta import Apply
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.remediation.plan import Apply, Write
+from kube_sync.remediation.plan import Write
 from kube_sync.remediation.writer import Outcome, Writer
 from tests.fakes.clients import REPLICASETS, key
 

@@ -23,7 +23,7 @@ from kube_sync.admission.metadata.verdicts import Verdict, answer
 from kube_sync.config import Metadata, Settings
 from kube_sync.errors import Undecided
 from kube_sync.kube.manifests import Document
-from kube_sync.opa.scratch import Modules
+from kube_sync.opa.scratch import Modules, ScratchOpa
 from kube_sync.policykinds.reports import Report
 
 FINE: dict[str, Any] = {"allowed": True, "reasons": [], "patch": [], "policies": ["a", "b"]}
@@ -186,7 +186,7 @@ def test_json_is_whole() -> None:
     }
 
 
-class Answers:
+class Answers(ScratchOpa):
     """An OPA that gives a fixed answer."""
 
     def __init__(self, value: Any) -> None:
@@ -194,7 +194,9 @@ class Answers:
         self.requests = 1
         self.config: Any = None
 
-    async def evaluated(self, _modules: Modules, data: Any, asked: Any, _query: str) -> Any:
+    async def evaluated(
+        self, _modules: Modules, data: Any, asked: Any, _query: str, _given: Any = ()
+    ) -> Any:
         assert data["kubernetes"] == {"metadatapolicies": {"shop": {}}}
         self.config = data["kube_sync"]["config"]
         assert len(asked["requests"]) == self.requests

@@ -15,7 +15,7 @@ from kube_sync.admission.scheduling.verdicts import Decision, Verdict, answer
 from kube_sync.config import Coordination, Scheduling, Settings
 from kube_sync.errors import Undecided
 from kube_sync.kube.manifests import Document
-from kube_sync.opa.scratch import Modules
+from kube_sync.opa.scratch import Modules, ScratchOpa
 from kube_sync.policykinds.reports import Report
 
 POD = Candidate("Pod", "web", Account("team-a", "default"), {})
@@ -111,14 +111,16 @@ def test_what_a_pod_says_cannot_move_a_cursor() -> None:
     assert "\x1b" not in text(denied("spec.x: \x1b[2J"))
 
 
-class Answers:
+class Answers(ScratchOpa):
     """An OPA that gives a fixed answer."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
         self.data: Any = None
 
-    async def evaluated(self, _modules: Modules, data: Any, asked: Any, _query: str) -> Any:
+    async def evaluated(
+        self, _modules: Modules, data: Any, asked: Any, _query: str, _given: Any = ()
+    ) -> Any:
         self.data = data
         self.asked: list[Any] = asked["requests"]
         return self.value
@@ -180,7 +182,9 @@ async def test_pod_of_an_exempt_namespace_is_admitted_because_nobody_is_asked(
 class Turns(Answers):
     """An OPA that gives its answers in turn."""
 
-    async def evaluated(self, modules: Modules, data: Any, asked: Any, query: str) -> Any:
+    async def evaluated(
+        self, modules: Modules, data: Any, asked: Any, query: str, _given: Any = ()
+    ) -> Any:
         answers = self.value
         self.value = answers[0]
         found = await super().evaluated(modules, data, asked, query)

@@ -13,18 +13,10 @@ from kube_sync.errors import Conflict
 from kube_sync.guard import ADDITION, HISTORY
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.configmaps import CONFIGMAPS
+from kube_sync.kube.meta import Apply
 from kube_sync.objects import ObjectKey
 from kube_sync.remediation.decision_cache import Key
-from kube_sync.remediation.plan import (
-    Apply,
-    Current,
-    Nothing,
-    Publish,
-    Step,
-    Wanted,
-    Write,
-    with_history,
-)
+from kube_sync.remediation.plan import Current, Nothing, Publish, Step, Wanted, Write, with_history
 from kube_sync.remediation.sinks.object_sink import Kept, ObjectForm, ObjectSink
 from kube_sync.remediation.sinks.placement import named
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver

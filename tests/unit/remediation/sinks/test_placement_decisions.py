@@ -21,13 +21,14 @@ from kube_sync.guard.limits import Rate
 from kube_sync.kube import slices
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.fencedwriter import FencedWriter
+from kube_sync.kube.meta import Apply
 from kube_sync.kube.slices import Published, Slice
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.add_first import AddFirst
 from kube_sync.remediation.brakes import Brakes
 from kube_sync.remediation.health.own import OwnHealth, healthy_by
 from kube_sync.remediation.modes import Mode, Modes
-from kube_sync.remediation.plan import Apply, Write
+from kube_sync.remediation.plan import Write
 from kube_sync.remediation.reconciler import Reconciler
 from kube_sync.remediation.sinks.annotations import AnnotationSink
 from kube_sync.remediation.sinks.follower import Follower
