@@ -7,10 +7,10 @@ import asyncio
 from kube_sync.config import Settings
 from kube_sync.errors import NotFound
 from kube_sync.guard.labelselectors import parse_labels
-from kube_sync.inspect.survey.clusterobjects import items_of
 from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.discovery import is_namespaced
+from kube_sync.kube.reflector import items_of
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
 Labelled = frozenset[tuple[str, str, ObjectKey]]  # by group and resource

@@ -60,6 +60,14 @@ class Store(Protocol):
         ...
 
 
+async def items_of(source: ListerWatcher) -> AsyncGenerator[Item]:
+    """Yield the objects of a collection, with one page in memory. Raises SyncError."""
+    async with aclosing(source.list()) as pages:
+        async for page in pages:
+            for item in page.items:
+                yield item
+
+
 class Reflector:
     """Keeps one Store equal to one collection."""
 

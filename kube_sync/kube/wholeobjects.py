@@ -14,7 +14,9 @@ import msgspec
 
 from kube_sync.errors import Conflict, NotFound
 from kube_sync.kube.client import KubeClient
+from kube_sync.kube.collection import Item, KubeCollection
 from kube_sync.kube.patch import gone_if_another, patch
+from kube_sync.kube.reflector import items_of
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
 _WHOLE: Final = "application/json"
@@ -29,6 +31,23 @@ async def read_object(
         return await client.request("GET", gvr.path(key.namespace, key.name))
     except NotFound:
         return None
+
+
+async def listed_object(
+    client: KubeClient, gvr: GroupVersionResource, key: ObjectKey, *, metadata_only: bool = False
+) -> Item | None:
+    """Return an object, None if there is none, by a LIST: it needs no permission to get.
+
+    Raises SyncError.
+    """
+    source = KubeCollection(
+        client,
+        gvr,
+        namespace=key.namespace or None,
+        metadata_only=metadata_only,
+        field_selector=f"metadata.name={key.name}",
+    )
+    return next(iter([item async for item in items_of(source)]), None)
 
 
 async def apply_object(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any, Final
@@ -20,6 +19,7 @@ from kube_sync.errors import Misconfigured, NotFound, Terminal
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.manifests import Document, read_files
+from kube_sync.kube.reflector import items_of
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policykinds.kinds import GROUP, METADATA, SCHEDULING, PolicyKind
 
@@ -195,12 +195,9 @@ async def listed(
     client: KubeClient, gvr: GroupVersionResource, namespace: str | None = None
 ) -> list[tuple[ObjectKey, Any]]:
     """Return the objects of one namespace, or of all. Raises SyncError."""
-    found: list[tuple[ObjectKey, Any]] = []
+    source = KubeCollection(client, gvr, namespace=namespace)
     try:
-        async with aclosing(KubeCollection(client, gvr, namespace=namespace).list()) as pages:
-            async for page in pages:
-                found += [(item.key, msgspec.json.decode(item.body)) for item in page.items]
+        return [(item.key, msgspec.json.decode(item.body)) async for item in items_of(source)]
     except NotFound as error:
         msg = f"{client.server} does not know {gvr} (is manifests/crds installed?)"
         raise Terminal(msg) from error
-    return found

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
 
 import msgspec
 
@@ -21,6 +20,7 @@ from kube_sync.kube.configmaps import CONFIGMAPS
 from kube_sync.kube.meta import object_meta
 from kube_sync.kube.patch import annotate
 from kube_sync.kube.policymaps import parse
+from kube_sync.kube.reflector import items_of
 from kube_sync.kube.staging import ACTIVE
 from kube_sync.kube.wholeobjects import read_object
 from kube_sync.objects import ObjectKey
@@ -66,18 +66,15 @@ async def run_approve_removals(
 
 
 async def _parameters(kube: KubeClient) -> AsyncGenerator[ObjectKey]:
-    async with aclosing(KubeCollection(kube, GATEWAY_CLASSES).list()) as pages:
-        async for page in pages:
-            for item in sorted(page.items, key=lambda item: item.key):
-                found = reference(msgspec.json.decode(item.body))
-                if isinstance(found, ObjectKey):
-                    yield found
+    classes = [item async for item in items_of(KubeCollection(kube, GATEWAY_CLASSES))]
+    for item in sorted(classes, key=lambda item: item.key):
+        found = reference(msgspec.json.decode(item.body))
+        if isinstance(found, ObjectKey):
+            yield found
 
 
 async def _policies(kube: KubeClient, namespaces: tuple[str, ...]) -> AsyncGenerator[Item]:
     for namespace in namespaces:
-        async with aclosing(KubeCollection(kube, CONFIGMAPS, namespace=namespace).list()) as pages:
-            async for page in pages:
-                for item in page.items:
-                    if (found := parse(item)) is not None and found.stage == ACTIVE:
-                        yield item
+        async for item in items_of(KubeCollection(kube, CONFIGMAPS, namespace=namespace)):
+            if (found := parse(item)) is not None and found.stage == ACTIVE:
+                yield item

@@ -7,7 +7,6 @@ what may be carried out of it, and what was.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import aclosing
 
 from kube_sync.config import Settings, parse_listen
 from kube_sync.errors import NO_JSON, Retriable
@@ -15,6 +14,7 @@ from kube_sync.guard import Placements
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.meta import object_meta
+from kube_sync.kube.wholeobjects import listed_object
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.processes.context import Context
 from kube_sync.remediation.argocd.clusters import CLUSTER, SECRETS, ArgoClusters
@@ -88,19 +88,11 @@ class _Objects:
 
     async def read(self, gvr: GroupVersionResource, key: ObjectKey) -> Carried | None:
         """Return the metadata of an object as it is now. Raises SyncError."""
-        source = KubeCollection(
-            self._kube,
-            gvr,
-            namespace=key.namespace or None,
-            metadata_only=True,
-            field_selector=f"metadata.name={key.name}",
-        )
-        async with aclosing(source.list()) as pages:
-            async for page in pages:
-                for item in page.items:
-                    try:
-                        return Carried(item.uid, object_meta(item.body).annotations or {})
-                    except NO_JSON as error:
-                        msg = f"its metadata cannot be read: {error}"
-                        raise Retriable(msg) from error
-        return None
+        item = await listed_object(self._kube, gvr, key, metadata_only=True)
+        if item is None:
+            return None
+        try:
+            return Carried(item.uid, object_meta(item.body).annotations or {})
+        except NO_JSON as error:
+            msg = f"its metadata cannot be read: {error}"
+            raise Retriable(msg) from error

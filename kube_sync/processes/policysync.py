@@ -6,17 +6,12 @@ It needs no OPA. Every replica watches the hub; only the leader writes.
 from __future__ import annotations
 
 import asyncio
-import secrets
-import socket
 from collections.abc import Iterable
 from functools import partial
 from typing import Final, NoReturn
 
 from kube_sync.kube.collection import KubeCollection
-from kube_sync.kube.eventrecorder import EventRecorder
-from kube_sync.kube.events import Reporter
 from kube_sync.kube.fencedwriter import FencedWriter
-from kube_sync.kube.lease import Lease
 from kube_sync.kube.reflector import Reflector, Store
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
@@ -52,13 +47,13 @@ from kube_sync.policysync.recent_removals import WINDOW
 from kube_sync.policysync.removal_guard import brakes_of
 from kube_sync.policysync.spoke_collection import Fields
 from kube_sync.policysync.spoke_secrets import SECRETS
-from kube_sync.processes.context import Context
+from kube_sync.processes.context import Context, report_lease
 from kube_sync.runtime.clock import unix_clock
 from kube_sync.runtime.freshness import SETTLE_SECONDS, Freshness
 from kube_sync.runtime.services import Service
 
 LEASE: Final = "kube-sync-policy-sync"
-_CHECK_SECONDS: Final = 2.0  # seconds between two checks of who holds the Lease
+_CHECK_SECONDS: Final = 2.0  # between two checks
 
 
 def policy_sync(context: Context) -> list[Service]:
@@ -75,7 +70,8 @@ def policy_sync(context: Context) -> list[Service]:
     if parts.direct is not None:
         services += parts.followed_of_spokes(parts.direct)
     context.readiness.met("start")
-    return [*services, parts.report_state]
+    lease = partial(report_lease, parts.lease, LEASE, context.readiness)
+    return [*services, lease, parts.report_state]
 
 
 class _Parts:
@@ -87,11 +83,7 @@ class _Parts:
         self._clock = unix_clock()
         self._freshness = Freshness[None](self._clock, settle_seconds=SETTLE_SECONDS)
         self._downstream = Downstream(settings.namespace_prefix)
-        identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
-        namespace = context.settings.coordination.namespace
-        self.lease = Lease(
-            kube, namespace, LEASE, identity, needed=True, on_acquired=self._lead, notes=self._notes
-        )
+        self.lease = context.lease(LEASE, self._lead, self._notes)
         self._brakes = brakes_of(settings)
         fenced = FencedWriter(lambda: self.lease.remaining, metrics.policy_sync_writes)
         self.state = HubState(ChangeHandlers(self._policy, self._class, self._kinds))
@@ -102,8 +94,7 @@ class _Parts:
         for name in settings.placers:
             self._add(name)
         status_writer = HubStatusWriter(kube, fenced)
-        reporter = Reporter(CONTROLLER, socket.gethostname())
-        self.recorder = EventRecorder(kube, reporter, metrics.policy_sync_events)
+        self.recorder = context.recorder(CONTROLLER, metrics.policy_sync_events)
         events = PolicySyncEvents(self.recorder.occurred, self.state.kind)
         self.classes = GatewayClassReconciler(
             self.state, status_writer, lambda: self.lease.held, events
@@ -163,21 +154,15 @@ class _Parts:
         return [secrets_, direct.run]
 
     async def report_state(self) -> NoReturn:
-        """Report who is the leader, and the errors of spokes."""
-        readiness, lease, late = self._context.readiness, self.lease, False
+        """Report the errors of spokes, and follow when removed clusters become known."""
+        late = False
         while True:
             if late and not self.state.clusters_freshness.stale():
                 self.hub.enqueue_all()  # removed clusters are known now
             late = bool(self.state.clusters_freshness.stale())
-            if lease.lacking is not None:
-                readiness.waiting("lease", f"there can be no Lease {LEASE}: {lease.lacking}")
-            elif lease.held:
-                readiness.noted("lease", "this process writes")
-            else:
-                readiness.noted("lease", f"{lease.holder or 'nobody'} writes")
             if self.direct is not None:
                 errors = [f"{name}: {why}" for name, why in self.direct.errors.items()]
-                readiness.noted("spokes", "; ".join(errors) or "ok")
+                self._context.readiness.noted("spokes", "; ".join(errors) or "ok")
             await asyncio.sleep(_CHECK_SECONDS)
 
     def _add(self, name: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import socket
 from collections.abc import Callable
 from functools import partial
 
@@ -17,7 +16,6 @@ from kube_sync.decisions.stream import protected_app, stream_app
 from kube_sync.guard import stricter
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.eventrecorder import EventRecorder
-from kube_sync.kube.events import Reporter
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient, opa_client
@@ -53,9 +51,7 @@ async def replicate(context: Context, source: Source) -> list[Service]:
     hub = DecisionHub(instance, stricter=stricter, recorder=ledger.recorder)
     for condition in ("data", "policies"):  # otherwise it would look ready before it has begun
         context.readiness.waiting(condition, "not loaded yet")
-    events = EventRecorder(
-        context.kube, Reporter(CONTROLLER, socket.gethostname()), metrics.replicator_events
-    )
+    events = context.recorder(CONTROLLER, metrics.replicator_events)
     bundles = BundleServer()
     replicator = _replicator(context, opa, hub, bundles, ledger, events)
     if not settings.targets():

@@ -14,7 +14,7 @@ from typing import Final
 
 from kube_sync.errors import Conflict, Retriable
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.wholeobjects import read_object
+from kube_sync.kube.wholeobjects import put_object, read_object
 from kube_sync.objects import ObjectKey
 from kube_sync.provisioning.plan import names, planned, planned_generator
 from kube_sync.provisioning.secrets import (
@@ -22,7 +22,7 @@ from kube_sync.provisioning.secrets import (
     SECRETS,
     Content,
     read_secret,
-    write_secret,
+    written,
 )
 from kube_sync.provisioning.wanted import GENERATOR, Wanted
 
@@ -64,7 +64,7 @@ class _Found:
 
     key: ObjectKey
     content: Content | None = None
-    version: str | None = None
+    version: str = ""
 
 
 async def _read(client: KubeClient, namespace: str, name: str) -> _Found:
@@ -80,10 +80,5 @@ async def _write(
     done: list[str],
     labels: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    key, version = found.key, found.version
-    body = write_secret(key, content, version, labels)
-    if version is None:
-        await client.request("POST", SECRETS.path(key.namespace), body=body)
-    else:
-        await client.request("PUT", SECRETS.path(key.namespace, key.name), body=body)
-    done.append(f"Secret {key} {'made' if version is None else 'renewed'}")
+    await put_object(client, SECRETS, written(found.key, content, labels), found.version)
+    done.append(f"Secret {found.key} {'renewed' if found.version else 'made'}")

@@ -1,4 +1,4 @@
-"""Parses and encodes one Secret: its content, and whether it is ours.
+"""Parses and makes one Secret: its content, and whether it is ours.
 
 Invariant: a Secret without our mark has another owner: its content is used and never changed;
 an unreadable one raises, so that it is neither taken for an empty one nor overwritten. No error
@@ -59,30 +59,22 @@ def read_secret(name: str, body: bytes) -> tuple[Content, str]:
     return Content(data, found.type, _number(since)), found.metadata.resource_version
 
 
-def write_secret(
-    key: ObjectKey, content: Content, version: str | None, labels: Mapping[str, str] = _NONE
-) -> bytes:
-    """Encode a Secret of ours as JSON, with the resourceVersion that it replaces, if any.
-
-    `labels` are there beside those of all our Secrets.
-    """
-    metadata: dict[str, Any] = {
+def written(key: ObjectKey, content: Content, labels: Mapping[str, str] = _NONE) -> dict[str, Any]:
+    """Return a Secret of ours; `labels` are there beside those of all our Secrets."""
+    metadata = {
         "name": key.name,
         "namespace": key.namespace,
         "labels": {**_LABELS, **labels},
         "annotations": {SINCE: f"{content.since or 0:.0f}"},
     }
-    if version is not None:
-        metadata["resourceVersion"] = version
     data = {key: base64.b64encode(value).decode() for key, value in content.data.items()}
-    secret = {
+    return {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": metadata,
         "type": content.type,
         "data": data,
     }
-    return msgspec.json.encode(secret)
 
 
 def _number(text: str | None) -> float | None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection, Mapping
-from contextlib import aclosing
 from typing import Any, NoReturn
 
 import msgspec
@@ -22,7 +21,7 @@ from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.requested import as_requested
 from kube_sync.errors import NO_JSON, SyncError, Undecided
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.collection import KubeCollection
+from kube_sync.kube.wholeobjects import listed_object
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.opa.client import QueryApi
@@ -116,8 +115,12 @@ class SelfCheck:
         gvr = self._targets().get(name)
         if policies is None or form is None or gvr is None:
             return False
-        if form.namespaced != bool(key.namespace) or (body := await self._body(gvr, key)) is None:
+        if form.namespaced != bool(key.namespace):
             return False
+        # By a LIST: the replicator has no permission to get single objects.
+        if (item := await listed_object(self._kube, gvr, key)) is None:
+            return False
+        body = item.body
         kept = narrowing(form.paths)(body)
         before = await self._decide(decision, kept)
         whole = await self._decide(decision, narrowing([(), *form.paths])(body))
@@ -126,16 +129,6 @@ class SelfCheck:
         now = self._policies, self._canary, self._replicated.narrowed_to(name)
         unchanged = (policies, canary, form) == now
         return unchanged and before == after != whole
-
-    async def _body(self, gvr: GroupVersionResource, key: ObjectKey) -> bytes | None:
-        # A LIST of one: the replicator has no permission to get single objects.
-        where = f"metadata.name={key.name}"
-        one = KubeCollection(self._kube, gvr, namespace=key.namespace or None, field_selector=where)
-        async with aclosing(one.list()) as pages:
-            async for page in pages:
-                for item in page.items:
-                    return item.body
-        return None
 
     async def _decide(self, decision: str, body: bytes) -> Any:  # noqa: ANN401 - whatever a policy says
         try:

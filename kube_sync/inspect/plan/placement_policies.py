@@ -14,7 +14,6 @@ import msgspec
 
 from kube_sync.config import Policies, Resource
 from kube_sync.errors import NO_JSON, Retriable
-from kube_sync.inspect.survey.clusterobjects import items_of
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Item
 from kube_sync.kube.maybeserved import MaybeServed
@@ -25,6 +24,7 @@ from kube_sync.kube.placementpolicies import (
     read_policy,
 )
 from kube_sync.kube.policynames import called
+from kube_sync.kube.reflector import items_of
 from kube_sync.kube.staging import ACTIVE
 from kube_sync.objects import ObjectKey
 

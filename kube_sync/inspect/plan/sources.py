@@ -19,7 +19,7 @@ from kube_sync.inspect.plan.extra_documents import record_of
 from kube_sync.inspect.plan.placement_policies import OBJECTS, is_object, listed_objects
 from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.plan.snapshot import Objects, Snapshot
-from kube_sync.inspect.survey.clusterobjects import items_of, sources_of
+from kube_sync.inspect.survey.clusterobjects import sources_of
 from kube_sync.inspect.survey.exported import Exported, read_objects
 from kube_sync.inspect.survey.places import discover_places, guess_places
 from kube_sync.inspect.survey.progress import Progress
@@ -28,6 +28,7 @@ from kube_sync.kube.collection import Item, KubeCollection, ResourceVersion
 from kube_sync.kube.configmaps import CONFIGMAPS
 from kube_sync.kube.meta import object_meta
 from kube_sync.kube.policymaps import data_maps, policy_maps
+from kube_sync.kube.reflector import items_of
 from kube_sync.objects import ObjectKey
 from kube_sync.replicator.projection import Fields, is_secret, tidy, withhold
 

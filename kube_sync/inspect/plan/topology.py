@@ -15,10 +15,10 @@ import msgspec
 
 from kube_sync.config import TOPOLOGY, PolicyTopology, Replicate, Resource
 from kube_sync.errors import Broken
-from kube_sync.inspect.survey.clusterobjects import items_of
 from kube_sync.inspect.survey.exported import Exported
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Item, ResourceVersion
+from kube_sync.kube.reflector import items_of
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.result import Collection
 

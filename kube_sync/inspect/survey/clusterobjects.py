@@ -6,23 +6,14 @@ Invariant: it makes the replicator's LISTs, and holds one page at a time.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
-from typing import Protocol
 
 from kube_sync.config import Replicate, Resource
 from kube_sync.inspect.survey.exported import Found, decoded
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.collection import Item, KubeCollection, Page, outside_of
+from kube_sync.kube.collection import KubeCollection, outside_of
+from kube_sync.kube.reflector import items_of
 from kube_sync.opa.analysis.result import Collection
-
-
-class Listed(Protocol):
-    """A collection that can be listed."""
-
-    def list(self) -> AsyncGenerator[Page]:
-        """Yield the collection page by page."""
-        ...
 
 
 async def objects_of(
@@ -38,14 +29,6 @@ async def objects_of(
                 yield resource.name, value, len(item.body)
                 count += 1
                 progress.report(f"{resource.name}: {count} objects read …")
-
-
-async def items_of(source: Listed) -> AsyncGenerator[Item]:
-    """Yield the objects of a collection, with one page in memory. Raises SyncError."""
-    async with aclosing(source.list()) as pages:
-        async for page in pages:
-            for item in page.items:
-                yield item
 
 
 def sources_of(
