@@ -73,13 +73,17 @@ class Amend:
     bare: frozenset[str] = frozenset()
 
 
-class OwnerReference(msgspec.Struct, rename="camel"):
+class OwnerReference(msgspec.Struct, rename="camel", frozen=True):
     """An owner of the object."""
 
     api_version: str = ""
     kind: str = ""
     name: str = ""
     uid: str = ""
+
+    def is_same(self, other: OwnerReference) -> bool:
+        """Return whether both are the same resource, which has one kind, in the same version."""
+        return (self.api_version, self.name, self.uid) == (other.api_version, other.name, other.uid)
 
 
 class ObjectMeta(msgspec.Struct, rename="camel"):

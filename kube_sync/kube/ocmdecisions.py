@@ -24,18 +24,16 @@ from typing import Any, Final
 import msgspec
 
 from kube_sync.errors import NO_JSON
-from kube_sync.kube.meta import ObjectMeta
+from kube_sync.kube.meta import ObjectMeta, OwnerReference
 from kube_sync.kube.slices import (
     MANAGED_BY,
     OURS,
     PLACED,
     Choice,
-    Owner,
     Published,
     Shape,
     Slice,
     heading,
-    owner_reference,
     records_of,
 )
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -65,15 +63,8 @@ class _Object(msgspec.Struct):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class _Reference(msgspec.Struct, rename="camel"):
-    api_version: str
-    kind: str
-    name: str
-    uid: str
-
-
 _objects = msgspec.json.Decoder(_Object)
-_references = msgspec.json.Decoder(_Reference)
+_references = msgspec.json.Decoder(OwnerReference)
 
 
 def ocm_shape(namespace: str | None) -> Shape:
@@ -116,26 +107,25 @@ def _published(body: bytes, *, together: bool) -> Published | None:
 
 def _owners(
     metadata: ObjectMeta, annotations: Mapping[str, str], *, together: bool
-) -> tuple[Owner, ...] | None:
-    """Return the owners; None if the annotation is missing. Raises the errors in NO_JSON."""
+) -> tuple[OwnerReference, ...] | None:
+    """Return the owners; None if the annotation names none. Raises the errors in NO_JSON."""
     if not together:
-        references = metadata.owner_references or ()
-        return tuple(Owner(o.api_version, o.kind, o.name, o.uid) for o in references)
+        return tuple(metadata.owner_references or ())
     if (text := annotations.get(_OWNER)) is None:
         return None
     owner = _references.decode(text)
-    return (Owner(owner.api_version, owner.kind, owner.name, owner.uid),)
+    return None if "" in msgspec.structs.astuple(owner) else (owner,)
 
 
 def _document(wanted: Slice, *, together: bool) -> dict[str, Any]:
     document = heading(OCM_PLACEMENT_DECISIONS, wanted)
-    metadata, owner = document["metadata"], owner_reference(wanted.owner)
+    metadata = document["metadata"]
     if together:
         metadata["annotations"] |= {
             _SOURCE: wanted.source or "",
-            _OWNER: msgspec.json.encode(owner).decode(),
+            _OWNER: msgspec.json.encode(wanted.owner).decode(),
         }
     else:
-        metadata["ownerReferences"] = [owner]
+        metadata["ownerReferences"] = [msgspec.to_builtins(wanted.owner)]
     decisions = [{"clusterName": one.cluster, "reason": one.reason} for one in wanted.choices]
     return document | {"status": {"decisions": decisions}}

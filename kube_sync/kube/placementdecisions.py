@@ -21,12 +21,10 @@ from kube_sync.kube.slices import (
     OURS,
     PLACED,
     Choice,
-    Owner,
     Published,
     Shape,
     Slice,
     heading,
-    owner_reference,
     records_of,
 )
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -79,7 +77,7 @@ def published(body: bytes) -> Published | None:
         metadata.resource_version,
         placed,
         {key: text for key, text in labels.items() if key.startswith(f"{_GROUP}/")},
-        tuple(Owner(o.api_version, o.kind, o.name, o.uid) for o in metadata.owner_references or ()),
+        tuple(metadata.owner_references or ()),
         tuple(
             Choice(one.clusterProfileRef.name, one.clusterProfileRef.namespace, one.reason)
             for one in found.decisions or ()
@@ -90,7 +88,7 @@ def published(body: bytes) -> Published | None:
 
 def _document(wanted: Slice) -> dict[str, Any]:
     document = heading(PLACEMENT_DECISIONS, wanted)
-    document["metadata"]["ownerReferences"] = [owner_reference(wanted.owner)]
+    document["metadata"]["ownerReferences"] = [msgspec.to_builtins(wanted.owner)]
     return document | {
         "schedulerName": _SCHEDULER,
         "decisions": [

@@ -16,7 +16,7 @@ from typing import Any, Final
 from kube_sync.errors import Conflict, Retriable
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.discovery import kind_of
-from kube_sync.kube.meta import state_of
+from kube_sync.kube.meta import OwnerReference, state_of
 from kube_sync.kube.patch import patch
 from kube_sync.kube.wholeobjects import delete_unchanged, read_object
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -39,27 +39,13 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
-    """The placed resource: the owner of the slice."""
-
-    api_version: str
-    kind: str  # empty where it is not known
-    name: str
-    uid: str
-
-    def is_same(self, other: Owner) -> bool:
-        """Return whether both are the same resource, which has one kind, in the same version."""
-        return (self.api_version, self.name, self.uid) == (other.api_version, other.name, other.uid)
-
-
-@dataclass(frozen=True, slots=True)
 class Slice:
     """The wanted state of one object."""
 
     key: ObjectKey
     placed: str  # identifies the resource that is placed, in its namespace
     labels: Mapping[str, str]  # those that the kind defines
-    owner: Owner
+    owner: OwnerReference  # the placed resource; its kind may be empty: not known
     choices: tuple[Choice, ...]
     source: str | None = None  # namespace of the resource; None: that of the slice
     records: Mapping[str, str] = field(default_factory=dict)  # annotations, of `RECORDS`
@@ -75,7 +61,7 @@ class Published:
     version: str  # resourceVersion
     placed: str
     labels: Mapping[str, str]
-    owners: tuple[Owner, ...]
+    owners: tuple[OwnerReference, ...]
     choices: tuple[Choice, ...]
     source: str | None = None
     complete: bool = True  # false: it has no list of clusters yet
@@ -229,16 +215,6 @@ def heading(gvr: GroupVersionResource, wanted: Slice) -> dict[str, Any]:
 def records_of(annotations: Mapping[str, str | None]) -> dict[str, str]:
     """Return the history and the step of moves among annotations."""
     return {key: text for key in RECORDS if (text := annotations.get(key)) is not None}
-
-
-def owner_reference(owner: Owner) -> dict[str, str]:
-    """Return the owner as an ownerReference: neither `controller` nor `blockOwnerDeletion`."""
-    return {
-        "apiVersion": owner.api_version,
-        "kind": owner.kind,
-        "name": owner.name,
-        "uid": owner.uid,
-    }
 
 
 def _only(document: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from kube_sync import __version__
 from kube_sync.decisions.changelog import EncodedVerdict, Verdict
 from kube_sync.decisions.changelog import Entry as Line
 from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.input_reader import Basis, Fields, RecordedInput
 from kube_sync.decisions.records import DecisionRecord, DeletedRecord, Source, Target, decode
 from kube_sync.errors import NO_JSON
@@ -171,7 +172,7 @@ class _Lines:
             data=basis_text.digest if basis_text is not None else "",
             input=input_text.digest if input_text is not None else "",
             cause=_cause(verdict.cause, verdict.source),
-            status=_status(verdict),
+            status=status_of(verdict),
             note=verdict.failure or "",
         )
         return ((entry, [one for one in (found, basis_text, input_text) if one is not None]),)
@@ -217,7 +218,8 @@ def _cause(kind: str, source: Source | None) -> str:
     return f"{kind}: {source.collection} {source.object}{more}"
 
 
-def _status(verdict: Verdict) -> str:
+def status_of(verdict: Verdict | Outcome) -> str:
+    """Return the status of an entry."""
     if verdict.failure is not None:
         return "failed"
     if verdict.decision is None:

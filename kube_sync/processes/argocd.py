@@ -18,7 +18,7 @@ from kube_sync.kube.wholeobjects import listed_object
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.processes.context import Context
 from kube_sync.remediation.argocd.clusters import CLUSTER, SECRETS, ArgoClusters
-from kube_sync.remediation.argocd.generator import Generator, Notice
+from kube_sync.remediation.argocd.generator import Generator
 from kube_sync.remediation.argocd.let_through import Carried
 from kube_sync.remediation.argocd.server import generator_app
 from kube_sync.remediation.decision_cache import DecisionCache
@@ -44,10 +44,6 @@ async def argocd_generator(
     token = TokenFile(settings.token_file)
     token.current()  # if it is invalid now: fail at the start
     clusters = ArgoClusters()
-
-    def notify(notice: Notice) -> None:
-        events.warn(notice.key, notice.uid, notice.text, notice.kind)
-
     generator = Generator(
         _Objects(context.kube),
         _targets(context.settings),
@@ -56,7 +52,7 @@ async def argocd_generator(
         placements,
         approvals,
         unix_clock(),
-        notify,
+        events.notify,
     )
     address, tls = parse_listen("remediate.argocd.listen", settings.listen), _tls(context)
     served = serving(generator_app(generator, token), address, None if tls is None else tls.context)

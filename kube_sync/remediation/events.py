@@ -34,16 +34,16 @@ _QUIET = frozenset(["unseen", "dry-run", "adding"])  # over in a moment, or as c
 
 
 @dataclass(frozen=True, slots=True)
-class _Warning:
-    """A warning about the placement of an object."""
+class Notice:
+    """Something that a person should know about an object."""
 
     key: Key
     uid: str
+    kind: str  # one word
     text: str
-    kind: str
 
 
-_Subject = Key | Unreadable | _Warning
+_Subject = Key | Unreadable | Notice
 
 
 class EventReporter:
@@ -67,9 +67,13 @@ class EventReporter:
         self._reported: frozenset[Unreadable] = frozenset()
         self.enqueue: Callable[[Key], None] = self._queue.add
 
-    def warn(self, key: Key, uid: str, text: str, kind: str = "unknown_clusters") -> None:
-        """Enqueue a warning about a placement, by default about one that was written."""
-        self._queue.add(_Warning(key, uid, text, kind))
+    def warn(self, key: Key, uid: str, text: str) -> None:
+        """Enqueue a warning about a placement that was written."""
+        self.notify(Notice(key, uid, "unknown_clusters", text))
+
+    def notify(self, notice: Notice) -> None:
+        """Enqueue a notice."""
+        self._queue.add(notice)
 
     def apply_record(self, record: Record | None) -> None:
         """Read from a status record the objects that cannot be decoded."""
@@ -92,7 +96,7 @@ class EventReporter:
         try:
             if isinstance(subject, Unreadable):
                 await self._report_unreadable(subject)
-            elif isinstance(subject, _Warning):
+            elif isinstance(subject, Notice):
                 await self._occurred(subject.key, subject.uid, subject.kind, subject.text)
             elif (wait := waiting.get(subject)) is not None and wait.kind not in _QUIET:
                 await self._report(subject, wait)
@@ -124,4 +128,4 @@ class EventReporter:
 def _object_of(subject: _Subject) -> ObjectKey:
     if isinstance(subject, Unreadable):
         return subject.object.key
-    return subject.key[1] if isinstance(subject, _Warning) else subject[1]
+    return subject.key[1] if isinstance(subject, Notice) else subject[1]

@@ -16,6 +16,7 @@ from kube_sync.decisions.printing import decision_text
 from kube_sync.inspect.replay.recorded import Case
 from kube_sync.ledger.entries import Row
 from kube_sync.ledger.printing import moment, object_of, printable
+from kube_sync.ledger.recording import status_of
 from kube_sync.policykinds.printing import indented
 
 _NAMED = 3  # rows for one reason
@@ -48,20 +49,11 @@ class ReplayResult:
 def is_same(case: Case, now: Outcome) -> bool:
     """Return whether the outcome equals the recorded one."""
     entry = case.row.entry
-    if entry.status != status(now):
+    if entry.status != status_of(now):
         return False
     if now.failure is not None:  # the decision is an earlier one, which stayed in force
         return entry.note == now.failure
     return case.decision == now.decision
-
-
-def status(outcome: Outcome) -> str:
-    """Return the ledger's name of an outcome's status."""
-    if outcome.failure is not None:
-        return "failed"
-    if outcome.decision is None:
-        return "undefined"
-    return "refused" if outcome.decision.errors else "decided"
 
 
 def as_text(result: ReplayResult) -> str:
@@ -123,7 +115,7 @@ def _recorded_text(case: Case) -> str:
 
 
 def _current_text(now: Outcome) -> str:
-    return _text(status(now), now.failure or "", now.decision)
+    return _text(status_of(now), now.failure or "", now.decision)
 
 
 def _text(recorded_status: str, note: str, decision: Decision | None) -> str:
@@ -144,7 +136,7 @@ def _document(one: Difference) -> dict[str, Any]:
             "failure": entry.note if failed else None,
         },
         "now": {
-            "status": status(one.now),
+            "status": status_of(one.now),
             "decision": one.now.decision,
             "failure": one.now.failure,
         },

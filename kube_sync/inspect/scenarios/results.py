@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from kube_sync.decisions.evaluator import Outcome
+from kube_sync.decisions.explaining import Rule
 from kube_sync.inspect.scenarios.comparing import Difference
 from kube_sync.inspect.scenarios.placement import Placed
 from kube_sync.inspect.scenarios.scenario import Case
@@ -20,17 +21,6 @@ VERDICTS: Final[tuple[Verdict, ...]] = ("passed", "failed", "broken", "skipped")
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """A rule of the decision, in the file by the user's name for it."""
-
-    file: str
-    row: int
-    name: str
-    text: str
-    applied: bool
-
-
-@dataclass(frozen=True, slots=True)
 class CaseResult:
     """The result of one case; `seconds` were measured, and are 0 of one that was not run."""
 
@@ -40,7 +30,8 @@ class CaseResult:
     outcome: Outcome | None = None
     placed: Placed | None = None  # None if nothing would be written
     differences: tuple[Difference, ...] = ()
-    rules: tuple[Rule, ...] = ()  # of a failed case, as far as they were determined
+    # Of a failed case, as far as they were determined; in files by the user's names.
+    rules: tuple[Rule, ...] = ()
     why: str = ""  # it is broken or was skipped
 
 

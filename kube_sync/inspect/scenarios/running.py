@@ -17,7 +17,7 @@ import msgspec
 
 from kube_sync.config import Settings
 from kube_sync.decisions.evaluator import Outcome
-from kube_sync.decisions.explaining import Rule as Entered
+from kube_sync.decisions.explaining import Rule
 from kube_sync.decisions.requested import as_requested
 from kube_sync.errors import SyncError, Terminal
 from kube_sync.guard import Placements
@@ -26,7 +26,7 @@ from kube_sync.inspect.plan.snapshot import Bodies, Snapshot, projected
 from kube_sync.inspect.scenarios.comparing import differences
 from kube_sync.inspect.scenarios.placement import Placed, read_placement
 from kube_sync.inspect.scenarios.policies import PolicySet
-from kube_sync.inspect.scenarios.results import CaseResult, Rule
+from kube_sync.inspect.scenarios.results import CaseResult
 from kube_sync.inspect.scenarios.scenario import Case, Scenario
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.analysis.result import Collection
@@ -172,12 +172,12 @@ async def serving(
         yield opa
 
 
-def responsible(rules: Sequence[Entered], names: Mapping[str, str]) -> tuple[Rule, ...]:
+def responsible(rules: Sequence[Rule], names: Mapping[str, str]) -> tuple[Rule, ...]:
     """Return the rules that made a decision, then those that did not apply."""
     own = [rule for rule in rules if not rule.name.rpartition(".")[2].startswith("_")]
     applied = [rule for rule in own if rule.applied]
     others = [rule for rule in own if not rule.applied]
     return tuple(
-        Rule(names.get(rule.file, rule.file), rule.row, rule.name, rule.text, rule.applied)
+        msgspec.structs.replace(rule, file=names.get(rule.file, rule.file))
         for rule in [*applied, *others][:_RULES]
     )

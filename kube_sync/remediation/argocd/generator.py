@@ -10,7 +10,6 @@ this process, would answer with an earlier placement, and so delete what a later
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 import msgspec
@@ -22,6 +21,7 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.argocd.clusters import ArgoClusters, Cluster
 from kube_sync.remediation.argocd.let_through import Answered, Carried, Refusal, let_through
 from kube_sync.remediation.decision_cache import DecisionCache, Key
+from kube_sync.remediation.events import Notice
 
 _SHARED_SECONDS = 3600.0  # an ApplicationSet that asked within this time counts
 _MOST_ASKERS = 10_000
@@ -51,16 +51,6 @@ class Reader(Protocol):
         Raises SyncError.
         """
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """Something that a person should know about an object."""
-
-    key: Key
-    uid: str
-    kind: str  # one word
-    text: str
 
 
 class Generator:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
+import msgspec
 import structlog
 
 from kube_sync.guard import HISTORY
@@ -111,7 +112,7 @@ class PlacementDecisionSink:
             await self._delete(key, found)
 
     async def _apply(self, key: Key, wanted: Slice) -> None:
-        owner = replace(wanted.owner, kind=await self._api.kind(key[0]))
+        owner = msgspec.structs.replace(wanted.owner, kind=await self._api.kind(key[0]))
         owned, found = replace(wanted, owner=owner), self.published.get(wanted.key)
         with self.published.writing(wanted.key) as write:
             written = await self._fenced.send("apply", partial(self._api.apply, owned, found))

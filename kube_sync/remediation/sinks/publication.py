@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.guard import read_addition
 from kube_sync.kube.events import cut
+from kube_sync.kube.meta import OwnerReference
 from kube_sync.kube.placementdecisions import PLACEMENT_KEY
-from kube_sync.kube.slices import Choice, Owner, Published, Slice, records_of
+from kube_sync.kube.slices import Choice, Published, Slice, records_of
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.plan import (
     Current,
@@ -179,7 +180,7 @@ def _slices(
             ObjectKey(form.namespace or subject.key.namespace, f"{key}-{index}"),
             mark(gvr, name),
             form.labels(key, index, own),
-            Owner(gvr.api_version, "", name, current.uid),
+            OwnerReference(gvr.api_version, "", name, current.uid),
             tuple(choices[cluster] for cluster in clusters),
             source,
         )

@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kube_sync.errors import Conflict, Retriable
+from kube_sync.kube.meta import OwnerReference
 from kube_sync.kube.ocmdecisions import (
     OCM_GROUP_INDEX,
     OCM_GROUP_NAME,
@@ -16,7 +18,7 @@ from kube_sync.kube.ocmdecisions import (
     OCM_PLACEMENT_DECISIONS,
     ocm_shape,
 )
-from kube_sync.kube.slices import Choice, Owner, Published, Slice, SliceApi
+from kube_sync.kube.slices import Choice, Published, Slice, SliceApi
 from kube_sync.objects import ObjectKey
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, patches
 from tests.fakes.clients import kube_of
@@ -29,7 +31,7 @@ WANTED = Slice(
     KEY,
     "replicasets.apps/web",
     LABELS,
-    Owner("apps/v1", "ReplicaSet", "web", "u1"),
+    OwnerReference("apps/v1", "ReplicaSet", "web", "u1"),
     (Choice("eu", "", "near"),),
     "shop",
 )
@@ -125,7 +127,7 @@ async def test_only_what_differs_is_written(server: FakeApiServer, api: SliceApi
     before = await api.apply(WANTED, None)
     chosen = replace(WANTED, choices=(Choice("us", "", "cheap"),))
     moved = await api.apply(chosen, before)
-    owned = replace(chosen, owner=replace(WANTED.owner, uid="u2"))
+    owned = replace(chosen, owner=msgspec.structs.replace(WANTED.owner, uid="u2"))
     assert (await api.apply(owned, moved)).is_as(owned)
     assert writes(server)[3:] == ["status", "labels"]
     with pytest.raises(Conflict):

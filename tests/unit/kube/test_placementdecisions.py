@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kube_sync.errors import Conflict, Retriable
+from kube_sync.kube.meta import OwnerReference
 from kube_sync.kube.placementdecisions import (
     DECISION_INDEX,
     DECISION_KEY,
@@ -17,7 +18,7 @@ from kube_sync.kube.placementdecisions import (
     SIG,
     published,
 )
-from kube_sync.kube.slices import Choice, Owner, Published, Slice, SliceApi
+from kube_sync.kube.slices import Choice, Published, Slice, SliceApi
 from kube_sync.objects import ObjectKey
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, patches
 from tests.fakes.clients import REPLICASETS, key, kube_of
@@ -29,7 +30,7 @@ WANTED = Slice(
     KEY,
     "replicasets.apps/web",
     {DECISION_KEY: "web", DECISION_INDEX: "0", PLACEMENT_KEY: "web"},
-    Owner("apps/v1", "ReplicaSet", "web", "u1"),
+    OwnerReference("apps/v1", "ReplicaSet", "web", "u1"),
     (Choice("eu", "fleet", "near"),),
 )
 DOCUMENT: dict[str, Any] = {

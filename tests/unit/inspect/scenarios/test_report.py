@@ -11,6 +11,7 @@ import pytest
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
+from kube_sync.decisions.explaining import Rule
 from kube_sync.inspect.scenarios.comparing import Difference
 from kube_sync.inspect.scenarios.junit import as_junit
 from kube_sync.inspect.scenarios.placement import Placed
@@ -21,7 +22,6 @@ from kube_sync.inspect.scenarios.results import (
     PASSED,
     CaseResult,
     FileResult,
-    Rule,
     Run,
 )
 from kube_sync.inspect.scenarios.sarif import findings
@@ -52,8 +52,8 @@ FAIL = CaseResult(
         Difference("cluster", "c2", "not placed", "weight 3"),
     ),
     (
-        Rule("policies/eu.rego", 6, "a.b", "annotations[key] := value if {", applied=True),
-        Rule("policies/eu.rego", 12, "a.c", "errors contains message if {", applied=False),
+        Rule("policies/eu.rego", 6, "a.b", applied=True, text="annotations[key] := value if {"),
+        Rule("policies/eu.rego", 12, "a.c", applied=False, text="errors contains message if {"),
     ),
 )
 TIMED_OUT = CaseResult(replace(CASE, name="x", row=20), "broken", 5.0, why="OPA: timed out")

@@ -18,10 +18,11 @@ from kube_sync.guard import Placements
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.argocd import server as module
 from kube_sync.remediation.argocd.clusters import ArgoClusters
-from kube_sync.remediation.argocd.generator import Generator, Notice
+from kube_sync.remediation.argocd.generator import Generator
 from kube_sync.remediation.argocd.let_through import Carried
 from kube_sync.remediation.argocd.server import PATH, generator_app
 from kube_sync.remediation.decision_cache import DecisionCache
+from kube_sync.remediation.events import Notice
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tokenfile import TokenFile
 from tests.unit.remediation.argocd.test_clusters import secret

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.guard import ADDITION, HISTORY
 from kube_sync.guard.additions import Addition, write_addition
+from kube_sync.kube.meta import OwnerReference
 from kube_sync.kube.ocmdecisions import OCM_PLACEMENT
 from kube_sync.kube.placementdecisions import DECISION_INDEX, DECISION_KEY, PLACEMENT_KEY
-from kube_sync.kube.slices import Owner, Published, Slice
+from kube_sync.kube.slices import Published, Slice
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediation.plan import Current, Nothing, Publish, Step, Unusable, Wanted
 from kube_sync.remediation.sinks import publication as slices
@@ -127,7 +128,7 @@ def test_a_placement_is_published_for_its_resource() -> None:
     text = preferences(["eu", "us"])
     (only,) = publish(WEB, decided(text, {"eu": "near"}), Placed("u", text), [], FLEET).write
     assert only.placed == "replicasets.apps/web"
-    assert only.owner == Owner("apps/v1", "", "web", "u")
+    assert only.owner == OwnerReference("apps/v1", "", "web", "u")
     assert (only.key.namespace, only.labels[DECISION_INDEX]) == ("shop", "0")
     assert only.key.name == f"{only.labels[DECISION_KEY]}-0"
     assert only.labels[PLACEMENT_KEY] == only.labels[DECISION_KEY]
