@@ -151,11 +151,9 @@ class Probed(Protocol):
     @property
     def engine_is_down(self) -> bool:
         """Whether the engine is known to be down."""
-        ...
 
     async def probe(self) -> None:
         """Probe it. Raises SyncError."""
-        ...
 
 
 async def probing(

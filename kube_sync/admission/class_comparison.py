@@ -36,7 +36,6 @@ class Reports(Protocol):
     @property
     def confirmed(self) -> Basis | None:
         """The present basis, None while it is not known to be current."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,11 +40,9 @@ class Client(Protocol):
     @property
     def engine_is_down(self) -> bool:
         """Whether OPA is known to be down."""
-        ...
 
     async def verdict(self, review: Review, seconds: float, *, always: bool = False) -> Verdict:
         """Decide within so many seconds, `always` or only if a policy may exist; never raises."""
-        ...
 
 
 class Present(Protocol):
@@ -55,12 +53,10 @@ class Present(Protocol):
     @property
     def classify(self) -> Classify | None:
         """The classifier of inputs, None if answers must not be shared."""
-        ...
 
     @property
     def confirmed(self) -> Basis | None:
         """The present basis, None while it is not known to be current."""
-        ...
 
 
 # Not a dataclass: there is one for each review, and a tuple is made in a fifth of the time.

@@ -53,15 +53,12 @@ class Engine(Protocol):
     @property
     def where(self) -> str:
         """The engine and the decision, for denials."""
-        ...
 
     async def ask(self, review: Review, resource: msgspec.Raw) -> Answer:
         """Ask once. Raises Failed, or Passing if a retry may succeed."""
-        ...
 
     async def probe(self) -> None:
         """Send an empty input to see whether the engine answers. Raises Failed and Passing."""
-        ...
 
 
 class Gate(Protocol):
@@ -70,11 +67,9 @@ class Gate(Protocol):
     @property
     def policy_may_exist(self) -> bool:
         """True unless it is known that there is none."""
-        ...
 
     def modules(self) -> Mapping[str, str]:
         """Return the modules that may have failed, source by id."""
-        ...
 
 
 # Structs, not dataclasses: thousands are kept for classes. They hold text, so the garbage collector
@@ -121,7 +116,6 @@ class Decider(Protocol):
 
     async def verdict(self, review: Review, seconds: float) -> Verdict:
         """Decide within so many seconds; never raises."""
-        ...
 
 
 Read = Callable[[bytes], Admitted | Denied]  # raises Undecided

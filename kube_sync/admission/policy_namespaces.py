@@ -28,7 +28,6 @@ class Seeing(Protocol):
     @property
     def is_blind(self) -> bool:
         """Whether there may be unknown ones."""
-        ...
 
 
 class Placed(Protocol):
@@ -36,7 +35,6 @@ class Placed(Protocol):
 
     def any_in(self, namespace: str) -> bool:
         """Return whether this one has any."""
-        ...
 
 
 class Places:

@@ -23,7 +23,6 @@ class Policy(Protocol):
     @property
     def modules(self) -> Mapping[str, str]:
         """Its own modules, source by id; none if its rules are built in."""
-        ...
 
 
 class Policies(Protocol):
@@ -34,7 +33,6 @@ class Policies(Protocol):
     @property
     def listed(self) -> bool:
         """Whether it has completed a LIST."""
-        ...
 
 
 class PolicyGate:

@@ -47,7 +47,6 @@ class SystemDecider(Protocol):
 
     async def verdict(self, review: Review, seconds: float, *, always: bool = False) -> Verdict:
         """Decide within so many seconds, `always` or only if a policy may exist; never raises."""
-        ...
 
 
 def nobody(_review: Review, _outcome: str, _reason: str) -> None:

@@ -44,7 +44,6 @@ class Pending(Protocol):
     @property
     def pending(self) -> int:
         """The number of changes that OPA may hold and that were not announced yet."""
-        ...
 
 
 class _Answer(msgspec.Struct):

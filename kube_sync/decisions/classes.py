@@ -175,8 +175,6 @@ class Objects(Protocol):
     @property
     def object_count(self) -> int:
         """The number of objects in OPA."""
-        ...
 
     def is_pending(self, key: ObjectKey) -> bool:
         """Return whether OPA may hold another state of an object than the classified one."""
-        ...

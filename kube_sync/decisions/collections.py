@@ -27,25 +27,20 @@ class Collection_(Objects, Protocol):  # noqa: N801 - collections.abc has the pl
     @property
     def loaded(self) -> bool:
         """Whether OPA holds the first LIST."""
-        ...
 
     @property
     def pending(self) -> int:
         """The number of changes that OPA does not hold yet."""
-        ...
 
     @property
     def unreadable(self) -> Mapping[ObjectKey, tuple[str, str]]:
         """The uid of each unreadable object, and why; OPA may hold an outdated state of it."""
-        ...
 
     def take_readability_changes(self) -> Collection[ObjectKey]:
         """Return the objects that became readable or unreadable since the last call."""
-        ...
 
     def keys(self) -> Iterable[ObjectKey]:
         """Return the keys of all objects in OPA."""
-        ...
 
 
 class TrackedCollections:

@@ -32,12 +32,10 @@ class Unreadable(Protocol):
     @property
     def annotation(self) -> str:
         """The annotation's key."""
-        ...
 
     @property
     def word(self) -> str:
         """The possibly misspelt word in its value, "" if unknown."""
-        ...
 
 
 Check = Callable[[Mapping[str, str]], Unreadable | None]

@@ -43,7 +43,6 @@ class DecisionApi(QueryApi, Protocol):
 
     async def timed_query(self, path: str, body: bytes) -> tuple[bytes | None, float | None]:
         """Query a document; return also the evaluation time in seconds, None: unknown."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,6 @@ class Explainer(Protocol):
 
     async def explain(self, path: str, body: bytes, longest: int, seconds: float) -> Explained:
         """Query the document at `path` with its trace. Raises SyncError."""
-        ...
 
 
 class Rule(msgspec.Struct, frozen=True, order=True):

@@ -45,7 +45,6 @@ class Recorder(Protocol):
 
     def record(self, entry: Entry, evidence: RecordedInput | None) -> None:
         """Record the entry of an object, and the input of its decision."""
-        ...
 
     def retained(
         self,
@@ -54,7 +53,6 @@ class Recorder(Protocol):
         decided: Collection[ObjectKey],
     ) -> None:
         """Record which objects of a collection exist, and have a decision."""
-        ...
 
 
 class DecisionHub:

@@ -22,13 +22,11 @@ class PolicySetEvaluator(Protocol):
     @property
     def batch_size(self) -> int:
         """The number of decisions for the next query."""
-        ...
 
     async def evaluate(
         self, collection: str, keys: Iterable[ObjectKey]
     ) -> dict[ObjectKey, Outcome]:
         """Evaluate all of `keys`; those that OPA does not hold are left out. Raises SyncError."""
-        ...
 
 
 class PolicySets(Protocol):
@@ -37,15 +35,12 @@ class PolicySets(Protocol):
     @property
     def reads(self) -> Reads | None:
         """What any of the sets reads, None before that is known."""
-        ...
 
     def policy(self, key: ObjectKey, /) -> str:
         """Return the digest of the set that decides on an object."""
-        ...
 
     def member(self, member: Member, key: ObjectKey, /) -> Member:
         """Return the class of an object, distinct for each set."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

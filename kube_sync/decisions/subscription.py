@@ -44,16 +44,13 @@ class Feed(Protocol):
     @property
     def held(self) -> tuple[str, ...]:
         """Why readers must not act now."""
-        ...
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Warnings that do not invalidate the decisions."""
-        ...
 
     def combined_budget(self, sent: Budget | None, current: Budget | None) -> Budget | None:
         """Return the limits for a reader that was `sent` some and has more decisions to read."""
-        ...
 
 
 class Subscription:

@@ -21,7 +21,6 @@ class Pending(Protocol):
     @property
     def pending(self) -> int:
         """The number of documents."""
-        ...
 
 
 class Documents(Protocol):
@@ -30,11 +29,9 @@ class Documents(Protocol):
     @property
     def unsettled(self) -> Pending:
         """What is being written."""
-        ...
 
     def places(self) -> Iterable[tuple[str, ...]]:
         """Return the paths of the documents below `data`."""
-        ...
 
 
 class Unwritten:

@@ -60,27 +60,22 @@ class Identity(Protocol):
     @property
     def server(self) -> str:
         """Its URL without a trailing slash."""
-        ...
 
     @property
     def server_name(self) -> str | None:
         """The server name to verify in its certificate, if it differs from the URL's."""
-        ...
 
     def forget(self) -> None:
         """Reload the credentials before the next request: the API server refused them."""
-        ...
 
     async def headers(self) -> dict[str, str]:
         """Return the headers that authenticate a request. Raises SyncError."""
-        ...
 
     def tls(self, last: ssl.SSLContext | None) -> ssl.SSLContext:
         """Return the TLS context for the API server: `last` again unless it is out of date.
 
         Called before each request. Raises Misconfigured.
         """
-        ...
 
 
 class KubeClient:

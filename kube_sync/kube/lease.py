@@ -55,7 +55,6 @@ class Leadership(Protocol):
     @property
     def held(self) -> bool:
         """Whether this process may write."""
-        ...
 
 
 class _Record(msgspec.Struct, omit_defaults=True):

@@ -56,35 +56,27 @@ class Kind(Protocol):
     @property
     def gvr(self) -> GroupVersionResource:
         """The resource of the kind."""
-        ...
 
     def called(self, key: ObjectKey) -> str:
         """Return the name of a policy for messages."""
-        ...
 
     def argument(self, name: str) -> str:
         """Return the argument of `kube-sync stage` that names a policy."""
-        ...
 
     def before(self, key: ObjectKey) -> ObjectKey:
         """Return the key of the ConfigMap that holds a policy's former version."""
-        ...
 
     def read(self, item: Item) -> Stageable:
         """Parse a policy. Raises msgspec.ValidationError if it has another shape."""
-        ...
 
     def holding(self, found: Stageable, texts: Texts, rego_version: str | None) -> Json:
         """Return the merge patch (RFC 7386) that replaces its texts by exactly these."""
-        ...
 
     def at(self, found: Stageable, stage: str) -> Json:
         """Return the merge patch that sets its stage."""
-        ...
 
     def made(self, texts: Texts, rego_version: str | None) -> Json:
         """Return a new policy that is in force, with only labels as metadata."""
-        ...
 
 
 class _ConfigMap(msgspec.Struct):

@@ -33,11 +33,9 @@ class ListerWatcher(Protocol):
 
     def list(self) -> AsyncGenerator[Page]:
         """Yield the whole collection, page by page."""
-        ...
 
     def watch(self, since: ResourceVersion) -> AsyncGenerator[Event]:
         """Yield the changes after `since`."""
-        ...
 
 
 class Store(Protocol):
@@ -45,19 +43,15 @@ class Store(Protocol):
 
     async def page(self, items: Sequence[Item]) -> None:
         """Add one page of a LIST; the first page after `finish` or `abandon` begins a new LIST."""
-        ...
 
     def finish(self, *, known: bool) -> None:
         """Replace the content with the pages; `known` is false if the API server lacks the kind."""
-        ...
 
     def abandon(self) -> None:
         """Discard the pages of a LIST that broke off."""
-        ...
 
     def apply(self, event: Event) -> None:
         """Apply one watch event."""
-        ...
 
 
 async def items_of(source: ListerWatcher) -> AsyncGenerator[Item]:

@@ -155,7 +155,6 @@ class QueryApi(Protocol):
 
     async def query(self, path: str, body: bytes) -> bytes | None:
         """Return the document at `path` for this body; None when it is undefined."""
-        ...
 
 
 class OpaClient:

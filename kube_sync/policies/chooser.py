@@ -38,11 +38,9 @@ class Record(Protocol):
 
     async def load(self) -> dict[ObjectKey, Modules]:
         """Return the stored versions."""
-        ...
 
     async def save(self, good: Versions) -> None:
         """Store these versions."""
-        ...
 
 
 class Chooser:

@@ -28,11 +28,9 @@ class Compiler(TreeCompiler, Inspector, Protocol):
 
     async def check(self, modules: Modules, given: Collection[str] = ()) -> list[Cause]:
         """Compile all together; they may call the builtins in `given`."""
-        ...
 
     async def parsed(self, modules: Modules) -> dict[str, Any]:
         """Return the parsed syntax trees with locations, by id."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,29 +30,24 @@ class Data(Protocol):
     @property
     def narrowed(self) -> bool:
         """Whether any of it holds only the fields that are read."""
-        ...
 
     def begin(self, needs: Iterable[Need | None]) -> None:
         """Load what these sets of policies need; None: their need is unknown.
 
         The first is the set that will be in force.
         """
-        ...
 
     def hold(self, needs: Iterable[Need | None]) -> bool:
         """Hold also what these need; return whether OPA does already.
 
         If not, the reconciler is woken when it does.
         """
-        ...
 
     def settle(self, need: Need | None) -> None:
         """Hold only this need: its set is in force, and no other may be."""
-        ...
 
     def withheld(self, reads: Reads) -> Mapping[str, Sequence[str]]:
         """Return the fields that are read and excluded by the configuration, by module."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

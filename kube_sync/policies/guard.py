@@ -81,7 +81,6 @@ class Inspector(Protocol):
 
     async def inspect(self, sources: Modules) -> dict[str, Inspected]:
         """Return the declarations of modules, without those that do not parse."""
-        ...
 
 
 class Declared:

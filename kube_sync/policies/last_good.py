@@ -47,7 +47,6 @@ class Api(Protocol):
         content_type: str = "application/json",
     ) -> bytes:
         """Make one request. Raises SyncError."""
-        ...
 
 
 class LastGood:

@@ -39,7 +39,6 @@ class ModuleReader(Protocol):
 
     async def modules(self, modules: Modules) -> Sequence[Module]:
         """Return the modules of a set as they were compiled."""
-        ...
 
 
 class Parser(Protocol):
@@ -47,7 +46,6 @@ class Parser(Protocol):
 
     async def parsed(self, modules: Modules) -> dict[str, Any]:
         """Return the parsed syntax trees with locations, by id."""
-        ...
 
 
 class ErrorFinder(Protocol):
@@ -55,7 +53,6 @@ class ErrorFinder(Protocol):
 
     async def builtin_errors(self, modules: Modules, given: Collection[str]) -> list[Cause]:
         """Return the builtins that fail on a sample of the data."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

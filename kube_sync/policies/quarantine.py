@@ -51,11 +51,9 @@ class Record(Protocol):
 
     async def load(self) -> State:
         """Return the record."""
-        ...
 
     async def write(self, state: State) -> None:
         """Write the record."""
-        ...
 
 
 class Nowhere:

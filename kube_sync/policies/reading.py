@@ -41,11 +41,9 @@ class TreeCompiler(Protocol):
 
     async def compiled(self, modules: Modules) -> dict[str, msgspec.Raw]:
         """Return the compiled syntax trees, by id."""
-        ...
 
     async def parsed(self, modules: Modules) -> dict[str, Any]:
         """Return the parsed syntax trees with locations, by id."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

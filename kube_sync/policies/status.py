@@ -41,12 +41,10 @@ class Subject(Protocol):
     @property
     def key(self) -> ObjectKey:
         """Its key."""
-        ...
 
     @property
     def version(self) -> str:
         """The resourceVersion that the status is about."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

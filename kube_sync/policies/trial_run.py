@@ -62,11 +62,9 @@ class StoredCollection(Protocol):
     @property
     def object_count(self) -> int:
         """The number of objects."""
-        ...
 
     def keys(self) -> Iterable[ObjectKey]:
         """Return the keys of all objects in OPA."""
-        ...
 
 
 class Sampler:

@@ -45,11 +45,9 @@ class PolicyChecker(Protocol):
 
     async def ready(self, namespace: str, policies: Sequence[HeldPolicy]) -> None:
         """Prepare for `report_on`: these are all policies in a namespace."""
-        ...
 
     async def report_on(self, policy: HeldPolicy) -> Report:
         """Return the report on one policy. Raises Undecided if the Rego fails on it."""
-        ...
 
 
 class ConditionKeeper:

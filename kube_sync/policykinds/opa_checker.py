@@ -25,11 +25,9 @@ class Engine(Protocol):
 
     async def query(self, path: str, body: bytes) -> bytes | None:
         """Return the document at `path` for an input, None when it is undefined."""
-        ...
 
     async def get_data(self, path: tuple[str, ...]) -> bytes | None:
         """Return the document at `path`, None if there is none."""
-        ...
 
 
 class _Replicated(msgspec.Struct):

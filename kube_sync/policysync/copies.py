@@ -105,15 +105,12 @@ class Placer(Protocol):
     @property
     def ready(self) -> bool:
         """Whether everything was listed, so that a copy that is not found does not exist."""
-        ...
 
     def policies(self) -> Iterable[PolicyId]:
         """Return every policy with copies, also those that the hub no longer has."""
-        ...
 
     def placed(self, policy: PolicyId) -> Mapping[str, Placed]:
         """Return the copies of a policy by cluster, without those that are being deleted."""
-        ...
 
     async def apply(self, copy: Copy) -> None:
         """Create or update a copy, and clear its removal mark; does nothing if it is right.
@@ -121,12 +118,9 @@ class Placer(Protocol):
         Raises SyncError: Conflict when another owner's object has its name, Retriable while an
         earlier copy is being deleted.
         """
-        ...
 
     async def mark_for_removal(self, key: CopyKey, at: float) -> None:
         """Mark a copy: it may be removed from `at` on, in Unix seconds. Raises SyncError."""
-        ...
 
     async def remove(self, key: CopyKey) -> None:
         """Remove a copy; one that is gone is no error. Raises SyncError."""
-        ...

@@ -31,7 +31,6 @@ class Keeper(Protocol):
 
     def wake(self) -> None:
         """Enqueue every policy."""
-        ...
 
 
 def keep_conditions(context: Context, opa: OpaClient) -> list[Service]:

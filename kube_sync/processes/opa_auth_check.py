@@ -24,7 +24,6 @@ class OpaProbe(Protocol):
 
     async def answers_strangers(self) -> bool:
         """Return whether OPA answers a request without a token. Raises SyncError."""
-        ...
 
 
 async def watch_authorization(

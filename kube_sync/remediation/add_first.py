@@ -34,19 +34,15 @@ class HealthSource(Protocol):
     @property
     def trouble(self) -> str | None:
         """Why the health is not current, None if it is."""
-        ...
 
     def healthy(self, key: Key, current: Current, clusters: Names) -> Names:
         """Return which of these clusters are healthy for the object, as far as known."""
-        ...
 
     def unmatched(self, key: Key) -> str | None:
         """Return what of the object's health is of no known cluster, None if nothing is."""
-        ...
 
     def reader(self, gvr: GroupVersionResource) -> ReadHealth | None:
         """Return what reads the health from the objects of a collection, None: nothing does."""
-        ...
 
 
 class AddFirst:

@@ -25,19 +25,15 @@ class Reports(Protocol):
     @property
     def are_discarded(self) -> bool:
         """Whether there is no ledger, as far as is known."""
-        ...
 
     def new_id(self) -> str:
         """Return a unique name for a write."""
-        ...
 
     def enqueue(self, report: Report) -> None:
         """Send a report without waiting for it."""
-        ...
 
     async def deliver(self, report: Report) -> bool:
         """Send a report and wait for a bounded time; return whether it is in the ledger."""
-        ...
 
 
 class AuditLog:

@@ -41,15 +41,12 @@ class Facts(Protocol):
 
     def begin(self) -> None:
         """Start again from the placements of the objects."""
-        ...
 
     def fleet(self, now: float) -> Fleet:
         """Return the state of the fleet at `now` (Unix seconds)."""
-        ...
 
     def accept(self, clusters: int) -> None:
         """Accept this number of clusters as complete: an operator approved it."""
-        ...
 
 
 class Brakes:

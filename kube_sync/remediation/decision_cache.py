@@ -41,7 +41,6 @@ class Records(Protocol):
 
     def records(self) -> AsyncGenerator[Record | None]:
         """Yield records for ever."""
-        ...
 
 
 async def follow(stream: Records, *readers: Callable[[Record | None], None]) -> None:

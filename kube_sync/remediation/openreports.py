@@ -56,17 +56,14 @@ class Holds(Protocol):
     @property
     def active(self) -> bool:
         """Whether decisions are known and may be carried out."""
-        ...
 
     @property
     def settled(self) -> bool:
         """Whether every object has been looked at."""
-        ...
 
     @property
     def waiting(self) -> Iterable[tuple[Key, Wait]]:
         """The objects that are held."""
-        ...
 
 
 class Api(Protocol):
@@ -74,11 +71,9 @@ class Api(Protocol):
 
     async def apply(self, wanted: dict[str, Any], found: Report | None) -> Report:
         """Apply a report, to the one that was found or to a new one. Raises SyncError."""
-        ...
 
     async def delete(self, found: Report) -> None:
         """Delete a report. Raises SyncError."""
-        ...
 
 
 class ReportKeeper:

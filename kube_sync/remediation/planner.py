@@ -91,16 +91,13 @@ class Moves(Protocol):
 
     def read_health(self, gvr: GroupVersionResource) -> ReadHealth | None:
         """Return what reads the clusters where an object is healthy from it; None: nothing."""
-        ...
 
     @property
     def in_steps(self) -> bool:
         """Whether a move may have several steps, whose record names the spec of the object."""
-        ...
 
     def planned(self, key: Key, wanted: Wanted, current: Current, plan_step: PlanStep) -> Planned:
         """Return what to write now for a decision."""
-        ...
 
 
 class Together:

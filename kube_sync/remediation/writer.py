@@ -40,11 +40,9 @@ class WriteRecorder(Protocol):
 
     async def intend(self, key: Key, current: Current, step: Write, approved: str) -> str:
         """Record a PATCH that is about to be sent, in bounded time; return a name for it."""
-        ...
 
     def ended(self, name: str, key: Key, current: Current, outcome: Outcome) -> None:
         """Record the outcome of a PATCH."""
-        ...
 
 
 class Pace(Protocol):
@@ -52,15 +50,12 @@ class Pace(Protocol):
 
     def now(self) -> float:
         """Return the present time, to report when a PATCH started."""
-        ...
 
     def answered(self, started: float) -> None:
         """Record a success of the PATCH that started then."""
-        ...
 
     def overloaded(self, started: float, retry_after: float | None = None) -> None:
         """Record that the API server refused a PATCH because of its load, or did not answer it."""
-        ...
 
 
 class Writer:

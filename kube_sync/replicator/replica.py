@@ -34,19 +34,15 @@ class Origin(Protocol):
 
     async def run(self, mirror: Mirror) -> None:
         """Keep a Mirror current until cancelled."""
-        ...
 
     async def list_classes(self, mirror: Mirror) -> None:
         """Pass all objects to the Mirror once more, for their classes. Raises SyncError."""
-        ...
 
     def forget(self) -> None:
         """Remove its readiness conditions."""
-        ...
 
     def release(self) -> None:
         """Remove it from the sources that must be current."""
-        ...
 
 
 Currency = Callable[[str, str | None], None]  # receives why a source is not current; None: it is

@@ -19,7 +19,6 @@ class VersionedOpa(Protocol):
 
     async def version(self) -> str | None:
         """Return it, None if OPA does not say. Raises SyncError."""
-        ...
 
 
 class Versions(msgspec.Struct, frozen=True):

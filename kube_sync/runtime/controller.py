@@ -41,11 +41,9 @@ class Turns(Protocol):
 
     async def acquire(self) -> None:
         """Wait for a turn."""
-        ...
 
     def release(self) -> None:
         """End a turn."""
-        ...
 
 
 async def work(

@@ -34,7 +34,6 @@ class StoryReader(Protocol):
 
     async def read(self, target: Target) -> Story | None:
         """Return the story of an object, None if there is none."""
-        ...
 
 
 class Overview(msgspec.Struct, frozen=True):

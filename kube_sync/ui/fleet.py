@@ -29,7 +29,6 @@ class Data(Protocol):
 
     async def get_data(self, path: DataPath) -> bytes | None:
         """Return a document, None if there is none. Raises SyncError."""
-        ...
 
 
 class Cluster(msgspec.Struct, frozen=True):

@@ -25,22 +25,18 @@ class Collection(Protocol):
     @property
     def loaded(self) -> bool:
         """Whether OPA holds the first LIST."""
-        ...
 
     @property
     def object_count(self) -> int:
         """How many objects OPA holds."""
-        ...
 
     @property
     def pending(self) -> int:
         """The number of changes that OPA does not hold yet."""
-        ...
 
     @property
     def pending_seconds(self) -> float:
         """The age of the oldest of them."""
-        ...
 
 
 class Policies(Protocol):
@@ -49,32 +45,26 @@ class Policies(Protocol):
     @property
     def in_force(self) -> Mapping[str, str]:
         """Sources by id."""
-        ...
 
     @property
     def rejected(self) -> Mapping[str, str]:
         """Why a policy is not in force in its current version, by its name."""
-        ...
 
     @property
     def warned(self) -> Mapping[str, Sequence[str]]:
         """The warnings on policies in force, each a line, by the policy's name."""
-        ...
 
     @property
     def reads(self) -> Reads | None:
         """What the decision reads."""
-        ...
 
     @property
     def digest(self) -> str:
         """The digest of the policies in force, as in decisions."""
-        ...
 
     @property
     def canary(self) -> Canary | None:
         """The canary that decides on the objects of its side, None if there is none."""
-        ...
 
 
 class Replication(Protocol):
@@ -83,12 +73,10 @@ class Replication(Protocol):
     @property
     def collections(self) -> Sequence[Collection]:
         """The replicated collections."""
-        ...
 
     @property
     def policies(self) -> Policies:
         """The policies that decide."""
-        ...
 
 
 class Readiness(Protocol):
@@ -97,12 +85,10 @@ class Readiness(Protocol):
     @property
     def reasons(self) -> dict[str, str]:
         """The reasons of conditions that are not met."""
-        ...
 
     @property
     def conditions(self) -> dict[str, str]:
         """Every condition, for people."""
-        ...
 
 
 class Line(msgspec.Struct, frozen=True):

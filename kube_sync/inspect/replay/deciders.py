@@ -24,7 +24,6 @@ class RecordedPolicies(Protocol):
 
     def modules(self, policy: str) -> Modules:
         """Return the policies of a digest. Raises Unknown if one of them is not recorded."""
-        ...
 
 
 class Compiler(Protocol):
@@ -32,7 +31,6 @@ class Compiler(Protocol):
 
     async def check(self, modules: Modules) -> list[Cause]:
         """Return the errors, none if they compile."""
-        ...
 
 
 class Deciders:

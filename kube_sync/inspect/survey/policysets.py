@@ -26,15 +26,12 @@ class Compiler(Protocol):
 
     async def check(self, modules: Modules) -> list[Cause]:
         """Compile all together; return OPA's errors."""
-        ...
 
     async def compiled(self, modules: Modules) -> dict[str, msgspec.Raw]:
         """Return the compiled trees, by id."""
-        ...
 
     async def parsed(self, modules: Modules) -> dict[str, Any]:
         """Return the parsed trees with locations, by id."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,6 @@ class Need(Protocol):
 
     def __call__(self, values: Values, level: Level, why: str) -> None:
         """Record the read."""
-        ...
 
 
 def weigh(compared: Sequence[Values], need: Need) -> None:

@@ -42,23 +42,18 @@ class World(Protocol):
 
     def need(self, place: Place, level: Level, why: str, asker: Asker) -> None:
         """Record a read."""
-        ...
 
     def use(self, builtin: str, asker: Asker) -> None:
         """Record a call of a builtin."""
-        ...
 
     def document(self, keys: Sequence[tuple[Key, ...]], context: Context) -> Values:
         """Return the values below `data` under these keys."""
-        ...
 
     def arity(self, function: Path) -> int | None:
         """Return the number of arguments of a function of the policies, None if it is none."""
-        ...
 
     def call(self, function: Path, arguments: Sequence[Values], context: Context) -> Values:
         """Return the possible results of a function of the policies."""
-        ...
 
 
 def need(world: World, values: Values, level: Level, why: str, asker: Asker) -> None:

@@ -58,19 +58,15 @@ class StagedDecisions(Protocol):
 
     def lane_changed(self, reads: Reads | None) -> None:
         """Handle a new shadow lane in OPA that reads this, None: there is none."""
-        ...
 
     def counting_changed(self, counting: Counting | None) -> None:
         """Handle a change of the canary lane to count; None: there is none."""
-        ...
 
     def canary_changing(self) -> None:
         """Prepare for a change of the canary in OPA."""
-        ...
 
     def canary_changed(self, canary: Canary | None) -> None:
         """Handle a change of the canary that decides on its side, None: there is none."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

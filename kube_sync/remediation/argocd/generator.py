@@ -50,7 +50,6 @@ class Reader(Protocol):
 
         Raises SyncError.
         """
-        ...
 
 
 class Generator:

@@ -25,37 +25,30 @@ class Form(Protocol):
     @property
     def name(self) -> str:
         """The name of the sink in metrics and logs."""
-        ...
 
     @property
     def shape(self) -> Shape:
         """The shape of the kind."""
-        ...
 
     @property
     def namespace(self) -> str | None:
         """The namespace of all slices; None: that of the placed resource."""
-        ...
 
     @property
     def known(self) -> bool:
         """Whether `locate` can answer."""
-        ...
 
     def subscribe(self, changed: Callable[[], None]) -> None:
         """Call `changed` when `locate` may answer otherwise."""
-        ...
 
     def locate(self, cluster: str, before: str | None) -> str | None:
         """Return the namespace to publish with a cluster; None: it cannot be published.
 
         `before`: the one that is published now.
         """
-        ...
 
     def labels(self, key: str, index: int, own: str | None) -> Mapping[str, str]:
         """Return the labels of a slice; `own`: the workload's placement key, if it has one."""
-        ...
 
 
 class SigForm:

@@ -50,13 +50,11 @@ class Api(Protocol):
 
     async def read(self, key: ObjectKey, uid: str) -> tuple[Workload, dict[str, Any]]:
         """Return a Workload as it is now, and its document."""
-        ...
 
     async def nominate(
         self, key: ObjectKey, document: dict[str, Any], clusters: tuple[str, ...]
     ) -> None:
         """Set the nominated clusters of the Workload in the state that was read."""
-        ...
 
 
 class Witness(Protocol):
@@ -64,19 +62,15 @@ class Witness(Protocol):
 
     async def intend(self, key: ObjectKey, found: Workload, wanted: Nomination) -> str:
         """Record a write that is about to be sent, in bounded time; return a name for it."""
-        ...
 
     def ended(self, name: str, key: ObjectKey, uid: str, reason: str) -> None:
         """Record a nomination that was written."""
-        ...
 
     def failed(self, name: str, key: ObjectKey, uid: str, error: SyncError) -> None:
         """Record a nomination that was not written, or of which that is not known."""
-        ...
 
     def held(self, key: ObjectKey, uid: str, hold: Unusable) -> None:
         """Record that no cluster can be nominated."""
-        ...
 
 
 class MultiKueueSink:

@@ -37,15 +37,12 @@ class Api(Protocol):
 
     async def kind(self, gvr: GroupVersionResource) -> str:
         """Return the kind of a resource."""
-        ...
 
     async def apply(self, wanted: Slice, found: Published | None) -> Published:
         """Create or update a slice."""
-        ...
 
     async def delete(self, found: Published) -> None:
         """Delete a slice."""
-        ...
 
 
 class PlacementDecisionSink:

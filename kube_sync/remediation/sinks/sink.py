@@ -30,20 +30,16 @@ class Sink(Protocol):
     @property
     def name(self) -> str:
         """Its name in the configuration, in metrics and in logs."""
-        ...
 
     @property
     def unknown(self) -> str:
         """What has not been listed yet, so that `read` and `plan` would be wrong; "": nothing."""
-        ...
 
     def subscribe(self, changed: Changed) -> None:
         """Call `changed` when `read` or `plan` may answer otherwise for the same target."""
-        ...
 
     def keys(self) -> Collection[Key]:
         """Return the targets for which something is there, also those that are gone themselves."""
-        ...
 
     def read(self, key: Key, target: Current) -> Current:
         """Return the target with what this sink has carried out for it, and nothing else.
@@ -52,7 +48,6 @@ class Sink(Protocol):
         records of its moves (`kube_sync.guard`: HISTORY, ADDITION), if the sink was given some.
         They are read from what is there and not from memory, so that a restart changes nothing.
         """
-        ...
 
     def plan(self, key: Key, wanted: Decided, current: Current | None) -> Step:
         """Return the step that makes what is there as decided.
@@ -61,14 +56,12 @@ class Sink(Protocol):
         go. Repeats no write: once its step is written, it returns Nothing. If time alone may bring
         another step, Nothing and Unusable say when to plan again.
         """
-        ...
 
     async def write(self, key: Key, step: Write) -> None:
         """Write a step that `plan` returned, to which a history may have been added.
 
         Raises SyncError. Fails if what is there has changed since `read`.
         """
-        ...
 
 
 Lead = Callable[[GroupVersionResource], Sink]  # returns the leading sink of a collection

@@ -45,11 +45,9 @@ class Notes(Protocol):
 
     def noted(self, condition: str, detail: str) -> None:
         """Set the detail of a condition."""
-        ...
 
     def forget(self, condition: str) -> None:
         """Remove a condition."""
-        ...
 
 
 class FollowedKinds:

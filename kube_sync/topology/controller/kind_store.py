@@ -33,23 +33,18 @@ class World(Protocol):
 
     def get(self, locator: Locator) -> Body | None:
         """Return the present state of an object."""
-        ...
 
     def listens(self, store: Store, kind: GroupKind) -> bool:
         """Return whether a store is still that of its kind."""
-        ...
 
     def replace(self, kind: GroupKind, objects: Mapping[Locator, tuple[ObjectKey, Body]]) -> None:
         """Hold exactly these objects of a kind."""
-        ...
 
     def absent(self, kind: GroupKind) -> None:
         """Record that the API server does not know a kind."""
-        ...
 
     def change(self, kind: GroupKind, name: Locator, key: ObjectKey, body: Body | None) -> None:
         """Set the state of an object, None: it is deleted."""
-        ...
 
 
 class KindStore:

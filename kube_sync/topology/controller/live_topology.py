@@ -35,12 +35,10 @@ class Followed(Protocol):
     @property
     def policies(self) -> Collection[PolicyKind]:
         """The kinds of policies that are followed now."""
-        ...
 
     @property
     def waiting(self) -> Collection[str]:
         """What has to be read before the existing kinds are known, in words."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,16 +33,13 @@ class Live(Protocol):
     @property
     def topology(self) -> Topology:
         """The topology as of the last `advance`."""
-        ...
 
     @property
     def due(self) -> float | None:
         """When to call `advance` without news, on the monotonic clock."""
-        ...
 
     async def advance(self) -> Step:
         """Apply the changes since the last call."""
-        ...
 
 
 class News:

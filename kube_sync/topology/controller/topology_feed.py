@@ -33,16 +33,13 @@ class Followed(Protocol):
     @property
     def unseen(self) -> Mapping[GroupKind, str]:
         """Why existing kinds were never listed."""
-        ...
 
     @property
     def troubles(self) -> Mapping[GroupKind, str]:
         """Why existing kinds are stale."""
-        ...
 
     async def run(self) -> None:
         """Follow the kinds until cancelled."""
-        ...
 
 
 class Waiting(Live, Protocol):
@@ -51,7 +48,6 @@ class Waiting(Live, Protocol):
     @property
     def waiting(self) -> Collection[str]:
         """What has to be listed before the first `advance`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
