@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Mapping
 from urllib.parse import urlsplit, urlunsplit
 
 from kube_sync.config.remediation import ArgoCd, Remediate
@@ -37,16 +38,8 @@ def check_stream(decisions: Decisions) -> None:
         if basis.listen is not None and file is None:
             msg = f"decisions.{name}: needed, since decisions.basis.listen is set"
             raise Misconfigured(msg)
-    host, _ = parse_listen("decisions.listen", decisions.listen)
-    if _is_loopback(host):
-        return
-    for name, file in (("token_file", decisions.token_file), ("cert_file", decisions.cert_file)):
-        if file is None:
-            msg = (
-                f"decisions.{name}: needed, since decisions.listen ({decisions.listen}) is not a "
-                "loopback address and the stream shows what runs where"
-            )
-            raise Misconfigured(msg)
+    files = {"token_file": decisions.token_file, "cert_file": decisions.cert_file}
+    _check_exposure("decisions", decisions.listen, files, "the stream shows what runs where")
 
 
 def check_status(remediate: Remediate) -> None:
@@ -54,13 +47,8 @@ def check_status(remediate: Remediate) -> None:
 
     Raises Misconfigured.
     """
-    host, _ = parse_listen("remediate.listen", remediate.listen)
-    if remediate.token_file is None and not _is_loopback(host):
-        msg = (
-            f"remediate.token_file: needed, since remediate.listen ({remediate.listen}) is not a "
-            "loopback address and its clients may approve changes"
-        )
-        raise Misconfigured(msg)
+    files = {"token_file": remediate.token_file}
+    _check_exposure("remediate", remediate.listen, files, "its clients may approve changes")
 
 
 def check_generator(generator: ArgoCd) -> None:
@@ -68,14 +56,19 @@ def check_generator(generator: ArgoCd) -> None:
 
     Raises Misconfigured.
     """
-    if generator.listen is None:
-        return
-    host, _ = parse_listen("remediate.argocd.listen", generator.listen)
-    for name, file in (("token_file", generator.token_file), ("cert_file", generator.cert_file)):
+    if generator.listen is not None:
+        files = {"token_file": generator.token_file, "cert_file": generator.cert_file}
+        why = "answers show what runs where"
+        _check_exposure("remediate.argocd", generator.listen, files, why)
+
+
+def _check_exposure(section: str, listen: str, files: Mapping[str, str | None], why: str) -> None:
+    host, _ = parse_listen(f"{section}.listen", listen)
+    for name, file in files.items():
         if file is None and not _is_loopback(host):
             msg = (
-                f"remediate.argocd.{name}: needed, since remediate.argocd.listen "
-                f"({generator.listen}) is not a loopback address and answers show what runs where"
+                f"{section}.{name}: needed, since {section}.listen ({listen}) is not a loopback "
+                f"address and {why}"
             )
             raise Misconfigured(msg)
 
