@@ -63,14 +63,16 @@ class OpaPolicyChecker:
         Raises Undecided when the Rego fails on it, another SyncError when OPA does not have the
         Rego yet or does not answer.
         """
-        answer = await self._query(msgspec.Raw(policy.body))
-        if answer is not None:
-            return read_report(answer, self._kind.rule)
-        if await self._query(_ANY) is None:
-            msg = f"OPA does not know {self._kind.rule}"
-            raise Retriable(msg)
-        msg = f"{self._kind.rule} is undefined for it"
-        raise Undecided(msg)
+        body = msgspec.Raw(policy.body)
+        if (answer := await self._query(body)) is None:
+            if await self._query(_ANY) is None:
+                msg = f"OPA does not know {self._kind.rule}"
+                raise Retriable(msg)
+            answer = await self._query(body)  # OPA may have got the Rego since the first query
+        if answer is None:
+            msg = f"{self._kind.rule} is undefined for it"
+            raise Undecided(msg)
+        return read_report(answer, self._kind.rule)
 
     async def _query(self, policy: msgspec.Raw) -> bytes | None:
         body = msgspec.json.encode({"input": {"object": policy}})

@@ -97,3 +97,15 @@ async def test_rules_that_are_not_there_yet_say_nothing_of_a_policy() -> None:
 async def test_rules_that_fail_on_a_policy_are_told(answers: Any, said: str) -> None:
     with pytest.raises(Undecided, match=said):
         await judge(Engine(**answers)).report_on(policy("a"))
+
+
+async def test_rules_that_come_between_two_queries_do_not_fail_on_a_policy() -> None:
+    """Else a policy would be Stalled for a minute, and those who wait for it would give up."""
+
+    class Loading(Engine):
+        async def query(self, path: str, body: bytes) -> bytes | None:
+            answer = await super().query(path, body)
+            self.answers = {"a": FINE, "any": FINE}
+            return answer
+
+    assert await judge(Loading()).report_on(policy("a")) == Report((), ())
