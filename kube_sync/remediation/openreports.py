@@ -125,9 +125,10 @@ class ReportKeeper:
         except SyncError as error:
             self._failed("", error)
             return
-        there = {key.namespace for key in self.reports.objects}
-        self._troubles.pop("", None)
-        for namespace in sorted(there | wanted.keys()):
+        namespaces = {key.namespace for key in self.reports.objects} | wanted.keys()
+        # A namespace that was deleted takes its trouble along.
+        self._troubles = {one: why for one, why in self._troubles.items() if one in namespaces}
+        for namespace in sorted(namespaces):
             try:
                 await self._keep(namespace, wanted.get(namespace, ()))
             except SyncError as error:

@@ -220,6 +220,17 @@ async def test_trouble_with_one_namespace_keeps_no_other_from_its_report(bed: Be
     assert bed.notes[-1] == "ok"
 
 
+async def test_trouble_ends_with_the_namespace(bed: Bed) -> None:
+    """The API server refuses a report in a namespace that is being deleted."""
+    bed.api.http.fault(patches(REPORTS), answer(403, b"it is being terminated"))
+    held = bed.hold("a", "mass")
+    await bed.keeper.compare()
+    assert bed.notes[-1].startswith("shop: ")
+    bed.waiting.drop(held)
+    await bed.keeper.compare()
+    assert bed.notes[-1] == "ok"
+
+
 async def test_without_discovery_nothing_is_written_and_it_is_said(bed: Bed) -> None:
     bed.hold("a", "mass")
     bed.away = True
