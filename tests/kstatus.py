@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from typing import Any
 
 CURRENT, IN_PROGRESS, FAILED = "Current", "InProgress", "Failed"
+TERMINATING = "Terminating"
 
 
 def computed(found: Mapping[str, Any]) -> str:
     """Return the status that kstatus computes for an object of a custom kind."""
     if found["metadata"].get("deletionTimestamp"):
-        return "Terminating"
+        return TERMINATING
     status = found.get("status", {})
     observed = status.get("observedGeneration")
     if observed is not None and observed != found["metadata"]["generation"]:

@@ -1,5 +1,5 @@
--- The health of a policy ConfigMap, by its status annotation; every other ConfigMap is Healthy. Texts
--- are compared from their beginning: Argo CD gives a script no library of strings.
+-- The health of a policy ConfigMap, by its status annotation; every other ConfigMap is Healthy. It needs
+-- the library of strings: resource.customizations.useOpenLibs.ConfigMap.
 local namespaces = {["kube-federation-scheduling-policy"] = true} -- policies.namespaces
 
 local metadata = obj.metadata
@@ -8,12 +8,28 @@ local status = annotations["openpolicyagent.org/kube-mgmt-status"]
 local stage = labels["kube-sync.io/stage"] or "active"
 
 local function begins(prefix)
-  return status >= prefix and status < prefix .. "~"
+  return string.sub(status, 1, #prefix) == prefix
+end
+
+local function has_module(data)
+  for key in pairs(data or {}) do
+    if string.find(key, "%.rego$") then
+      return true
+    end
+  end
+  return false
+end
+
+local function is_policy()
+  if labels["openpolicyagent.org/data"] ~= nil then
+    return false
+  end
+  return labels["openpolicyagent.org/policy"] == "rego"
+    or namespaces[metadata.namespace] and (has_module(obj.data) or has_module(obj.binaryData))
 end
 
 if status == nil then
-  local inside = namespaces[metadata.namespace] and labels["openpolicyagent.org/data"] == nil
-  if inside or labels["openpolicyagent.org/policy"] == "rego" then
+  if is_policy() then
     return {status = "Progressing", message = "kube-sync has not looked at this policy yet"}
   end
   return {status = "Healthy", message = ""}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -12,24 +12,43 @@ from typing import Any, Final
 import pytest
 
 from kube_sync.kube.policymaps import STATUS
+from kube_sync.policies.configmap_status import WAITING, account
 from tests.eventually import eventually
 from tests.fakes.manifests import build
+from tests.integration.builtin_world import Json, World, policy
 from tests.integration.test_pair import ROOT
-from tests.kstatus import CURRENT, FAILED, IN_PROGRESS, computed
-from tools.demo.components import start_service
+from tests.kstatus import CURRENT, FAILED, IN_PROGRESS, TERMINATING, computed
 from tools.demo.fleet import POLICIES
-from tools.servers.kstatus import verdicts
+from tools.servers.kstatus import Question, verdicts
 from tools.servers.manifests import manifests_of
-from tools.servers.running import Launcher, RunningServer
-from tools.servers.stack import RunningStack, furnished_stack
+from tools.servers.running import Launcher
+from tools.servers.stack import furnished_stack
 
 KINDS: Final = ROOT / "manifests/crds"
-HEALTH: Final = {CURRENT: "Healthy", IN_PROGRESS: "Progressing", FAILED: "Degraded"}
-PREFIX: Final = "resource.customizations.health."
-BROKEN: Final = "package broken\n\np contains }\n"
+HEALTH: Final = {
+    CURRENT: "Healthy",
+    IN_PROGRESS: "Progressing",
+    TERMINATING: "Progressing",
+    FAILED: "Degraded",
+}
+PREFIX: Final = "resource.customizations."
 GROUP: Final = "policy.kube-sync.io"
+BROKEN: Final = "package broken\n\np contains }\n"
+FINALIZER: Final = "example.com/kept"
 
-Json = dict[str, Any]
+
+@dataclass(frozen=True)
+class State:
+    """A policy in a state; `status` is what kstatus makes of it."""
+
+    name: str
+    wanted: Json
+    status: str
+    reason: str = ""  # of Ready
+    first: Json | None = None  # what it was before
+
+    def __str__(self) -> str:
+        return f"{self.wanted['kind']} {self.name}"
 
 
 def placement(name: str, rego: str, stage: str = "active", namespace: str = POLICIES) -> Json:
@@ -37,10 +56,17 @@ def placement(name: str, rego: str, stage: str = "active", namespace: str = POLI
     return policy("PlacementPolicy", name, spec, namespace)
 
 
-def policy(kind: str, name: str, spec: Json, namespace: str = "") -> Json:
-    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
-    version = f"{GROUP}/v1alpha1"
-    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+def marked(found: Json, where: str, **marks: str) -> Json:
+    """Return an object with these of our `labels` or `annotations`."""
+    found["metadata"][where] = {
+        f"kube-sync.io/{name.replace('_', '-')}": value for name, value in marks.items()
+    }
+    return found
+
+
+def leaving(found: Json) -> Json:
+    found["metadata"]["finalizers"] = [FINALIZER]
+    return found
 
 
 def configmap(name: str, data: Mapping[str, str], namespace: str = POLICIES, **labels: str) -> Json:
@@ -49,129 +75,237 @@ def configmap(name: str, data: Mapping[str, str], namespace: str = POLICIES, **l
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(data)}
 
 
-def metadata_policy(name: str, predicate: Json) -> Json:
-    rule = {"policyPredicate": predicate, "policyAction": {"reject": True}}
-    return policy("MetadataPolicy", name, {"rules": [rule]}, "default")
-
-
-def canary(name: str) -> Json:
-    found = placement(name, "package canary\n\np := 1\n", "canary")
-    found["metadata"]["annotations"] = {"kube-sync.io/canary-share": "0.1"}
+def labelled(name: str, label: str, value: str) -> Json:
+    """Return a ConfigMap with one of kube-mgmt's labels."""
+    found = configmap(name, {"a.rego": "1"}, "default" if label == "policy" else POLICIES)
+    found["metadata"]["labels"] = {f"openpolicyagent.org/{label}": value}
     return found
 
 
-OBJECTS: Final[list[tuple[Json, str]]] = [
-    (placement("good", "package good\n\np := 1\n"), CURRENT),
-    (placement("broken", BROKEN), FAILED),
-    (canary("canary"), IN_PROGRESS),
-    (placement("candidate", "package a\n\np := 1\n", "candidate"), IN_PROGRESS),
-    (placement("candidate-broken", BROKEN, "candidate"), FAILED),
-    (placement("shadow", "package b\n\np := 1\n", "shadow"), IN_PROGRESS),
-    (placement("elsewhere", "package c\n", namespace="default"), IN_PROGRESS),
-    (metadata_policy("good", {"labelSelector": {"matchLabels": {"a": "b"}}}), CURRENT),
-    (metadata_policy("broken", {"labelSelektor": {}}), FAILED),
-    (policy("SchedulingPolicy", "good", {"allowed": {"schedulerNames": []}}), CURRENT),
-    (policy("SchedulingPolicy", "broken", {"allowed": {"nodeSelektors": {}}}), FAILED),
+def told(found: Json, status: str) -> Json:
+    """Return a ConfigMap with this status annotation."""
+    found["metadata"]["annotations"] = {STATUS: status}
+    return found
+
+
+def metadata_policy(
+    name: str, predicate: Json, value: str = "", namespace: str = "default"
+) -> Json:
+    action = {"updatedLabels": {"a": value}} if value else {"reject": True}
+    rule = {"policyPredicate": predicate, "policyAction": action}
+    return policy("MetadataPolicy", name, {"rules": [rule]}, namespace)
+
+
+def scheduling_policy(name: str, **allowed: Any) -> Json:
+    return policy("SchedulingPolicy", name, {"allowed": allowed})
+
+
+SELECTED: Final = {"labelSelector": {"matchLabels": {"a": "b"}}}
+RIVALS: Final = "package rivals\n\ndefault p := "
+STATES: Final = [
+    State("in force", placement("good", "package good\n\np := 1\n"), CURRENT, "InForce"),
+    State("that does not compile", placement("broken", BROKEN), FAILED, "CompileError"),
+    State(
+        "whose last good version is in force",
+        placement("edited", BROKEN.replace("broken", "edited")),
+        FAILED,
+        "CompileError",
+        placement("edited", "package edited\n\np := 1\n"),
+    ),
+    State("in whose way another is", placement("rival-a", f"{RIVALS}1\n"), CURRENT, "InForce"),
+    State("in the way of another", placement("rival-b", f"{RIVALS}2\n"), FAILED, "CompileError"),
+    State("forbidden", placement("forbidden", "package system.log\n\nmask := 1\n"), FAILED),
+    State(
+        "waiting for approval as a candidate",
+        placement("candidate", "package a\n\np := 1\n", "candidate"),
+        IN_PROGRESS,
+        "AwaitingApproval",
+    ),
+    State(
+        "a candidate that does not compile",
+        placement("candidate-broken", BROKEN, "candidate"),
+        FAILED,
+        "CompileError",
+    ),
+    State(
+        "waiting for approval as a shadow",
+        placement("shadow", "package b\n\np := 1\n", "shadow"),
+        IN_PROGRESS,
+        "AwaitingApproval",
+    ),
+    State(
+        "a canary that is counted or decides",
+        marked(
+            placement("canary", "package canary\n\np := 1\n", "canary"),
+            "annotations",
+            canary_share="0.1",
+        ),
+        IN_PROGRESS,
+    ),
+    State(
+        "of an unknown stage",
+        marked(placement("unknown", "package c\n\np := 1\n"), "labels", stage="later"),
+        FAILED,
+        "UnknownStage",
+    ),
+    State(
+        "that nobody reads", placement("elsewhere", "package d\n", "active", "default"), IN_PROGRESS
+    ),
+    State("being deleted", leaving(placement("leaving", "package e\n\np := 1\n")), TERMINATING),
+    State("in force", metadata_policy("good", SELECTED), CURRENT, "Valid"),
+    State("with a fault", metadata_policy("broken", {"labelSelektor": {}}), FAILED, "Invalid"),
+    State("that contradicts another", metadata_policy("one", {}, "x"), CURRENT, "Valid"),
+    State("that another contradicts", metadata_policy("other", {}, "y"), CURRENT, "Valid"),
+    State(
+        "in an exempt namespace",
+        metadata_policy("exempt", SELECTED, namespace="kube-system"),
+        FAILED,
+        "NamespaceExempt",
+    ),
+    State("being deleted", leaving(metadata_policy("leaving", SELECTED)), TERMINATING),
+    State("in force", scheduling_policy("good", schedulerNames=[]), CURRENT, "Valid"),
+    State("with a fault", scheduling_policy("broken", nodeSelektors={}), FAILED, "Invalid"),
+    State("being deleted", leaving(scheduling_policy("leaving")), TERMINATING),
 ]
 # kstatus knows nothing of them: it calls each ConfigMap current.
-CONFIGMAPS: Final[list[tuple[Json, str]]] = [
-    (configmap("good", {"a.rego": "package configmaps.good\n\np := 1\n"}), CURRENT),
-    (configmap("broken", {"a.rego": BROKEN}), FAILED),
-    (configmap("shadow", {"a.rego": "package d\n\np := 1\n"}, stage="shadow"), IN_PROGRESS),
-    (configmap("broken-candidate", {"a.rego": BROKEN}, stage="candidate"), FAILED),
+CONFIGMAPS: Final = [
+    State(
+        "in force", configmap("good", {"a.rego": "package configmaps.good\n\np := 1\n"}), CURRENT
+    ),
+    State("that does not compile", configmap("broken", {"a.rego": BROKEN}), FAILED),
+    State(
+        "waiting for approval as a shadow",
+        configmap("shadow", {"a.rego": "package f\n\np := 1\n"}, stage="shadow"),
+        IN_PROGRESS,
+    ),
+    State(
+        "a candidate that does not compile",
+        configmap("candidate", {"a.rego": BROKEN}, stage="candidate"),
+        FAILED,
+    ),
 ]
-UNTOLD: Final[list[tuple[Json, str]]] = [
-    (configmap("plain", {"a": "b"}, "default"), CURRENT),
-    (configmap("not-seen-yet", {"a.rego": "package a\n"}), IN_PROGRESS),
+_WAITING: Final = account([{"code": WAITING, "message": "others are tried"}], (), in_force=False)
+UNTOLD: Final = [
+    State("that is no policy", configmap("plain", {"a": "b"}, "default"), CURRENT),
+    State("that is no policy, beside policies", configmap("notes", {"a.rego.txt": ""}), CURRENT),
+    State("of data", labelled("data", "data", "opa"), CURRENT),
+    State("not looked at yet, by its label", labelled("labelled", "policy", "rego"), IN_PROGRESS),
+    State("not looked at yet", configmap("not-seen-yet", {"a.rego": "package a\n"}), IN_PROGRESS),
+    State(
+        "with binary data, not looked at yet",
+        configmap("binary", {}) | {"binaryData": {"a.rego": "//4="}},
+        IN_PROGRESS,
+    ),
+    State("waiting", told(configmap("waiting", {"a.rego": ""}), _WAITING), IN_PROGRESS),
+    State("halted", told(configmap("halted", {"a.rego": ""}), '{"status":"halted"}'), FAILED),
 ]
 
 
 @dataclass
-class World:
-    """A stack, and a replicator that can be started again, as for an upgrade."""
+class Policies:
+    """All states, in a world with a replicator."""
 
-    stack: RunningStack
-    folder: Path
-    replicator: RunningServer | None = None
+    world: World
+    scripts: Json = field(default_factory=dict)  # the settings of Argo CD
 
-    def start(self) -> None:
-        configuration: dict[str, object] = {
-            "kubernetes": {"kubeconfig": str(self.stack.kubeconfigs["replicator"])},
-            "opa": self.stack.opa_settings(),
-            "decisions": self.stack.endpoint.server(),
-            "builtin": ["metadata", "scheduling"],
-        }
-        self.replicator = start_service("replicate", self.folder, configuration)
-
-    def stop(self) -> None:
-        if self.replicator is not None:
-            self.replicator.stop()
-
-    def found(self, wanted: Json) -> Json:
-        metadata = wanted["metadata"]
-        plural = wanted["kind"].lower().replace("policy", "policies").replace("map", "maps")
-        found: Json = self.stack.api.get(plural, metadata["name"], metadata.get("namespace", ""))
+    def found(self, state: State) -> Json:
+        """Return the policy of a state as it is now."""
+        metadata = state.wanted["metadata"]
+        plural = state.wanted["kind"].lower().replace("policy", "policies").replace("map", "maps")
+        found: Json = self.world.found(plural, metadata["name"], metadata.get("namespace", ""))
         return found
 
-    def annotation(self, wanted: Json) -> str:
-        return str(self.found(wanted)["metadata"].get("annotations", {}).get(STATUS, ""))
+    def annotation(self, state: State) -> str:
+        return str(self.found(state)["metadata"].get("annotations", {}).get(STATUS, ""))
 
-    def kstatus(self, wanted: Json) -> str:
-        return computed(self.found(wanted))
+    def kstatus(self, state: State) -> str:
+        return computed(self.found(state))
 
-    def ready_generation(self, wanted: Json) -> int | None:
-        """Return the generation of which it is said to be ready."""
-        conditions = self.found(wanted)["status"].get("conditions", ())
-        (ready,) = (one for one in conditions if one["type"] == "Ready")
-        return ready["observedGeneration"] if ready["status"] == "True" else None
+    def ready(self, state: State) -> Json:
+        """Return the condition Ready, {} where there is none."""
+        conditions = self.found(state)["status"].get("conditions", ())
+        return next((one for one in conditions if one["type"] == "Ready"), {})
 
-    def table(self, wanted: Json) -> dict[str, str]:
-        """Return what `kubectl get` prints of it, by column."""
-        metadata = wanted["metadata"]
-        namespace = f"--namespace={metadata['namespace']}"
-        lines = self.stack.kubectl("get", wanted["kind"], metadata["name"], namespace).splitlines()
-        return dict(zip(lines[0].split(), lines[1].split(), strict=True))
+    def apply(self, *states: State) -> None:
+        for state in states:
+            self.world.apply(state.wanted)
+
+    def question(self, found: Json) -> Question:
+        """Return what Argo CD is asked about an object, by the keys of its settings."""
+        group, _, _ = found["apiVersion"].rpartition("/")
+        of = f"{group}_{found['kind']}" if group else found["kind"]
+        is_open = self.scripts.get(f"{PREFIX}useOpenLibs.{of}") == "true"
+        return Question(found, self.scripts[f"{PREFIX}health.{of}"], is_open)
 
 
 @pytest.fixture(scope="module")
-def module_world(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def module_policies(
+    launcher: Launcher, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Policies]:
     folder = tmp_path_factory.mktemp("gitops")
     with furnished_stack(launcher, folder / "stack") as stack:
         stack.apply(ROOT / "manifests/metadata-rbac", ROOT / "manifests/scheduling-rbac")
         stack.install_kinds(KINDS)
-        for wanted, _ in (*OBJECTS, *CONFIGMAPS):
-            stack.api.apply(wanted, strict=False)
-        world = World(stack, folder / "replicate")
+        world = World(stack, folder / "replicate", ("metadata", "scheduling"))
+        (scripts,) = build("argocd-policy-health")
+        policies = Policies(world, scripts["data"])
+        for state in STATES:
+            world.apply(state.first or state.wanted)
+        policies.apply(*CONFIGMAPS)
         world.start()
         try:
-            yield world
+            yield policies
         finally:
             world.stop()
 
 
 @pytest.fixture
-async def world(module_world: World) -> World:
-    """Everything has been looked at."""
-    for wanted, expected in OBJECTS:
-        await eventually(partial(module_world.kstatus, wanted), expected)
-    for wanted, _ in CONFIGMAPS:
-        await eventually(partial(module_world.annotation, wanted))
-    return module_world
+async def policies(module_policies: Policies) -> Policies:
+    """Everything has been looked at, and what comes second is applied."""
+    found = module_policies
+    for state in STATES:
+        metadata = found.found(state)["metadata"]
+        if state.first is not None and metadata["generation"] == 1:
+            await eventually(partial(found.kstatus, state), CURRENT)
+            found.apply(state)
+        if FINALIZER in metadata.get("finalizers", ()) and "deletionTimestamp" not in metadata:
+            await eventually(partial(found.kstatus, state), CURRENT)
+            kind, name = state.wanted["kind"], metadata["name"]
+            plural = kind.lower().replace("policy", "policies")
+            found.world.stack.api.delete(plural, name, metadata.get("namespace", ""))
+    for state in STATES:
+        await eventually(partial(found.kstatus, state), state.status)
+    for state in CONFIGMAPS:
+        await eventually(partial(found.annotation, state))
+    return found
 
 
-async def test_policy_is_current_only_without_trouble_and_nothing_to_wait_for(
-    world: World,
+@pytest.mark.parametrize("state", STATES, ids=str)
+async def test_policy_in_a_state_is(policies: Policies, state: State) -> None:
+    assert policies.kstatus(state) == state.status
+    ready = policies.ready(state)
+    assert ready.get("reason", "") == state.reason or not state.reason
+    standard = [
+        one["type"]
+        for one in policies.found(state)["status"].get("conditions", ())
+        if one["type"] in ("Ready", "Reconciling", "Stalled") and one["status"] == "True"
+    ]
+    assert len(standard) == bool(ready)
+
+
+async def test_what_waits_says_for_what(policies: Policies) -> None:
+    (candidate,) = (one for one in STATES if one.wanted["metadata"]["name"] == "candidate")
+    message = policies.ready(candidate)["message"]
+    assert "`kube-sync stage placementpolicy/candidate active`" in message
+    lines = policies.world.stack.kubectl("get", "placementpolicy/broken", f"-n{POLICIES}")
+    header, row = lines.splitlines()
+    assert dict(zip(header.split(), row.split(), strict=True))["READY"] == "False"
+
+
+async def test_scripts_are_added_to_the_settings_of_argo_cd_that_are_there(
+    policies: Policies,
 ) -> None:
-    broken, _ = OBJECTS[1]
-    candidate, _ = OBJECTS[3]
-    assert world.table(broken)["READY"] == "False"
-    said = {one["type"]: one for one in world.found(candidate)["status"]["conditions"]}
-    assert said["Reconciling"]["reason"] == "AwaitingApproval"
-    assert "`kube-sync stage placementpolicy/candidate active`" in said["Ready"]["message"]
-
-
-async def test_scripts_are_added_to_the_settings_of_argo_cd_that_are_there(world: World) -> None:
-    api = world.stack.api
+    api = policies.world.stack.api
     api.create_namespace("argocd")
     api.apply(configmap("argocd-cm", {"url": "https://argocd.example.com"}, "argocd"))
     (scripts,) = build("argocd-policy-health")
@@ -179,51 +313,78 @@ async def test_scripts_are_added_to_the_settings_of_argo_cd_that_are_there(world
     data = api.get("configmaps", "argocd-cm", "argocd")["data"]
     assert data.pop("url") == "https://argocd.example.com"
     kinds = ["PlacementPolicy", "SchedulingPolicy", "MetadataPolicy"]
-    assert set(data) == {f"{PREFIX}ConfigMap", *(f"{PREFIX}{GROUP}_{kind}" for kind in kinds)}
+    assert set(data) == {
+        f"{PREFIX}health.ConfigMap",
+        f"{PREFIX}useOpenLibs.ConfigMap",
+        *(f"{PREFIX}health.{GROUP}_{kind}" for kind in kinds),
+    }
 
 
 @pytest.mark.built("kstatus")
-async def test_kstatus_itself_and_the_lua_of_argo_cd_say_the_same(world: World) -> None:
-    (scripts,) = build("argocd-policy-health")
-    told = [(world.found(wanted), expected) for wanted, expected in (*OBJECTS, *CONFIGMAPS)]
-    cases = [*told, *UNTOLD]
-    said = verdicts((found, script_for(scripts, found)) for found, _ in cases)
-    for (found, expected), verdict in zip(cases, said, strict=True):
-        assert verdict["health"]["status"] == HEALTH[expected], (found, verdict)
-        is_ours = found["kind"] != "ConfigMap"
-        assert verdict["status"] == (expected if is_ours else CURRENT), (found, verdict)
-        if is_ours:
-            assert verdict["status"] == computed(found)
-    assert "rego_parse_error" in said[1]["health"]["message"]
+@pytest.mark.parametrize("state", [*STATES, *CONFIGMAPS, *UNTOLD], ids=str)
+async def test_kstatus_flux_and_argo_cd_agree_on(policies: Policies, state: State) -> None:
+    found = state.wanted if state in UNTOLD else policies.found(state)
+    (verdict,) = verdicts([policies.question(found)])
+    assert verdict["health"]["status"] == HEALTH[state.status], verdict
+    if found["kind"] == "ConfigMap":
+        assert verdict["status"] == CURRENT
+        return
+    assert verdict["status"] == state.status == computed(found)
+    if state.status == FAILED:  # Flux and Argo CD show it
+        assert verdict["health"]["message"] == policies.ready(state)["message"]
 
 
-def script_for(scripts: Json, found: Json) -> str:
-    """Return the script that Argo CD runs for an object, by the key of its settings."""
-    group, _, _ = found["apiVersion"].rpartition("/")
-    key = f"{PREFIX}{group}_{found['kind']}" if group else f"{PREFIX}{found['kind']}"
-    return str(scripts["data"][key])
+@pytest.mark.slow  # unit/policykinds/test_condition_writer.py
+async def test_edit_is_waited_for_while_opa_is_away(policies: Policies) -> None:
+    """It is neither healthy nor failed, and what was not edited stays as it was."""
+    world, good = policies.world, [one for one in STATES if one.name == "in force"]
+    edits = [
+        placement("good", "package good\n\np := 2\n"),
+        metadata_policy("good", SELECTED, "z"),
+        scheduling_policy("good", schedulerNames=["mine"]),
+    ]
+    other = next(one for one in STATES if one.wanted["metadata"]["name"] == "rival-a")
+    world.stack.opa.stop()
+    try:
+        for edit in edits:
+            world.apply(edit)
+        for system in ("metadata", "scheduling"):
+            await world.ready(f"{system} conditions", "OPA")
+        assert {policies.kstatus(state) for state in good} == {IN_PROGRESS}
+        assert policies.kstatus(other) == CURRENT
+    finally:
+        world.stack.opa.start()
+    for state in good:
+        await eventually(partial(policies.kstatus, state), CURRENT)
 
 
 @pytest.mark.slow  # unit/policies/test_placementpolicy_status.py
 async def test_definition_without_the_field_gets_conditions_and_a_newer_one_the_field(
-    world: World,
+    policies: Policies,
 ) -> None:
-    api, (good, _) = world.stack.api, OBJECTS[0]
+    world, good = policies.world, STATES[0]
+
+    def ready_generation() -> int | None:
+        """Return the generation of which it is said to be ready."""
+        ready = policies.ready(good)
+        return ready["observedGeneration"] if ready["status"] == "True" else None
+
     world.stop()
     for definition in older(KINDS / "placementpolicies.yaml"):
-        api.apply(definition, force=True)
-        await eventually(lambda: "observedGeneration" not in world.found(good)["status"])
-    edited = placement("good", "package good\n\np := 2\n")
-    api.apply(edited)
+        world.stack.api.apply(definition, force=True)
+        await eventually(lambda: "observedGeneration" not in policies.found(good)["status"])
+    world.apply(placement("good", "package good\n\np := 3\n"))
+    generation = policies.found(good)["metadata"]["generation"]
     world.start()
-    await eventually(lambda: world.ready_generation(good) == 2)
-    assert "observedGeneration" not in world.found(good)["status"]
+    await eventually(ready_generation, generation)
+    assert "observedGeneration" not in policies.found(good)["status"]
     world.stop()
     world.stack.install_kinds(KINDS)
-    await eventually(partial(world.kstatus, good), IN_PROGRESS)  # until the new version has looked
+    # Until the new version has looked.
+    await eventually(partial(policies.kstatus, good), IN_PROGRESS)
     world.start()
-    await eventually(partial(world.kstatus, good), CURRENT)
-    assert world.found(good)["status"]["observedGeneration"] == 2
+    await eventually(partial(policies.kstatus, good), CURRENT)
+    assert policies.found(good)["status"]["observedGeneration"] == generation
 
 
 def older(path: Path) -> Iterator[Json]:

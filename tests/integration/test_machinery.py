@@ -52,7 +52,9 @@ from tests.fakes.topologies import (
     service,
     target,
 )
+from tests.kstatus import CURRENT
 from tools.servers.errors import ToolError
+from tools.servers.kstatus import Question, verdicts
 from tools.servers.stack import RunningStack
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -446,6 +448,26 @@ async def test_a_policy_without_a_target_hears_of_it_and_of_the_target_that_come
         await eventually(lambda: set(cluster.ancestors("odd")), {"odd"})
         cluster.create(route("late"))
         await eventually(lambda: set(cluster.ancestors("p")), {"my-gateway"})
+
+
+@pytest.mark.built("kstatus")
+async def test_argo_cd_calls_a_policy_healthy_once_its_target_is_there(cluster: Cluster) -> None:
+    script = (ROOT / "manifests/argocd-policy-health/ancestors.lua").read_text(encoding="utf-8")
+
+    def health() -> str:
+        (verdict,) = verdicts([Question(cluster.get("colorpolicies", "p"), script)])
+        assert verdict["status"] == CURRENT, "kstatus does not read status.ancestors"
+        return str(verdict["health"]["status"])
+
+    cluster.create(color("p", target("HTTPRoute", "late"), **BLUE))
+    assert health() == "Progressing"
+    async with cluster.running():
+        await eventually(health, "Degraded")
+        cluster.create(route("late"))
+        await eventually(health, "Healthy")
+    edit = {"spec": {"rules": rules(a="green")}}
+    cluster.stack.api.merge("colorpolicies", "p", edit, cluster.namespace)
+    assert health() == "Progressing"
 
 
 async def test_what_another_manager_says_too_is_taken_away_all_the_same(cluster: Cluster) -> None:

@@ -2,8 +2,8 @@
 // sigs.k8s.io/cli-utils, which Flux waits by, and the health that a Lua script of Argo CD returns,
 // run by the Lua engine of Argo CD with the libraries that Argo CD gives to such scripts.
 //
-// It reads {"object": {…}, "script": "…"} from standard input, one on a line, and writes
-// {"status": "…", "message": "…", "health": {…}} for each; without a script there is no health.
+// It reads {"object": {…}, "script": "…", "openLibs": false} from standard input, one on a line, and
+// writes {"status": "…", "message": "…", "health": {…}} for each; without a script there is no health.
 package main
 
 import (
@@ -29,8 +29,9 @@ var version = "unknown"
 const limit = time.Second
 
 type question struct {
-	Object json.RawMessage `json:"object"`
-	Script string          `json:"script"`
+	Object   json.RawMessage `json:"object"`
+	Script   string          `json:"script"`
+	OpenLibs bool            `json:"openLibs"` // resource.customizations.useOpenLibs
 }
 
 type health struct {
@@ -86,17 +87,27 @@ func about(asked question) (*answer, error) {
 	}
 	said := &answer{Status: result.Status.String(), Message: result.Message}
 	if asked.Script != "" {
-		if said.Health, err = run(asked.Script, object); err != nil {
+		if said.Health, err = judge(asked, object); err != nil {
 			return nil, err
 		}
 	}
 	return said, nil
 }
 
-// run gives the script the libraries that Argo CD gives it unless an administrator opens more, but
-// for `os`, which has only times there.
-func run(script string, object map[string]any) (*health, error) {
-	state := lua.NewState(lua.Options{SkipOpenLibs: true})
+// judge asks no script about what is being deleted, as GetResourceHealth in Argo CD's
+// gitops-engine/pkg/health.
+func judge(asked question, object map[string]any) (*health, error) {
+	found := unstructured.Unstructured{Object: object}
+	if found.GetDeletionTimestamp() != nil {
+		return &health{"Progressing", "Pending deletion"}, nil
+	}
+	return run(asked, object)
+}
+
+// run gives the script the libraries that Argo CD gives it, of which `os` has only times there and is
+// left out here, unless an administrator opens all.
+func run(asked question, object map[string]any) (*health, error) {
+	state := lua.NewState(lua.Options{SkipOpenLibs: !asked.OpenLibs})
 	defer state.Close()
 	libraries := map[string]lua.LGFunction{
 		lua.LoadLibName: lua.OpenPackage,
@@ -113,7 +124,7 @@ func run(script string, object map[string]any) (*health, error) {
 	defer cancel()
 	state.SetContext(ctx)
 	state.SetGlobal("obj", value(state, object))
-	if err := state.DoString(script); err != nil {
+	if err := state.DoString(asked.Script); err != nil {
 		return nil, err
 	}
 	table, ok := state.Get(-1).(*lua.LTable)

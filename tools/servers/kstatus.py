@@ -12,7 +12,7 @@ import json
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tools.servers.binaries import ensure_tool
 from tools.servers.versions import GO_MODULE, Tool, read_go_mod, required
@@ -41,12 +41,23 @@ def ensure_kstatus() -> Path:
     )
 
 
-def verdicts(questions: Iterable[tuple[Mapping[str, Any], str]]) -> list[dict[str, Any]]:
-    """Return, for each object and Lua script ("" for none), `status`, `message` and `health`.
+class Question(NamedTuple):
+    """An object, and how Argo CD judges it."""
+
+    found: Mapping[str, Any]
+    script: str = ""  # in Lua; "": none
+    open_libs: bool = False  # whether it has all of Lua's libraries
+
+
+def verdicts(questions: Iterable[Question]) -> list[dict[str, Any]]:
+    """Return `status`, `message` and, where there is a script, `health` for each question.
 
     Raises subprocess.CalledProcessError where a script fails.
     """
-    asked = (json.dumps({"object": found, "script": script}) for found, script in questions)
+    asked = (
+        json.dumps({"object": one.found, "script": one.script, "openLibs": one.open_libs})
+        for one in questions
+    )
     answer = subprocess.run(
         [ensure_kstatus()],
         input="\n".join(asked),
