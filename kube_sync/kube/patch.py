@@ -101,16 +101,21 @@ async def apply_status(
     status: Mapping[str, Any],
     manager: str,
     accept: str = METADATA,
+    *,
+    version: str = "",
 ) -> bytes:
     """Apply these fields of the status subresource (server-side apply), and own no others of it.
 
-    Returns the answer in the format of `accept`, by default the smallest. Raises SyncError:
-    NotFound when the object is gone or replaced by another of its name.
+    `version` is the resourceVersion of the object that they are about; empty: any. Returns the
+    answer in the format of `accept`, by default the smallest. Raises SyncError: NotFound when the
+    object is gone or replaced by another of its name, Conflict when it has changed.
     """
+    metadata = {"name": of.key.name, "uid": of.uid}
+    metadata |= {"resourceVersion": version} if version else {}
     body = {
         "apiVersion": of.gvr.api_version,
         "kind": of.kind,
-        "metadata": {"name": of.key.name, "uid": of.uid},
+        "metadata": metadata,
         "status": dict(status),
     }
     path = of.gvr.path(of.key.namespace, of.key.name) + "/status"

@@ -1,7 +1,8 @@
 """Writes outcomes onto objects: ConfigMap annotations, PlacementPolicy statuses; leader only.
 
 Invariant: only the replica that holds the Lease writes, so that replicas with their own OPAs do not
-overwrite each other. The newest wanted status of each object is queued until the Lease is held. A
+overwrite each other. The newest wanted status of each object is queued until the Lease is held, and
+written only onto the version that it is about: what was queued long ago may be wrong by then. A
 status is for people: it neither influences nor delays what is in force, and its caller does not
 wait for it.
 """
@@ -69,11 +70,12 @@ class _Annotation:
 @dataclass(frozen=True, slots=True)
 class _Status:
     uid: str
+    version: str
     status: Mapping[str, Any]
 
     async def write(self, client: KubeClient, key: ObjectKey) -> None:
         of = ObjectReference(PLACEMENT_POLICIES, KIND, object_key(key), self.uid)
-        await apply_status(client, of, self.status, FIELD_MANAGER)
+        await apply_status(client, of, self.status, FIELD_MANAGER, version=self.version)
 
 
 class StatusWriter:
@@ -99,7 +101,7 @@ class StatusWriter:
 
     def want_status(self, policy: PlacementPolicy, status: Mapping[str, Any]) -> None:
         """Queue this status for a PlacementPolicy, in place of one that is queued already."""
-        self._due[policy.key] = _Status(policy.uid, status)
+        self._due[policy.key] = _Status(policy.uid, policy.version, status)
         self._news.set()
 
     def wake(self) -> None:

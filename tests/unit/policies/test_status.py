@@ -127,6 +127,21 @@ async def test_conditions_of_a_placementpolicy_are_written_beside_statuses(bench
     assert [m["manager"] for m in found["metadata"]["managedFields"]] == ["kube-sync-replicator"]
 
 
+async def test_conditions_that_waited_for_the_lease_are_not_written_over_newer_ones(
+    bench: Bench,
+) -> None:
+    """A policy that the former holder called stalled would be ready for a moment."""
+    bench.leadership.is_mine = False
+    bench.writer.want_status(bench.object("p"), {"conditions": [{"type": "Ready"}]})
+    bench.writer.want(bench.configmap("q"), OK)
+    bench.api.put(PLACEMENT_POLICIES, key("p"), status={"conditions": [{"type": "Stalled"}]})
+    bench.leadership.is_mine = True
+    bench.writer.wake()
+    await until(lambda: bench.status("q") == OK)
+    found = bench.api.get(PLACEMENT_POLICIES, key("p"))
+    assert found["status"] == {"conditions": [{"type": "Stalled"}]}
+
+
 async def test_conditions_are_not_written_on_another_object_of_that_name(bench: Bench) -> None:
     former = bench.object("p")
     bench.api.delete(PLACEMENT_POLICIES, key("p"))
