@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import argparse
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kube_sync.cli import plan
 from kube_sync.cli.history import file_of, moment
-from kube_sync.cli.installed import default_namespace, is_sought
+from kube_sync.cli.installed import default_namespace, is_sought, reached
 from kube_sync.cli.names import add_namespace, add_objects, discovered, kinds_of, references
 from kube_sync.cli.options import add_output, explain
 from kube_sync.cli.runner import answered, answering, complain, settings_of
-from kube_sync.errors import Misconfigured
+from kube_sync.errors import Misconfigured, SyncError
 from kube_sync.kube.naming import lying_in
 
 if TYPE_CHECKING:  # slow
-    from kube_sync.config import Settings
+    from kube_sync.config import Decisions, Settings
     from kube_sync.inspect.why.command import Question
     from kube_sync.inspect.why.past import PastRequest
 
@@ -119,7 +120,22 @@ def run(arguments: argparse.Namespace) -> int:
     if of_the_past(arguments):
         past = recalled(arguments, settings, time.time())
         return max(answered(command.run_past(one, settings)) for one in past)
-    return answered(command.run(asked(arguments, settings), settings, complain))
+    question = asked(arguments, settings)
+    with ExitStack() as stack:
+        if settings.observe.tracing.enabled and not _edits(arguments):
+            question = replace(question, stream=_stream(arguments, settings, stack))
+        return answered(command.run(question, settings, complain))
+
+
+def _stream(
+    arguments: argparse.Namespace, settings: Settings, stack: ExitStack
+) -> Decisions | None:
+    """Return where the decision stream is, to look up traces; None if it cannot be reached."""
+    try:
+        return stack.enter_context(reached(arguments, settings, "decisions")).decisions
+    except SyncError as error:
+        complain(f"the trace is not known: {error}")
+        return None
 
 
 def asked(arguments: argparse.Namespace, settings: Settings) -> Question:
@@ -189,10 +205,15 @@ def of_the_past(arguments: argparse.Namespace) -> bool:
             msg = "--ledger: goes with --at"
             raise Misconfigured(msg)
         return False
-    if given := [option for name, option in _EDITS.items() if getattr(arguments, name, None)]:
+    if given := _edits(arguments):
         msg = f"--at: tells what was decided, not what would be: it goes without {', '.join(given)}"
         raise Misconfigured(msg)
     return True
+
+
+def _edits(arguments: argparse.Namespace) -> list[str]:
+    """Return the options that ask about what there would be, or is elsewhere."""
+    return [option for name, option in _EDITS.items() if getattr(arguments, name, None)]
 
 
 def recalled(arguments: argparse.Namespace, settings: Settings, now: float) -> list[PastRequest]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from tests.commandline import kube_sync
 from tests.eventually import eventually
 from tests.fakes.otlp import Collector, Seen, collector
 from tests.integration.test_pair import LEVELLED
@@ -18,6 +22,8 @@ from tools.demo.components import Components, start_components
 from tools.demo.fleet import FLEET, POLICIES, PREFERENCES, cluster, policy_map, replica_set
 from tools.demo.fleet import namespace as namespace_manifest
 from tools.demo.webhook import register_webhook
+from tools.servers.binaries import ensure_binary
+from tools.servers.files import write_file
 from tools.servers.http import request
 from tools.servers.running import Launcher
 from tools.servers.secured_opa import start_opa
@@ -40,6 +46,7 @@ class World:
     components: Components
     collected: Collector
     namespace: str
+    folder: Path
 
     def create(self, name: str, level: str) -> None:
         """Create a ReplicaSet of this level."""
@@ -104,7 +111,7 @@ def world(
             stack.api.apply(namespace_manifest(FLEET))
             stack.api.apply(cluster("west", "europe-west1", "9"))
             stack.api.apply(policy_map(LEVELLED))
-            yield World(own, components, collected, namespace)
+            yield World(own, components, collected, namespace, folder)
         finally:
             components.stop()
             opa.server.stop()
@@ -152,6 +159,24 @@ async def test_a_placement_is_one_trace_from_the_watch_event_to_the_patch(world:
     assert decision["trace"].split("-")[1] == remediate.trace
     assert VALUE.encode() not in world.collected.received
     assert b'{"clusters"' not in world.collected.received
+    # `why` names the trace of the decision that it tells of.
+    assert (await asyncio.to_thread(why, world, "web"))["trace"] == remediate.trace
+
+
+def why(world: World, name: str) -> Any:
+    """Return the answer of `kube-sync why` on a ReplicaSet."""
+    stack = world.stack
+    configuration = {
+        "kubernetes": {"kubeconfig": str(stack.kubeconfigs["admin"])},
+        "opa": {"binary": str(ensure_binary("opa"))},
+        "decisions": stack.endpoint.client(),
+        "observe": {"tracing": {"enabled": True}},
+    }
+    file = write_file(world.folder / "why.yaml", yaml.safe_dump(configuration).encode())
+    asked = ("why", f"rs/{name}", "-n", world.namespace, "-o", "json", "--config", str(file))
+    finished = kube_sync(*asked)
+    assert finished.returncode == 0, finished.stderr
+    return json.loads(finished.stdout)
 
 
 def decided(world: World, name: str) -> Any:

@@ -7,12 +7,13 @@ answer is printed. Wired here and not in `processes`, as `plan` is.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from kube_sync.config import CLUSTERS, Settings
+from kube_sync.config import CLUSTERS, Decisions, Settings
+from kube_sync.errors import SyncError
 from kube_sync.inspect.plan import sources
 from kube_sync.inspect.plan.extra_documents import in_effect
 from kube_sync.inspect.plan.offline_opa import authored, gather_both, inputs_module
@@ -52,6 +53,7 @@ class Question:
     world: Request = field(default_factory=Request)
     others: tuple[Reference, ...] = ()  # to ask the same about
     kinds: Mapping[str, frozenset[str]] = field(default_factory=dict)  # what discovery calls them
+    stream: Decisions | None = None  # where traces are to be looked up; None: nowhere
 
 
 async def run(question: Question, settings: Settings, report: PrintLine) -> Answer:
@@ -59,12 +61,13 @@ async def run(question: Question, settings: Settings, report: PrintLine) -> Answ
     progress = Progress(report)
     snapshot = await sources.snapshot_of(question.world, settings, progress)
     columns = shutil.get_terminal_size((100, 40)).columns
-    texts = []
-    for reference in (question.subject, *question.others):
-        found = await build_answer(
-            replace(question, subject=reference), settings, snapshot, progress
-        )
-        texts.append(as_json(found) if question.form == "json" else as_text(found, columns))
+    found = [
+        await build_answer(replace(question, subject=reference), settings, snapshot, progress)
+        for reference in (question.subject, *question.others)
+    ]
+    if question.stream is not None:
+        found = await _with_traces(found, question.stream, settings)
+    texts = [as_json(one) if question.form == "json" else as_text(one, columns) for one in found]
     return Answer("\n\n".join(texts), 0)
 
 
@@ -82,6 +85,27 @@ async def run_past(request: PastRequest, settings: Settings) -> Answer:
     if request.form == "json":
         return Answer(past_as_json(found, rules), 0)
     return Answer(past_as_text(found, rules, shutil.get_terminal_size((100, 40)).columns), 0)
+
+
+async def _with_traces(
+    reports: Sequence[WhyReport], stream: Decisions, settings: Settings
+) -> list[WhyReport]:
+    """Return the reports with the traces of their decisions, as far as the replicator knows any."""
+    from kube_sync.inspect.why.decision_trace import read_records, trace_id  # noqa: PLC0415 - slow
+
+    kinds = {resource.name: resource.gvr for resource in settings.targets()}
+    names = [(kinds[report.resource], report.key) for report in reports]
+    try:
+        records = await read_records(stream, names)
+    except SyncError as error:
+        note = f"the trace is not known: {error}"
+        return [replace(report, notes=(*report.notes, note)) for report in reports]
+    return [
+        replace(report, trace=trace_id(records[name], report.outcome))
+        if name in records
+        else report
+        for name, report in zip(names, reports, strict=True)
+    ]
 
 
 async def build_answer(

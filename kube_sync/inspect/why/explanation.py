@@ -61,6 +61,7 @@ class WhyReport:
     canary: CanaryInEffect | None = None  # that decides on it; None: the policies in force do
     notes: tuple[str, ...] = field(default=())
     builtin_errors: tuple[BuiltinError, ...] = ()
+    trace: str = ""  # the id of the trace of the decision and its write, "" if none is known
 
 
 async def build_report(case: Case) -> WhyReport:

@@ -66,6 +66,7 @@ def as_json(report: WhyReport) -> str:
         "has": report.has,
         "pending": report.pending,
         "move": report.move,
+        "trace": report.trace or None,
         "rules": report.rules,
         "rules_failure": report.rules_failure,
         "inputs": report.inputs,
@@ -97,6 +98,8 @@ def _decision(report: WhyReport) -> Iterator[str]:
     yield f"  so       {report.pending or 'it is as decided'}"
     if report.move:
         yield f"  move     {report.move}"
+    if report.trace:
+        yield f"  trace    {report.trace}"
 
 
 def _canary_document(canary: CanaryInEffect) -> dict[str, Any]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kube_sync.cli.names import kinds_of
-from kube_sync.config import CONFIG_ENV, Settings
+from kube_sync.config import CONFIG_ENV, Decisions, Settings
 from kube_sync.errors import Broken
 from kube_sync.inspect.plan import command as planning
 from kube_sync.inspect.plan.request import Request
@@ -69,6 +71,23 @@ def test_each_question_is_asked_as_it_was_put(
         Question(WEB, cluster="c2", tries=9, form="json", kinds=KINDS),
     ]
     assert capsys.readouterr().out == "because\n" * 2
+
+
+def test_stream_is_read_for_traces_only_where_they_are_on_and_nothing_is_edited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams: list[Decisions | None] = []
+
+    async def run(question: Question, *_: object) -> Answer:
+        streams.append(question.stream)
+        return Answer("because", 0)
+
+    monkeypatch.setattr(command, "run", run)
+    file = tmp_path / "kube-sync.yaml"
+    file.write_text("observe: {tracing: {enabled: true}}", encoding="utf-8")
+    assert status(*WHY) == status(*WHY, "--config", str(file)) == 0
+    assert status(*WHY, "--config", str(file), "-f", "a.rego") == 0
+    assert streams == [None, Decisions(), None]
 
 
 def test_what_is_wrong_is_said_line_by_line(

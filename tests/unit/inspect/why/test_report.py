@@ -95,6 +95,14 @@ def test_canary_that_decides_is_told_with_its_side() -> None:
     assert json.loads(as_json(TOLD))["canary"] is None
 
 
+def test_trace_is_told_where_one_is_known() -> None:
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    told = replace(TOLD, trace=trace)
+    assert as_text(told, 100).splitlines()[4] == f"  trace    {trace}"
+    assert json.loads(as_json(told))["trace"] == trace
+    assert json.loads(as_json(TOLD))["trace"] is None
+
+
 def test_smallest_change_comes_with_what_else_to_ask_and_with_how_much_was_tried() -> None:
     text = as_text(why_not(TURN, GONE), 60)
     assert text.index("clusters") < text.index("smallest change") < text.index("rules that made it")
