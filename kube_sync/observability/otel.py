@@ -3,11 +3,14 @@
 Imported only if traces are on. The SDK reads its own variables (`OTEL_EXPORTER_OTLP_*`,
 `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_SERVICE_NAME`, `OTEL_BSP_SCHEDULE_DELAY`). Invariant: a thread of
 its own exports, so the event loop never waits for a collector; the queue is bounded, and what it
-has no room for is counted; a trace has a bounded number of spans of this process.
+has no room for is counted; a trace has a bounded number of spans of this process. The log says when
+spans begin to be lost, and not each time: the SDK complains at every retry, in lines that are no
+JSON.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import OrderedDict
@@ -17,6 +20,7 @@ from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
+import structlog
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -39,11 +43,16 @@ from kube_sync.errors import Misconfigured
 from kube_sync.observability import metrics
 from kube_sync.observability.tracing import Attributes, Kind, Request, is_sampled
 
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
 _QUEUE: Final = 2048  # spans, as the SDK's own default
 _END_SECONDS: Final = 3.0  # for the last export; a pod has 30 s to end
 _MOST_SPANS: Final = 200  # of one trace, recorded by this process
 _MOST_TRACES: Final = 1000  # whose spans are counted
 _MOST_LINKS: Final = 32
+_QUIET_SECONDS: Final = 60.0  # between two lines of the log about a full queue
+_REASON: Final = 300  # characters
+_SDK: Final = logging.getLogger("opentelemetry")
 _KINDS: Final[Mapping[Kind, SpanKind]] = {
     "internal": SpanKind.INTERNAL,
     "server": SpanKind.SERVER,
@@ -183,20 +192,41 @@ class Bounded(Sampler):
         return number <= self._most
 
 
+class Complaints(logging.Handler):
+    """Takes the SDK's log lines in place of printing them; `first` is the first of an export."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.first = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take one line."""
+        self.first = self.first or record.getMessage()[:_REASON]
+
+
 class Exporter(SpanExporter):
-    """Counts what another exporter exports."""
+    """Counts what another exporter exports, and says when it begins to fail and works again."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
+        self._complaints = Complaints()
+        self._works = True
         self._ended = False
         self.taken = 0  # spans that left the queue
+        _SDK.handlers, _SDK.propagate = [self._complaints], False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Export spans; called in the thread of the queue."""
         self.taken += len(spans)
+        self._complaints.first = ""
         result = self._exporter.export(spans)
-        outcome = "exported" if result is SpanExportResult.SUCCESS else "failed"
-        metrics.trace_spans.labels(outcome).inc(len(spans))
+        works = result is SpanExportResult.SUCCESS
+        metrics.trace_spans.labels("exported" if works else "failed").inc(len(spans))
+        if works and not self._works:
+            log.info("spans_exported_again")
+        elif self._works and not works:
+            log.warning("spans_not_exported", reason=self._complaints.first)
+        self._works = works
         return result
 
     def shutdown(self) -> None:
@@ -215,11 +245,15 @@ class Queue(BatchSpanProcessor):
         self._taker = exporter
         self._most = most
         self._put = 0
+        self._quiet_until = 0.0
 
     def on_end(self, span: ReadableSpan) -> None:
         """Add a span."""
         if self._put - self._taker.taken >= self._most:
             metrics.trace_spans.labels("dropped").inc()
+            if (now := time.monotonic()) >= self._quiet_until:
+                self._quiet_until = now + _QUIET_SECONDS
+                log.warning("spans_dropped", queue=self._most)
             return
         self._put += 1
         super().on_end(span)

@@ -31,6 +31,7 @@ from tools.servers.stack import RunningStack
 
 pytestmark = pytest.mark.timeout(180)
 
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 VALUE = "what-an-owner-wrote"
 REPLICATE, EVALUATE = "kube-sync-replicate: replicate", "kube-sync-replicate: evaluate"
 REMEDIATE = "kube-sync-remediate: remediate"
@@ -159,8 +160,18 @@ async def test_a_placement_is_one_trace_from_the_watch_event_to_the_patch(world:
     assert decision["trace"].split("-")[1] == remediate.trace
     assert VALUE.encode() not in world.collected.received
     assert b'{"clusters"' not in world.collected.received
+    for name in ("kube_sync_replication_lag_seconds", "kube_sync_decision_evaluation_seconds"):
+        assert exemplars(world, "replicate", name), name
     # `why` names the trace of the decision that it tells of.
     assert (await asyncio.to_thread(why, world, "web"))["trace"] == remediate.trace
+
+
+def exemplars(world: World, service: str, histogram: str) -> list[str]:
+    """Return the ids of the traces in the buckets of a histogram, as Prometheus reads them."""
+    url, more = world.components.services[service].url, {"Accept": OPENMETRICS}
+    lines = request("GET", f"{url}/metrics", more=more).body.decode().splitlines()
+    buckets = "\n".join(line for line in lines if line.startswith(f"{histogram}_bucket"))
+    return re.findall(r' # \{.*trace_id="([0-9a-f]{32})"', buckets)
 
 
 def why(world: World, name: str) -> Any:
@@ -207,13 +218,7 @@ async def test_a_review_is_one_trace_with_opas_own_spans(world: World) -> None:
     assert (asked.trace, asked.attributes["http.response.status_code"]) == (review.trace, 200)
     await eventually(lambda: {s.parent for s in world.of_opa(review.trace)}, {asked.span})
     # Prometheus finds the trace in the histogram of latencies.
-    page = request(
-        "GET",
-        f"{world.components.services['admit'].url}/metrics",
-        more={"Accept": "application/openmetrics-text; version=1.0.0"},
-    ).body.decode()
-    buckets = [one for one in page.splitlines() if "kube_sync_admission_seconds_bucket" in one]
-    assert any(re.search(r' # \{.*trace_id="[0-9a-f]{32}"', one) for one in buckets)
+    assert exemplars(world, "admit", "kube_sync_admission_seconds")
     assert VALUE.encode() not in world.collected.received
 
 

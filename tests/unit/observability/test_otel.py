@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 import structlog
 from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
 
 from kube_sync.config import Tracing
 from kube_sync.errors import Misconfigured
 from kube_sync.observability import tracing
+from tests.eventually import eventually
 from tests.fakes.otlp import Collector, collector
 
 SECRET = "value-of-an-annotation"
@@ -186,21 +188,34 @@ def test_what_the_queue_has_no_room_for_is_dropped_and_counted(
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "3600000")
     collected.answers.clear()
     before = counted("dropped")
-    with tracing.traced(everything(), "admit"):
+    with capture_logs() as logs, tracing.traced(everything(), "admit"):
         for _ in range(5000):
             with tracing.span("review"):
                 pass
         dropped = counted("dropped") - before
         collected.answers.set()
     assert dropped >= 5000 - 2 * 2048
+    assert [line["event"] for line in logs] == ["spans_dropped"]
     assert len(collected.spans) == 5000 - dropped
 
 
-def test_a_collector_that_refuses_is_counted(collected: Collector) -> None:
+async def test_a_collector_that_refuses_is_counted_and_said_until_it_takes_spans_again(
+    collected: Collector, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The SDK's own lines, one for each retry, are no JSON: they are not printed."""
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "1")  # each span is an export
     collected.status, before = 400, counted("failed")
-    with tracing.traced(everything(), "admit"), tracing.span("review"):
-        pass
-    assert counted("failed") == before + 1
+    with capture_logs() as logs, tracing.traced(everything(), "admit"):
+        for expected in (1, 2):
+            with tracing.span("review"):
+                pass
+            await eventually(lambda: counted("failed") - before, expected)
+        collected.status = 200
+        with tracing.span("review"):
+            pass
+    assert [line["event"] for line in logs] == ["spans_not_exported", "spans_exported_again"]
+    assert "400" in logs[0]["reason"]
+    assert caplog.records == []
 
 
 def test_a_silent_collector_holds_up_neither_work_nor_the_end(
