@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from kube_sync.cli.names import kinds_of
 from kube_sync.config import CONFIG_ENV, Decisions, Settings
-from kube_sync.errors import Broken
+from kube_sync.errors import Broken, Retriable
 from kube_sync.inspect.plan import command as planning
 from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.why import command
@@ -88,6 +89,25 @@ def test_stream_is_read_for_traces_only_where_they_are_on_and_nothing_is_edited(
     assert status(*WHY) == status(*WHY, "--config", str(file)) == 0
     assert status(*WHY, "--config", str(file), "-f", "a.rego") == 0
     assert streams == [None, Decisions(), None]
+
+
+def test_stream_that_cannot_be_reached_takes_nothing_else_from_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def reached(*_: object) -> AbstractContextManager[Settings]:
+        reason = "no pod"
+        raise Retriable(reason)
+
+    async def run(question: Question, *_: object) -> Answer:
+        assert question.stream is None
+        return Answer("because", 0)
+
+    monkeypatch.setattr(command, "run", run)
+    monkeypatch.setattr("kube_sync.cli.why.reached", reached)
+    file = tmp_path / "kube-sync.yaml"
+    file.write_text("observe: {tracing: {enabled: true}}", encoding="utf-8")
+    assert status(*WHY, "--config", str(file)) == 0
+    assert capsys.readouterr() == ("because\n", "kube-sync: the trace is not known: no pod\n")
 
 
 def test_what_is_wrong_is_said_line_by_line(
