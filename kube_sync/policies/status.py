@@ -17,7 +17,7 @@ from typing import Any, NoReturn, Protocol
 import msgspec
 import structlog
 
-from kube_sync.errors import Conflict, NotFound, Retriable, SyncError, Terminal
+from kube_sync.errors import Conflict, NotFound, Refused, Retriable, SyncError, Terminal
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.lease import Leadership
 from kube_sync.kube.patch import ObjectReference, annotate, apply_status
@@ -34,6 +34,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 FIELD_MANAGER = "kube-sync-replicator"
 OK = '{"status":"ok"}'
 _CHARACTERS = 1_000  # of a message
+_SLOWLY = 60.0  # seconds until a status that was refused is tried again
 
 
 class Subject(Protocol):
@@ -89,6 +90,7 @@ class StatusWriter:
         self._backoff = backoff or Backoff()
         self._news = asyncio.Event()
         self._due: dict[ObjectKey, _Annotation | _Status] = {}
+        self._refused: dict[ObjectKey, _Annotation | _Status] = {}  # a permission is missing
 
     async def annotate(self, subject: Subject, status: str) -> None:
         """Queue this status for a ConfigMap, in place of one that is queued already."""
@@ -111,12 +113,21 @@ class StatusWriter:
     async def run(self) -> NoReturn:
         """Write queued statuses until cancelled."""
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._until_due()
             while self._due and self._leadership.held:
                 await self._write(*next(iter(self._due.items())))
 
+    async def _until_due(self) -> None:
+        """Wait for a status to write, or until those that were refused are tried again."""
+        try:
+            async with asyncio.timeout(_SLOWLY if self._refused else None):
+                await self._news.wait()
+        except TimeoutError:
+            self._due, self._refused = {**self._refused, **self._due}, {}
+        self._news.clear()
+
     async def _write(self, key: ObjectKey, wanted: _Annotation | _Status) -> None:
+        self._refused.pop(key, None)
         try:
             await wanted.write(self._client, key)
         except Retriable as error:
@@ -129,6 +140,8 @@ class StatusWriter:
             log.info("status_out_of_date", subject=called(key))
         except SyncError as error:
             log.warning("status_not_written", subject=called(key), error=str(error))
+            if isinstance(error, Refused):
+                self._refused[key] = wanted
         self._backoff.progressed()
         # Compare by identity: an equal newer one may have been queued meanwhile.
         if self._due.get(key) is wanted:

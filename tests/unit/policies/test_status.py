@@ -23,7 +23,7 @@ from kube_sync.policies.status import OK, StatusWriter, status_of
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, patches
 from tests.fakes.clients import CONFIGMAPS, key, kube_of
 from tests.fakes.http import answer, held
-from tests.unit.async_tools import Waits, running, until
+from tests.unit.async_tools import LoopTime, Waits, running, until
 
 
 class Leadership:
@@ -184,6 +184,19 @@ async def test_refused_status_is_told_and_delays_no_other(bench: Bench) -> None:
     assert [line["subject"] for line in logs if line["event"] == "status_not_written"] == [
         "ConfigMap default/p"
     ]
+
+
+async def test_refused_status_is_written_once_it_is_allowed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else would say that a role was mended, and whoever waits for a policy would hang."""
+    time = LoopTime(monkeypatch)
+    bench.api.http.fault(patches(PLACEMENT_POLICIES), answer(403, b"no"))
+    with capture_logs() as logs:
+        bench.writer.want_status(bench.object("p"), {"conditions": []})
+        await until(lambda: any(line["event"] == "status_not_written" for line in logs))
+    time.forward(60.0)
+    await until(lambda: "status" in bench.api.get(PLACEMENT_POLICIES, key("p")))
 
 
 async def test_where_a_status_cannot_be_told_no_earlier_one_is_left_standing(bench: Bench) -> None:
