@@ -181,15 +181,28 @@ async def test_report_is_written_when_it_changes_and_removed_when_nothing_is_lef
 
 
 @pytest.mark.slow  # unit/remediation/test_openreports.py
-async def test_restart_writes_nothing(world: World) -> None:
-    before = len(world.writes())
-    world.remediator.stop()
-    world.remediator.start()
+async def test_restart_removes_what_is_no_more_and_writes_nothing_else(world: World) -> None:
     world.workload("many", "d", REFUSED)
     await eventually(partial(world.said, "many"), [("d", "refused", "errors", "fail")])
+    before = len(world.writes())
+    world.remediator.stop()
     world.workload("many", "d", ORDINARY)
+    world.remediator.start()
     await eventually(partial(world.report, "many"), None)
-    assert set(world.writes()[before:]) == {"many"}
+    assert world.writes()[before:] == ["many"]
+
+
+async def test_namespace_that_is_deleted_leaves_no_trouble(world: World) -> None:
+    api, place = world.stack.api, "leaving"
+    api.apply(namespace(place))
+    world.workload(place, "web", REFUSED)
+    await eventually(partial(world.report, place))
+    # Nobody empties it here, as the controller of namespaces does.
+    api.delete("namespaces", place)
+    api.delete("reports", NAME, place)
+    await eventually(partial(world.readiness, "openreports"), lambda line: f"{place}: " in line)
+    api.delete("replicasets", "web", place)
+    await eventually(partial(world.readiness, "openreports"), lambda line: line.endswith("ok"))
 
 
 async def test_account_may_write_its_own_reports_alone(world: World) -> None:
