@@ -32,6 +32,11 @@ class Condition(NamedTuple):
     message: str
 
 
+def condition(kind: str, status: str, reason: str, lines: Iterable[str]) -> Condition:
+    """Return a condition whose message has one line for each of `lines`."""
+    return Condition(kind, status, reason, "\n".join(lines))
+
+
 def standard(phase: Phase, reason: str, message: str) -> list[Condition]:
     """Return Ready, Reconciling and Stalled: the one of the phase is true, and has the message.
 
@@ -41,6 +46,11 @@ def standard(phase: Phase, reason: str, message: str) -> list[Condition]:
         Condition(one, str(one == phase), reason, message if one in {"Ready", phase} else "")
         for one in get_args(Phase)
     ]
+
+
+def is_observed(observed: int | None, generation: int) -> bool:
+    """Return whether a status that has `observed` is of this generation, if it says of which."""
+    return observed in {None, generation}
 
 
 def observing(observed: int | None, generation: int) -> dict[str, int]:

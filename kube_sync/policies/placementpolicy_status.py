@@ -14,7 +14,14 @@ from typing import Any, Final
 
 import msgspec
 
-from kube_sync.kube.conditions import Condition, are_right, dated, observing
+from kube_sync.kube.conditions import (
+    Condition,
+    are_right,
+    condition,
+    dated,
+    is_observed,
+    observing,
+)
 from kube_sync.kube.meta import time_text
 from kube_sync.kube.placementpolicies import PlacementPolicy
 from kube_sync.kube.policymaps import PolicyMap
@@ -28,7 +35,6 @@ from kube_sync.opa.sides import description, side_of
 from kube_sync.policies.configmap_status import NOT_TRIED, QUARANTINED, STAGE, UNREADABLE, WAITING
 from kube_sync.policies.placementpolicy_phase import NOT_COUNTED, WAITING_REASON, standard_of
 from kube_sync.policies.policywarning import MOST, PolicyWarning
-from kube_sync.policykinds.conditions import condition
 
 Json = dict[str, Any]
 Policy = PolicyMap | PlacementPolicy
@@ -114,10 +120,8 @@ class Outcomes:
             found = earlier if version == policy.version else policy.conditions
             wanted = dated(conditions(policy, outcome), found, policy.generation, now)
             staged = staged_by(outcome)
-            is_observed = policy.observed in {None, policy.generation}
-            if not (
-                is_observed and are_right(policy.conditions, wanted) and policy.staged == staged
-            ):
+            of_now = is_observed(policy.observed, policy.generation)
+            if not (of_now and are_right(policy.conditions, wanted) and policy.staged == staged):
                 self._wanted[policy.key] = policy.version, wanted
                 beside: Json = {} if staged is None else {"staged": staged}
                 beside |= observing(policy.observed, policy.generation)

@@ -18,7 +18,7 @@ import structlog
 
 from kube_sync.errors import NotFound, Refused, Retriable, SyncError, Undecided
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.conditions import are_right, observing
+from kube_sync.kube.conditions import are_right, is_observed, observing
 from kube_sync.kube.lease import Leadership
 from kube_sync.kube.meta import time_text
 from kube_sync.kube.patch import ObjectReference, apply_status
@@ -148,7 +148,8 @@ class ConditionKeeper:
         # For people only: no logic reads it.
         now = time_text(self._now())
         wanted = conditions(report, policy.generation, policy.conditions, now)
-        if policy.observed in {None, policy.generation} and are_right(policy.conditions, wanted):
+        of_now = is_observed(policy.observed, policy.generation)
+        if of_now and are_right(policy.conditions, wanted):
             self._counted("unchanged")
             return
         of = ObjectReference(self._kind.gvr, self._kind.kind, policy.key, policy.uid)

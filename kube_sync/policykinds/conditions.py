@@ -9,12 +9,12 @@ are right is not written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kube_sync.config import Settings, exempt_namespaces
-from kube_sync.kube.conditions import Condition, Phase, dated, standard
+from kube_sync.kube.conditions import Condition, Phase, condition, dated, standard
 from kube_sync.policykinds.reports import Report
 
 ACCEPTED: Final = "Accepted"
@@ -93,8 +93,3 @@ def _unknown(report: Unjudged) -> list[Condition]:
         condition(kind, "Unknown", "NotJudged", [f"it cannot be judged: {report.reason}"])
         for kind in (ACCEPTED, FINDINGS)
     ]
-
-
-def condition(kind: str, status: str, reason: str, lines: Iterable[str]) -> Condition:
-    """Return a condition whose message has one line for each of `lines`."""
-    return Condition(kind, status, reason, "\n".join(lines))
