@@ -19,6 +19,7 @@ from tests.integration.builtin_world import Json, World, policy
 from tests.integration.test_pair import ROOT
 from tests.kstatus import CURRENT, FAILED, IN_PROGRESS, TERMINATING, computed
 from tools.demo.fleet import POLICIES
+from tools.servers.errors import ToolError
 from tools.servers.kstatus import Question, verdicts
 from tools.servers.manifests import manifests_of
 from tools.servers.running import Launcher
@@ -280,6 +281,16 @@ async def policies(module_policies: Policies) -> Policies:
     return found
 
 
+def test_every_kind_of_ours_is_in_the_table_in_force_and_being_deleted() -> None:
+    kinds = {
+        definition["spec"]["names"]["kind"]
+        for file in KINDS.glob("*policies.yaml")
+        for definition in manifests_of(file)
+    }
+    for status in (CURRENT, FAILED, TERMINATING):
+        assert {s.wanted["kind"] for s in STATES if s.status == status} == kinds
+
+
 @pytest.mark.parametrize("state", STATES, ids=str)
 async def test_policy_in_a_state_is(policies: Policies, state: State) -> None:
     assert policies.kstatus(state) == state.status
@@ -293,13 +304,17 @@ async def test_policy_in_a_state_is(policies: Policies, state: State) -> None:
     assert len(standard) == bool(ready)
 
 
-async def test_what_waits_says_for_what(policies: Policies) -> None:
+async def test_kubectl_shows_and_waits_for_what_is_ready(policies: Policies) -> None:
     (candidate,) = (one for one in STATES if one.wanted["metadata"]["name"] == "candidate")
     message = policies.ready(candidate)["message"]
     assert "`kube-sync stage placementpolicy/candidate active`" in message
-    lines = policies.world.stack.kubectl("get", "placementpolicy/broken", f"-n{POLICIES}")
-    header, row = lines.splitlines()
+    kubectl = partial(policies.world.stack.kubectl, f"--namespace={POLICIES}")
+    header, row = kubectl("get", "placementpolicy/broken").splitlines()
     assert dict(zip(header.split(), row.split(), strict=True))["READY"] == "False"
+    wait = ("wait", "--for=condition=Ready")
+    assert "condition met" in kubectl(*wait, "placementpolicy/good", "--timeout=1m")
+    with pytest.raises(ToolError, match="condition not met"):
+        kubectl(*wait, "placementpolicy/broken", "--timeout=0s")
 
 
 async def test_scripts_are_added_to_the_settings_of_argo_cd_that_are_there(
