@@ -40,7 +40,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `policy` is the digest of the policies as in the decision stream. `status` is `decided`,
     `refused`, `failed` or `undefined` for a decision, the result of a write or why it is held.
     `approved` is who or what approved a write; `ref` joins an outcome to its intent, recorded
-    once of each kind; `note` is for people, or JSON for some kinds.
+    once of each kind; `note` is for people, or JSON for some kinds, or the id of the trace of a
+    decision that did not fail, if it is recorded.
     """
 
     kind: Kind

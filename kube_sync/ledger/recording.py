@@ -26,6 +26,7 @@ from kube_sync.ledger.entry_queue import EntryWithTexts
 from kube_sync.ledger.journal import Journal
 from kube_sync.ledger.store import Store
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.observability.tracing import trace_id
 
 _ALIKE = 1_000  # decisions whose text is cached
 
@@ -173,7 +174,7 @@ class _Lines:
             input=input_text.digest if input_text is not None else "",
             cause=_cause(verdict.cause, verdict.source),
             status=status_of(verdict),
-            note=verdict.failure or "",
+            note=verdict.failure or trace_id(verdict.trace or ""),
         )
         return ((entry, [one for one in (found, basis_text, input_text) if one is not None]),)
 

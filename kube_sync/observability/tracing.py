@@ -126,8 +126,12 @@ def ids() -> Mapping[str, str]:
     """Return `trace_id` and `span_id` of the current span, for logs and exemplars."""
     if recorder is None or not (found := sampled()):
         return NOTHING
-    _, trace_id, span_id, _ = found.split("-")
-    return {"trace_id": trace_id, "span_id": span_id}
+    return {"trace_id": trace_id(found), "span_id": found.split("-")[2]}
+
+
+def trace_id(found: str) -> str:
+    """Return the id of the trace of a context, "" without one."""
+    return found.split("-")[1] if found else ""
 
 
 def exemplar() -> dict[str, str] | None:

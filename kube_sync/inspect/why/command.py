@@ -91,7 +91,7 @@ async def _with_traces(
     reports: Sequence[WhyReport], stream: Decisions, settings: Settings
 ) -> list[WhyReport]:
     """Return the reports with the traces of their decisions, as far as the replicator knows any."""
-    from kube_sync.inspect.why.decision_trace import read_records, trace_id  # noqa: PLC0415 - slow
+    from kube_sync.inspect.why.decision_trace import read_records, trace_of  # noqa: PLC0415 - slow
 
     kinds = {resource.name: resource.gvr for resource in settings.targets()}
     names = [(kinds[report.resource], report.key) for report in reports]
@@ -101,7 +101,7 @@ async def _with_traces(
         note = f"the trace is not known: {error}"
         return [replace(report, notes=(*report.notes, note)) for report in reports]
     return [
-        replace(report, trace=trace_id(records[name], report.outcome))
+        replace(report, trace=trace_of(records[name], report.outcome))
         if name in records
         else report
         for name, report in zip(names, reports, strict=True)

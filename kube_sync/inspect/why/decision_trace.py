@@ -17,6 +17,7 @@ from kube_sync.decisions.records import BookmarkRecord, DecisionRecord
 from kube_sync.decisions.streamclient import stream_client
 from kube_sync.errors import Retriable
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.observability.tracing import trace_id
 
 _SECONDS: Final = 10.0  # for the whole stream
 
@@ -49,11 +50,11 @@ async def read_records(stream: Decisions, names: Collection[Name]) -> Mapping[Na
     return found
 
 
-def trace_id(record: DecisionRecord, outcome: Outcome) -> str:
+def trace_of(record: DecisionRecord, outcome: Outcome) -> str:
     """Return the id of the trace of this outcome, "" if it has none or is not the recorded one."""
-    if (record.uid, _said(record)) != (outcome.uid, _said(outcome)) or not record.trace:
+    if (record.uid, _said(record)) != (outcome.uid, _said(outcome)):
         return ""
-    return str(record.trace).split("-")[1]
+    return trace_id(record.trace or "")
 
 
 def _said(of: DecisionRecord | Outcome) -> tuple[object, ...]:

@@ -114,6 +114,7 @@ class Past:
     writes: tuple[Written, ...] = ()
     held: Written | None = None  # a hold at that time
     notes: tuple[str, ...] = ()
+    trace: str = ""  # the id of the trace of the decision and its write, "" if none was recorded
 
 
 def read_past(ledger: Reading, request: PastRequest) -> Past:
@@ -173,6 +174,7 @@ def _state_of_row(ledger: Reading, of: Object, time: float, row: Row, until: flo
         entry.new,
         ground(ledger, entry),
         notes=("its cause was taken away with the oldest rows",) if is_repeated else (),
+        trace="" if gone or entry.status == "failed" else entry.note,
     )
 
 

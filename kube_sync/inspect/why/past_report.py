@@ -49,6 +49,7 @@ def past_as_json(past: Past, derived: Derived) -> str:
         "before": past.before,
         "cause": past.cause,
         "policy": past.policy,
+        "trace": past.trace or None,
         "modules": past.modules,
         "not_recorded": past.ground.lacks,
         "rules": derived.rules,
@@ -78,6 +79,8 @@ def _decision(past: Past) -> Iterator[str]:
         yield f"  because  {past.cause}"
     if past.policy:
         yield f"  policy   {past.policy}"
+    if past.trace:
+        yield f"  trace    {past.trace}"
     if past.uid:
         yield f"  uid      {past.uid}"
 

@@ -155,6 +155,22 @@ async def test_what_fails_is_refused_or_undefined_is_recorded_as_that(path: Path
     assert entries[5].kind == "gone"
 
 
+async def test_decision_is_recorded_with_its_trace_and_a_failure_with_its_reason(
+    path: Path,
+) -> None:
+    world, trace = World(path), "4bf92f3577b34da6a3ce929d0e0e4736"
+    target, context = _target("web"), f"00-{trace}-00f067aa0ba902b7-01"
+    async with running(world.journal.run()):
+        for outcome in (
+            Outcome("u", Decision({"place": "c1"}), trace=context),
+            Outcome("u", failure="it broke", trace=context),
+        ):
+            world.hub.publish(target.gvr, target.key, outcome, "data", "p1")
+        world.decide("web", "c2")
+        entries = await world.entries()
+    assert [entry.note for entry in entries] == [trace, "it broke", ""]
+
+
 async def test_a_restart_records_what_differs_and_what_is_gone_alone(path: Path) -> None:
     world = World(path)
     async with running(world.journal.run()):

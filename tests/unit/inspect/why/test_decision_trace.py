@@ -12,7 +12,7 @@ from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.records import DecisionRecord, Target
 from kube_sync.errors import Retriable
-from kube_sync.inspect.why.decision_trace import read_records, trace_id
+from kube_sync.inspect.why.decision_trace import read_records, trace_of
 from tests.fakes.clients import REPLICASETS, key
 from tests.fakes.decisionstream import fake_decision_stream
 from tests.fakes.http import hang
@@ -32,9 +32,9 @@ RECORD = DecisionRecord(
 
 
 def test_recorded_decision_has_its_trace() -> None:
-    assert trace_id(RECORD, OUTCOME) == TRACE
+    assert trace_of(RECORD, OUTCOME) == TRACE
     failed = msgspec.structs.replace(RECORD, failure="no", last_good=True)
-    assert trace_id(failed, Outcome("u-web", failure="no")) == TRACE
+    assert trace_of(failed, Outcome("u-web", failure="no")) == TRACE
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,11 @@ def test_recorded_decision_has_its_trace() -> None:
     ],
 )
 def test_another_decision_than_the_recorded_one_has_none(outcome: Outcome) -> None:
-    assert trace_id(RECORD, outcome) == ""
+    assert trace_of(RECORD, outcome) == ""
 
 
 def test_decision_whose_trace_is_not_sampled_has_none() -> None:
-    assert trace_id(msgspec.structs.replace(RECORD, trace=msgspec.UNSET), OUTCOME) == ""
+    assert trace_of(msgspec.structs.replace(RECORD, trace=msgspec.UNSET), OUTCOME) == ""
 
 
 async def test_records_of_the_named_objects_are_read_up_to_the_first_bookmark() -> None:

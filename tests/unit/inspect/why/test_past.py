@@ -129,6 +129,13 @@ def test_failure_is_told_beside_what_stands(path: Path) -> None:
     assert (found.status, found.failure, on(found)) == ("failed", "conflict", "c0")
 
 
+def test_trace_of_a_decision_is_told_and_what_it_failed_for_is_none(path: Path) -> None:
+    store = filled(path, 1)
+    store.append([decided("c1", note="4bf9")], START + 1)
+    store.append([decided("c1", status="failed", note="conflict")], START + 2)
+    assert [asked(path, seconds).trace for seconds in (0.5, 1.5, 2.5)] == ["", "4bf9", ""]
+
+
 def test_time_before_the_ledger_begins_has_no_answer(path: Path) -> None:
     filled(path, 2)
     with pytest.raises(Terminal, match=r"the ledger begins at 1970-01-12T13:46:40\.000Z"):

@@ -38,6 +38,7 @@ PAST = Past(
     cause="data: clusters fleet/c2",
     before=Decision({PLACEMENT: preferences("c2")}),
     policy="p1",
+    trace="4bf9",
     modules={"p/a/b.rego": "package a"},
     writes=(SENT, HELD),
     held=HELD,
@@ -61,6 +62,7 @@ replicasets.v1.apps shop/web at 1970-01-12T13:46:45.000Z
   before   c2
   because  data: clusters fleet/c2
   policy   p1
+  trace    4bf9
   uid      u-web
 
 held at that time
@@ -138,4 +140,6 @@ def test_json_has_all_of_it() -> None:
     assert found["modules"] == {"p/a/b.rego": "package a"}
     assert [one["status"] for one in found["writes"]] == ["applied", "budget"]
     assert found["held"]["time"] == START + 3
+    assert found["trace"] == "4bf9"
+    assert json.loads(past_as_json(replace(PAST, trace=""), DERIVED))["trace"] is None
     assert found["rules"][0]["row"] == 3
