@@ -14,6 +14,7 @@ from typing import Final
 
 from kube_sync.errors import Conflict, Retriable
 from kube_sync.kube.client import KubeClient
+from kube_sync.kube.meta import ObjectMeta
 from kube_sync.kube.wholeobjects import put_object, read_object
 from kube_sync.objects import ObjectKey
 from kube_sync.provisioning.plan import names, planned, planned_generator
@@ -27,6 +28,7 @@ from kube_sync.provisioning.secrets import (
 from kube_sync.provisioning.wanted import GENERATOR, Wanted
 
 _ATTEMPTS: Final = 3
+_MISSING: Final = ObjectMeta()
 
 
 async def provision(client: KubeClient, wanted: Wanted, now: float) -> list[str]:
@@ -60,11 +62,11 @@ async def _once(client: KubeClient, wanted: Wanted, now: float, done: list[str])
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A Secret as it was read; without content there is none."""
+    """A Secret as it was read; without content and metadata there is none."""
 
     key: ObjectKey
     content: Content | None = None
-    version: str = ""
+    metadata: ObjectMeta = _MISSING
 
 
 async def _read(client: KubeClient, namespace: str, name: str) -> _Found:
@@ -80,5 +82,7 @@ async def _write(
     done: list[str],
     labels: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    await put_object(client, SECRETS, written(found.key, content, labels), found.version)
-    done.append(f"Secret {found.key} {'renewed' if found.version else 'made'}")
+    body = written(found.key, content, found.metadata, labels)
+    version = found.metadata.resource_version
+    await put_object(client, SECRETS, body, version)
+    done.append(f"Secret {found.key} {'renewed' if version else 'made'}")

@@ -46,8 +46,8 @@ class _Secret(msgspec.Struct):
     type: str = OPAQUE
 
 
-def read_secret(name: str, body: bytes) -> tuple[Content, str]:
-    """Parse a Secret; return its content and its resourceVersion. Raises Terminal."""
+def read_secret(name: str, body: bytes) -> tuple[Content, ObjectMeta]:
+    """Parse a Secret; return its content and its metadata. Raises Terminal."""
     try:
         found = msgspec.json.decode(body, type=_Secret)
         data = {key: base64.b64decode(text) for key, text in (found.data or {}).items()}
@@ -56,16 +56,21 @@ def read_secret(name: str, body: bytes) -> tuple[Content, str]:
         msg = f"Secret {name} is not to be read as one"
         raise Terminal(msg) from None
     since = (found.metadata.annotations or {}).get(SINCE)
-    return Content(data, found.type, _number(since)), found.metadata.resource_version
+    return Content(data, found.type, _number(since)), found.metadata
 
 
-def written(key: ObjectKey, content: Content, labels: Mapping[str, str] = _NONE) -> dict[str, Any]:
-    """Return a Secret of ours; `labels` are there beside those of all our Secrets."""
+def written(
+    key: ObjectKey, content: Content, before: ObjectMeta, labels: Mapping[str, str] = _NONE
+) -> dict[str, Any]:
+    """Return a Secret of ours; `labels` are there beside those of all our Secrets.
+
+    `before` is the metadata of the one that it replaces: labels and annotations of others stay.
+    """
     metadata = {
         "name": key.name,
         "namespace": key.namespace,
-        "labels": {**_LABELS, **labels},
-        "annotations": {SINCE: f"{content.since or 0:.0f}"},
+        "labels": {**(before.labels or {}), **_LABELS, **labels},
+        "annotations": {**(before.annotations or {}), SINCE: f"{content.since or 0:.0f}"},
     }
     data = {key: base64.b64encode(value).decode() for key, value in content.data.items()}
     return {

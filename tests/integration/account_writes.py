@@ -15,7 +15,8 @@ OWN, SHOP, POLICIES, SPOKE = "kube-sync", "shop", "kube-federation-scheduling-po
 ARGOCD = "argocd"
 PREFERENCES = "federation.kubernetes.io/replica-set-preferences"
 STATUS = "openpolicyagent.org/kube-mgmt-status"
-LARGE, BEFORE = "large", "from-before"
+LARGE, BEFORE, MARKED = "large", "from-before", "kube-sync-opa-metrics"
+TLS, DECLARED = "kubernetes.io/tls", "argocd.argoproj.io/secret-type"
 AFFECTED = "kube-sync.io/ColorPolicyAffected"
 WHEN = "2026-01-01T00:00:00Z"
 
@@ -125,9 +126,11 @@ def role(name: str, verb: str = "use") -> Manifest:
     return named(name) | {"rules": [rule | {"verbs": [verb]}]}
 
 
-def secret(name: str, of_type: str = "Opaque", **annotations: str) -> Manifest:
-    marked = annotations | {"kube-sync.io/provisioned-at": "1"}
-    return named(name, annotations=marked) | {"type": of_type}
+def secret(name: str, *keys: str, of_type: str = "Opaque", **metadata: Manifest) -> Manifest:
+    """Return a Secret of the Job's, with these keys, and more in its metadata."""
+    annotations = metadata.pop("annotations", {}) | {"kube-sync.io/provisioned-at": "1"}
+    found = named(name, annotations=annotations, **metadata) | {"type": of_type}
+    return found | {"data": dict.fromkeys(keys, "eA==")}
 
 
 def patched(account: str, what: str, path: str, body: object, says: str | None = None) -> Write:
@@ -344,23 +347,36 @@ def _policy_sync_spoke() -> Iterator[Write]:
 
 
 def _provision() -> Iterator[Write]:
-    who = "provision"
-    yield created(who, "a Secret", SECRETS, secret("kube-sync-decisions"))
-    token = "kubernetes.io/service-account-token"
-    account = {"kubernetes.io/service-account.name": "kube-sync-replicator"}
-    kinds = "tokens and certificates"
-    yield created(who, "a token", SECRETS, secret("kube-sync-x", token, **account), kinds)
-    yield created(who, "another name", SECRETS, secret("other"), kinds)
-    unmarked = named("kube-sync-x") | {"type": "Opaque"}
-    yield created(who, "one without a mark", SECRETS, unmarked, "that it has made")
-    sent, argocd = secret("kube-sync-generator"), SECRETS.replace(OWN, ARGOCD)
-    part, declared = "app.kubernetes.io/part-of", "argocd.argoproj.io/secret-type"
-    sent["metadata"]["labels"] = {part: "argocd"}
+    who, argocd = "provision", SECRETS.replace(OWN, ARGOCD)
+    added: Manifest = {"labels": {"team": "x"}, "annotations": {"mesh.example.com/inject": "no"}}
+    token = secret("kube-sync-decisions", "token", "next", **added)
+    yield created(who, "a Secret that a webhook marked", SECRETS, token)
+    pair = secret("kube-sync-opa-tls", "tls.crt", "tls.key", "ca.crt", of_type=TLS)
+    yield created(who, "a certificate", SECRETS, pair)
+    kept = secret(MARKED, "token", "theirs")
+    yield Write(who, "one with another's key", "PUT", f"{SECRETS}/{MARKED}", kept)
+    part: Manifest = {"labels": {"app.kubernetes.io/part-of": "argocd", "team": "x"}}
+    sent = secret("kube-sync-generator", "token", **part)
     yield created(who, "the token of Argo CD's generator", argocd, sent)
-    as_cluster = secret("kube-sync-x")
-    as_cluster["metadata"]["labels"] = {declared: "cluster"}
-    yield created(who, "a cluster of Argo CD", argocd, as_cluster, "and no others")
-    there = secret("kube-sync-authority")
+    account = {"kubernetes.io/service-account.name": "kube-sync-replicator"}
+    of_account = "kubernetes.io/service-account-token"
+    stolen = secret("kube-sync-notes", of_type=of_account, annotations=account)
+    kinds = "tokens and certificates for kube-sync"
+    yield created(who, "the token of an account", SECRETS, stolen, kinds)
+    yield created(who, "another name", SECRETS, secret("kube-sync-x", "token"), kinds)
+    more = secret("kube-sync-remediation", "token", "config.json")
+    yield created(who, "another key", SECRETS, more, "kube-sync-remediation: config.json")
+    more = secret(MARKED, "token", "url")
+    yield Write(who, "a new key", "PUT", f"{SECRETS}/{MARKED}", more, f"{MARKED}: url")
+    unmarked = named("kube-sync-notes") | {"type": "Opaque"}
+    yield created(who, "one without a mark", SECRETS, unmarked, "that it has made")
+    cluster = secret("kube-sync-decisions", "token", labels={DECLARED: "cluster"})
+    yield created(who, "another Secret of Argo CD", argocd, cluster, kinds)
+    cluster = secret("kube-sync-generator", "token", labels={DECLARED: "cluster"})
+    yield created(who, "a cluster of Argo CD", argocd, cluster, "declares nothing")
+    cluster = secret("kube-sync-generator", "token", "server", "name")
+    yield created(who, "the keys of a cluster", argocd, cluster, "kube-sync-generator: .*server")
+    there = secret("kube-sync-authority", "tls.crt", "tls.key", of_type=TLS)
     path = f"{SECRETS}/kube-sync-authority"
     yield Write(who, "a Secret of somebody else", "PUT", path, there, "that it has made")
 

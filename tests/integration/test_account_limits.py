@@ -25,10 +25,12 @@ from tests.integration.account_writes import (
     ARGOCD,
     BEFORE,
     LARGE,
+    MARKED,
     OWN,
     POLICIES,
     SHOP,
     SPOKE,
+    TLS,
     WEBHOOK,
     Write,
     condition,
@@ -76,6 +78,7 @@ ACCOUNTS = (
     "provision",
 )
 MERGE = "application/merge-patch+json"
+PAIR = {"tls.crt": "", "tls.key": ""}  # of the type TLS, both have to be there
 APPLICATION_SET: Manifest = {"spec": application_set("web", {})["spec"]}
 
 
@@ -102,7 +105,8 @@ def _there() -> list[Manifest]:
         ("v1", "ConfigMap", SHOP, "theirs", {"data": {"p.rego": "package p"}}),
         ("v1", "ConfigMap", POLICIES, "policy", {"data": {"p.rego": "package p"}}),
         ("v1", "ConfigMap", POLICIES, LARGE, {"data": {"p.rego": "# " * 450_000}}),
-        ("v1", "Secret", OWN, "kube-sync-authority", {}),
+        ("v1", "Secret", OWN, "kube-sync-authority", {"type": TLS, "data": PAIR}),
+        ("v1", "Secret", OWN, MARKED, {"data": {"theirs": "eA=="}}),
         ("events.k8s.io/v1", "Event", SHOP, "there", event("kubelet")),
         ("multicluster.x-k8s.io/v1alpha1", "PlacementDecision", SHOP, "there", {"decisions": []}),
         ("cluster.open-cluster-management.io/v1beta1", "PlacementDecision", SHOP, "there", {}),
@@ -152,6 +156,7 @@ def _there() -> list[Manifest]:
         metadata: Manifest = {"name": name} | ({"namespace": space} if space else {})
         metadata |= {"annotations": {"team": "theirs"}} if kind == "ReplicaSet" else {}
         metadata |= {"labels": rest["metadata"]["labels"]} if name == BEFORE else {}
+        metadata |= {"annotations": {"kube-sync.io/provisioned-at": "1"}} if name == MARKED else {}
         objects.append(rest | {"apiVersion": version, "kind": kind, "metadata": metadata})
     return objects
 

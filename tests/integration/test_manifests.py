@@ -17,7 +17,7 @@ from kube_sync.cli import parser
 from kube_sync.config import Settings, check_stream, load_settings, parse_listen
 from kube_sync.config.environment import ENV_PREFIX, fields
 from kube_sync.provisioning.plan import names
-from kube_sync.provisioning.wanted import wanted
+from kube_sync.provisioning.wanted import GENERATOR, wanted
 from tests.fakes.manifests import MANIFESTS, OVERLAYS, Manifest, build, containers, of_kind
 from tools.servers.binaries import ensure_binary
 from tools.servers.versions import tools
@@ -277,6 +277,10 @@ def test_the_job_may_touch_the_secrets_that_it_makes_and_no_others() -> None:
     ]
     [named, create] = role["rules"]
     assert set(named["resourceNames"]) == set(names(wanted(Settings())))
+    [policy] = of_kind(build("provision"), "ValidatingAdmissionPolicy")
+    [allowed] = [one for one in policy["spec"]["variables"] if one["name"] == "allowed"]
+    known = set(re.findall(r"'(kube-sync-[a-z-]+)': ", allowed["expression"]))
+    assert known == {*names(wanted(Settings())), GENERATOR}
     assert (named["verbs"], create["verbs"]) == (["get", "update"], ["create"])
 
 

@@ -42,6 +42,25 @@ async def test_a_second_run_writes_nothing(tmp_path: Path) -> None:
         assert len(writes(api)) == before
 
 
+async def test_labels_and_annotations_of_others_stay(tmp_path: Path) -> None:
+    """A webhook or an operator adds them; a renewal would take them away every month."""
+    async with cluster(tmp_path) as (api, kube):
+        await provision(kube, WANTED, 0.0)
+        one = key("kube-sync-decisions", "kube-sync")
+        found = api.get(SECRETS, one)
+        labels = {**found["metadata"]["labels"], "team": "x"}
+        annotations = {**found["metadata"]["annotations"], "backup.example.com/skip": "true"}
+        metadata = {"labels": labels, "annotations": annotations}
+        api.put(SECRETS, one, metadata=metadata, data=found["data"], type=found["type"])
+        await provision(kube, WANTED, 40 * 86400.0)
+        renewed = api.get(SECRETS, one)
+        assert "next" in renewed["data"]
+        assert renewed["metadata"]["labels"] == labels
+        annotations = renewed["metadata"]["annotations"]
+        assert annotations["backup.example.com/skip"] == "true"
+        assert annotations["kube-sync.io/provisioned-at"] == str(40 * 86400)
+
+
 async def test_one_that_changed_meanwhile_is_read_again(tmp_path: Path) -> None:
     async with cluster(tmp_path) as (api, kube):
         await provision(kube, WANTED, 0.0)
