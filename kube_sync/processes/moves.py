@@ -97,4 +97,9 @@ def _health(
         context.kube, SECRETS, namespace=source.namespace, label_selector=CLUSTER
     )
     clusters = Reflector(name, secrets, health.clusters, named, behind=named)
-    return health, (follow, clusters.run)
+
+    async def follow_clusters() -> None:
+        await health.clusters_needed.wait()
+        await clusters.run()
+
+    return health, (follow, follow_clusters)

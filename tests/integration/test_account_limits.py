@@ -66,6 +66,7 @@ FOLDERS = (
     "policy-sync-spoke-rbac",
     "provision",
     "argocd",
+    "argocd-applicationsets",
     "examples/colorpolicy",
 )
 ACCOUNTS = (

@@ -49,7 +49,7 @@ def stack_of_argo(
         stack.install_kinds(argocd_kinds())
         for name in (ARGO, "shop", "fleet"):
             stack.api.create(namespace(name))
-        stack.apply(ROOT / "manifests/argocd-health")
+        stack.apply(ROOT / "manifests/argocd-health", ROOT / "manifests/argocd-clusters")
         stack.api.create(cluster("eu", "europe-west1", "2"))
         yield stack
 

@@ -47,7 +47,8 @@ def cluster(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Ite
     with furnished_stack(launcher, tmp_path_factory.mktemp("generator")) as stack:
         stack.api.create_namespace(ARGO)
         rights = ("Role", "RoleBinding")
-        for one in (*build("argocd"), *of_kind(build("provision"), *rights)):
+        ours = (*build("argocd"), *build("argocd-applicationsets"))
+        for one in (*ours, *of_kind(build("provision"), *rights)):
             stack.api.apply(one)
         stack.api.create_namespace("fleet")
         for name in ("eu", "us"):

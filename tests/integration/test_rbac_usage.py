@@ -58,6 +58,7 @@ FOLDERS = (
     "placement-decisions",
     "ocm-placement-decisions",
     "argocd",
+    "argocd-applicationsets",
     "argocd-health",
     "topology-data-rbac",
     "topology-rbac",

@@ -46,6 +46,7 @@ INSTALLATIONS: Final[Mapping[str, Build]] = {
             "openreports",
             "policy-sync-direct-rbac",
             "argocd",
+            "argocd-applicationsets",
             "argocd-health",
         ),
         ("argocd", "ledger"),
@@ -59,6 +60,8 @@ INSTALLATIONS: Final[Mapping[str, Build]] = {
             "webhook",
             "provision",
             "ocm-placement-decisions-argocd",
+            "argocd-health",
+            "argocd-clusters",
         )
     ),
 }

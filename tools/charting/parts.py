@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 PLACEMENT: Final = ".Values.placement.enabled"
+_PROVISIONED: Final = 'ne .Values.certificates "none"'
 _CERT_MANAGER: Final = 'eq .Values.certificates "cert-manager"'
 _ISSUES: Final = "not .Values.certManager.issuerRef"
 
@@ -63,7 +64,7 @@ PARTS: Final = (
     Part("webhook", PLACEMENT, Build(("webhook",))),
     Part(
         "provision",
-        f'and {PLACEMENT} (ne .Values.certificates "none")',
+        f"and {PLACEMENT} ({_PROVISIONED})",
         Build(("provision",)),
         {
             _CERT_MANAGER: Build((), ("cert-manager",)),
@@ -118,7 +119,28 @@ PARTS: Final = (
         ".Values.ocmPlacementDecisions.argocd.enabled",
         Build(("ocm-placement-decisions-argocd",)),
     ),
-    Part("argocd", ".Values.argocd.enabled", Build(("argocd",))),
+    Part(
+        "argocd",
+        ".Values.argocd.generator.enabled",
+        Build(("argocd",)),
+        left_out=frozenset(
+            {"Role kube-sync-remediator-argocd", "RoleBinding kube-sync-remediator-argocd"}
+        ),
+        own={
+            "Role kube-sync-provision-generator": _PROVISIONED,
+            "RoleBinding kube-sync-provision-generator": _PROVISIONED,
+        },
+    ),
+    Part(
+        "argocd-clusters",
+        "or .Values.argocd.generator.enabled .Values.argocd.health.servers.enabled",
+        Build(("argocd-clusters",)),
+    ),
+    Part(
+        "argocd-applicationsets",
+        ".Values.argocd.applicationSets.enabled",
+        Build(("argocd-applicationsets",)),
+    ),
     Part("argocd-health", ".Values.argocd.health.enabled", Build(("argocd-health",))),
     Part("multikueue", ".Values.multikueue.enabled", Build(("multikueue",))),
     Part("openreports", ".Values.openReports.enabled", Build(("openreports",))),

@@ -183,21 +183,29 @@ VALUES: Final = (
         default=False,
     ),
     Value(
-        "argocd.enabled",
+        "argocd.generator.enabled",
         FLAG,
-        "Roles and the ConfigMap for Argo CD's plugin generator.",
+        "The remediator serves Argo CD's plugin generator, with a token that the Job makes, and may "
+        "list the Secrets of Argo CD.",
         default=False,
     ),
     Value(
-        "argocd.generator.enabled",
+        "argocd.applicationSets.enabled",
         FLAG,
-        "The remediator serves that generator, with a token that the Job makes.",
+        "Roles for ApplicationSets among `config.placement.resources`.",
         default=False,
     ),
     Value(
         "argocd.health.enabled",
         FLAG,
-        "Roles to read the health of Applications, and Argo CD's clusters.",
+        "Role to follow Applications, for `config.remediate.add_first.health`.",
+        default=False,
+    ),
+    Value(
+        "argocd.health.servers.enabled",
+        FLAG,
+        "Right to list the Secrets of Argo CD, for Applications whose destination is a server and "
+        "not a name.",
         default=False,
     ),
     Value("multikueue.enabled", FLAG, "Roles for the clusters of MultiKueue.", default=False),

@@ -29,7 +29,7 @@ from tools.servers.running import RunningServer, free_port
 from tools.servers.stack import RunningStack
 
 GENERATOR = "kube-sync-generator"
-_MANIFESTS = Path(__file__).resolve().parents[2] / "manifests/argocd"
+_MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 _TARGETS = {"group": "argoproj.io", "version": "v1alpha1", "resource": "applicationsets"}
 
 
@@ -54,8 +54,9 @@ def prepare(stack: RunningStack, folder: Path) -> Parts:
     write_pair(folder, "tls", issue(authority, "kube-sync", LOOPBACK))
     token, port = secrets.token_urlsafe(24), free_port()
     install_argocd(stack.api)
-    for manifest in manifests_of(_MANIFESTS):
-        stack.api.apply(_here(manifest, f"https://127.0.0.1:{port}"))
+    for part in ("argocd", "argocd-applicationsets"):
+        for manifest in manifests_of(_MANIFESTS / part):
+            stack.api.apply(_here(manifest, f"https://127.0.0.1:{port}"))
     stack.api.apply(plain_secret(GENERATOR, {"token": token}))
     generator = {
         "listen": f"127.0.0.1:{port}",

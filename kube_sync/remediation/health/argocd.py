@@ -3,11 +3,13 @@
 A workload is healthy in a cluster if it has an Application there and each of these is `Healthy`.
 The cluster of an Application is that which its destination names, or those that Argo CD has at its
 server. While the Applications cannot be followed nothing is known, and what was seen last counts no
-more; the same holds for the clusters of servers.
+more; the same holds for the clusters of servers. Those are Secrets, and nobody needs the right to
+list them before an Application names its cluster by a server.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
@@ -19,6 +21,7 @@ from kube_sync.remediation.decision_cache import Key
 from kube_sync.remediation.plan import Current
 
 _NONE = frozenset[str]()
+_UNLISTED = "they are not listed yet"
 
 
 class ArgoHealth:
@@ -33,7 +36,8 @@ class ArgoHealth:
         """
         self.trouble: str | None = "the Applications are not listed yet"
         self.clusters = ArgoClusters(self._clusters_changed)
-        self._clusters_trouble: str | None = "they are not listed yet"
+        self.clusters_needed = asyncio.Event()  # an Application has named a server
+        self._clusters_trouble: str | None = _UNLISTED
         self._label = label
         self._changed = changed
         self._by_workload: dict[ObjectKey, dict[ObjectKey, Application]] = {}
@@ -57,7 +61,7 @@ class ArgoHealth:
         del current
         found: dict[str, bool] = {}
         applications = self._applications(key).values()
-        by_server = any(one.server and not one.cluster for one in applications)
+        by_server = any(map(_is_by_server, applications))
         if by_server and self._clusters_trouble is not None:
             return _NONE  # it may be unhealthy in any of them
         for one in applications:
@@ -71,8 +75,13 @@ class ArgoHealth:
 
     def unmatched(self, key: Key) -> str | None:
         """Return which Application of an object is in no known cluster, and why."""
+        is_early = self._clusters_trouble is _UNLISTED
         applications = self._applications(key)
-        found = sorted(name for name, one in applications.items() if not self._clusters_of(one))
+        found = sorted(
+            name
+            for name, one in applications.items()
+            if not self._clusters_of(one) and not (is_early and _is_by_server(one))
+        )
         if not found:
             return None
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
@@ -111,6 +120,8 @@ class ArgoHealth:
                 self._remove(key, before)
                 touched |= before.workloads
             if now is not None:
+                if now.workloads and _is_by_server(now):
+                    self.clusters_needed.set()
                 for workload in now.workloads:
                     self._by_workload.setdefault(workload, {})[key] = now
                 touched |= now.workloads
@@ -122,3 +133,7 @@ class ArgoHealth:
             del applications[key]
             if not applications:
                 del self._by_workload[workload]
+
+
+def _is_by_server(found: Application) -> bool:
+    return bool(found.server) and not found.cluster

@@ -224,7 +224,8 @@ def _furnish(scene: Scene) -> None:
     stack, api = scene.stack, scene.api
     stack.install_open_cluster_management()
     install_argocd(api)
-    stack.apply(ROOT / "manifests/ocm-placement-decisions-argocd", ROOT / "manifests/argocd")
+    for name in ("ocm-placement-decisions-argocd", "argocd", "argocd-applicationsets"):
+        stack.apply(ROOT / "manifests" / name)
     api.create_namespace(FLEET)
     url = f"https://127.0.0.1:{scene.ports['generator']}"
     for one in generator_objects(url, scene.token):

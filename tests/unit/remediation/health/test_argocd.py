@@ -65,6 +65,15 @@ def test_applications_of_another_workload_do_not_count() -> None:
     assert world.healthy() == frozenset()
 
 
+def test_clusters_are_needed_once_an_application_names_a_server() -> None:
+    """Until then nobody has to be allowed to list the Secrets of Argo CD."""
+    world = World()
+    world.list(_item("a", "eu"), _item("b"))
+    assert not world.health.clusters_needed.is_set()
+    world.health.store.apply(Event("ADDED", VERSION, _item("c", "https://us")))
+    assert world.health.clusters_needed.is_set()
+
+
 def test_without_a_label_only_application_sets_have_applications() -> None:
     world, other = World(), GroupVersionResource("apps", "v1", "replicasets")
     world.list(_item("a", "eu"))
@@ -101,6 +110,7 @@ def test_an_application_for_a_server_counts_for_the_clusters_that_argo_cd_has_th
     world = World()
     world.list(_item("a", "https://eu.example.com"), _item("b", "us"))
     assert world.healthy() == frozenset()  # the first may be in any cluster, and unhealthy there
+    assert world.health.unmatched(KEY) is None  # the clusters are about to be listed
     world.know(eu="https://eu.example.com/", ap="https://ap.example.com")
     assert (world.healthy(), world.health.unmatched(KEY)) == (BOTH, None)
     world.list(_item("a", "https://eu.example.com"), _item("b", "eu", "Degraded"))
