@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -13,10 +14,15 @@ from tools.charting.parts import Build
 from tools.servers.manifests import documents_of, kustomize
 
 Manifest = dict[str, Any]
+# The letters of kustomize's hashes.
+_HASHED: Final = re.compile(r"\b(kube-sync-(?:variables|opa))-[2456789bcdfghkmt]{10}\b")
 
 
 def built(manifests: Path, build: Build) -> list[Manifest]:
-    """Return the objects of a build, in the order of their names. Raises ToolError."""
+    """Return the objects of a build, in the order of their names and without hashes in these.
+
+    Raises ToolError.
+    """
     with tempfile.TemporaryDirectory(prefix="kube-sync-chart-") as folder:
         above = os.path.relpath(manifests.resolve(), Path(folder).resolve())
         kustomization = {
@@ -28,7 +34,7 @@ def built(manifests: Path, build: Build) -> list[Manifest]:
         }
         text = yaml.safe_dump(kustomization)
         (Path(folder) / "kustomization.yaml").write_text(text, encoding="utf-8")
-        return [*documents_of(kustomize(Path(folder)))]
+        return [*documents_of(_HASHED.sub(r"\1", kustomize(Path(folder))))]
 
 
 def _variables(build: Build) -> dict[str, object]:

@@ -14,7 +14,6 @@ from typing import Any, Final
 from kube_sync.yamlnodes import Rules, plain, single
 from tools.charting.building import Manifest, built
 from tools.charting.chart import CHART, ROOT
-from tools.charting.furnishing import HASHED
 from tools.charting.parts import Build
 from tools.charting.tree import identity
 from tools.servers.errors import ToolError
@@ -43,13 +42,12 @@ INSTALLATIONS: Final[Mapping[str, Build]] = {
             "placement-decisions",
             "ocm-placement-decisions",
             "multikueue",
-            "openreports",
             "policy-sync-direct-rbac",
             "argocd",
             "argocd-applicationsets",
             "argocd-health",
         ),
-        ("argocd", "ledger"),
+        ("argocd", "ledger", "openreports", "traces"),
     ),
     "ocm-argocd": Build(
         (
@@ -134,12 +132,12 @@ def _of_helm(manifest: Manifest) -> Manifest:
 
 
 def _of_kustomize(manifest: Manifest) -> Manifest:
-    """Take away what only kustomize has: hashes, namespaces where none can be, a Job's end."""
+    """Take away what only kustomize has: namespaces where none can be, a Job's end."""
     if manifest["kind"] == "Job":
         manifest["spec"].pop("ttlSecondsAfterFinished")
     if manifest["kind"].startswith("ValidatingAdmissionPolicy"):
         manifest["metadata"].pop("namespace", None)
-    found: Manifest = _without_nulls(_parsed(_unhashed(manifest)))
+    found: Manifest = _without_nulls(_parsed(manifest))
     return found
 
 
@@ -150,14 +148,6 @@ def _metadata(manifest: Manifest) -> Iterator[Manifest]:
     for template in (spec, spec.get("jobTemplate", {}).get("spec", {})):
         if "template" in template:
             yield template["template"]["metadata"]
-
-
-def _unhashed(tree: Any) -> Any:
-    if isinstance(tree, dict):
-        return {key: _unhashed(value) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [_unhashed(value) for value in tree]
-    return HASHED.sub(r"\1", tree) if isinstance(tree, str) else tree
 
 
 def _without_nulls(tree: Any) -> Any:

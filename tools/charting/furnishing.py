@@ -6,7 +6,6 @@ is what kustomize builds.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -33,8 +32,14 @@ _CONTAINERS: Final = {
     "policy-sync": "policySync",
     "provision": "provision",
 }
-# The letters of kustomize's hashes.
-HASHED: Final = re.compile(r"\b(kube-sync-(?:variables|opa))-[2456789bcdfghkmt]{10}\b")
+_SPREAD: Final = "topologySpreadConstraints"
+_USER: Final = ".Values.runAsUser"
+_IDS: Final = frozenset({"runAsUser", "runAsGroup", "fsGroup"})
+# Where the manifests expect a collector of traces.
+_COLLECTOR: Final = "otel-collector.monitoring.svc:4318"
+_BY_TLS: Final = 'and .Values.traces.enabled (hasPrefix "https:" .Values.traces.endpoint)'
+_PLACEMENT: Final = "kube-sync-placement"
+_POLICIES: Final = "kube-federation-scheduling-policy"
 _JOB_STAYS: Final = 3600  # seconds, longer than anybody waits for a release
 _KEPT: Final = Insert('include "kube-sync.kept" .')
 _ISSUER: Final = (
@@ -43,10 +48,8 @@ _ISSUER: Final = (
 
 
 def name_of(manifest: Mapping[str, Any]) -> str:
-    """Return an object as `Kind name`, without the hash that kustomize gave the name."""
-    name = manifest["metadata"]["name"]
-    found = HASHED.fullmatch(name)
-    return f"{manifest['kind']} {found[1] if found else name}"
+    """Return an object as `Kind name`."""
+    return f"{manifest['kind']} {manifest['metadata']['name']}"
 
 
 class Furnisher:
@@ -93,6 +96,11 @@ class Furnisher:
             annotations.insert(0, Insert('include "kube-sync.checksum" .'))
         metadata["annotations"] = {**metadata.get("annotations", {}), **dict.fromkeys(annotations)}
         spec[Insert(f'include "kube-sync.pod" {own}')] = None
+        if (spread := spec.get(_SPREAD)) is not None:
+            chosen = f".Values.{values}.{_SPREAD}"
+            spec[_SPREAD] = Either(chosen, Yaml(chosen), spread)
+        context = spec["securityContext"]
+        context |= {key: Only(_USER, Scalar(f"int64 {_USER}")) for key in _IDS & context.keys()}
         for container in spec["containers"]:
             self._container(container)
 
@@ -107,6 +115,10 @@ class Furnisher:
             self.defaults |= {f"{values}.image.repository": repository, f"{values}.image.tag": tag}
         chosen = f'include "kube-sync.image" (dict "image" {image} "root" .)'
         container["image"] = expression(chosen)
+        if image == ".Values.image":
+            container["env"] = _with_more(container.get("env"), ".Values.env")
+        else:
+            container["args"].append(Only(_BY_TLS, "--set=distributed_tracing.encryption=tls"))
         container[Insert(f'include "kube-sync.pullPolicy" {image}')] = None
 
     def _others(self, found: dict[Any, Tree], name: str) -> None:
@@ -123,7 +135,14 @@ class Furnisher:
                 spec["ttlSecondsAfterFinished"] = _JOB_STAYS
             case "Certificate kube-sync-opa" | "Certificate kube-sync-admission":
                 found["spec"] = {**spec, "issuerRef": Yaml(_ISSUER)}
+            case "ClusterRole kube-sync-replicator" | "ClusterRole kube-sync-remediator":
+                account = name.rpartition("-")[2]
+                found["rules"].append(_more(f".Values.{account}.extraRules"))
             case "NetworkPolicy kube-sync-default":
+                collector = Insert('include "kube-sync.collectorEgress" .')
+                spec["egress"] = [
+                    collector if isinstance(rule, Only) else rule for rule in spec["egress"]
+                ]
                 ports = [entry["port"] for entry in spec["egress"][1]["ports"]]
                 path = self._value("networkPolicy.apiServerPorts", ports)
                 spec["egress"][1]["ports"] = [Insert(f'include "kube-sync.tcpPorts" {path}')]
@@ -136,6 +155,35 @@ class Furnisher:
                 requests = spec["resources"]["requests"]
                 requests["storage"] = expression(self._value("ledger.size", requests["storage"]))
                 spec[Insert('include "kube-sync.storageClass" .')] = None
+        if name.startswith(("MutatingWebhook", "ValidatingWebhook")):
+            self._webhook(found)
+
+    def _webhook(self, found: dict[Any, Tree]) -> None:
+        [webhook] = found["webhooks"]
+        webhook["timeoutSeconds"] = Scalar(
+            self._value("webhook.timeoutSeconds", webhook["timeoutSeconds"])
+        )
+        [named] = webhook["namespaceSelector"]["matchExpressions"]
+        policies = ""
+        if found["metadata"]["name"] == _PLACEMENT:
+            webhook["rules"].append(_more(".Values.webhook.rules"))
+            # As the webhook itself makes it, or an upgrade would be a conflict with it.
+            policies = '(include "kube-sync.policyNamespaces" . | fromYamlArray)'
+            named["values"].remove(_POLICIES)
+        named["values"].append(_more(f"concat {policies} .Values.webhook.exemptNamespaces"))
+
+
+def _more(items: str) -> Insert:
+    """Return the place of more items of a list, where there are any."""
+    return Insert(f'include "kube-sync.items" ({items})')
+
+
+def _with_more(items: Tree, values: str) -> Tree:
+    """Return a list of items, which may depend on a condition, with those of a value."""
+    if isinstance(items, Only):
+        own = [Only(items.condition, item) for item in items.value]
+        return Only(f"or ({items.condition}) {values}", [*own, _more(values)])
+    return Only(values, [_more(values)]) if items is None else [*items, _more(values)]
 
 
 def _labels(kind: str) -> Insert:
@@ -163,4 +211,5 @@ def _text(text: str, path: tuple[str, ...]) -> str:
         return _IN_NAMESPACE
     if path[-1] == "dnsNames":
         return text.replace(f".{_NAMESPACE}", f".{_IN_NAMESPACE}")
+    text = text.replace(_COLLECTOR, expression('include "kube-sync.collector" .'))
     return text.replace(f".{_NAMESPACE}.svc", f".{_IN_NAMESPACE}.svc")

@@ -14,6 +14,11 @@ PLACEMENT: Final = ".Values.placement.enabled"
 _PROVISIONED: Final = 'ne .Values.certificates "none"'
 _CERT_MANAGER: Final = 'eq .Values.certificates "cert-manager"'
 _ISSUES: Final = "not .Values.certManager.issuerRef"
+_TRACES: Final = ".Values.traces.enabled"
+# Where a component adds to the variables, they have to be there.
+_CONFIG: Final = frozenset(
+    {"ConfigMap kube-sync", "ConfigMap kube-sync-opa", "ConfigMap kube-sync-variables"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +59,13 @@ PARTS: Final = (
     Part(
         "opa",
         PLACEMENT,
-        Build(("opa",)),
+        Build(("opa", "config")),
         {
-            ".Values.ledger.enabled": Build(("opa",), ("ledger",)),
-            ".Values.argocd.generator.enabled": Build(("opa",), ("argocd",)),
+            ".Values.ledger.enabled": Build(("opa", "config"), ("ledger",)),
+            ".Values.argocd.generator.enabled": Build(("opa", "config"), ("argocd",)),
+            _TRACES: Build(("opa", "config"), ("traces",)),
         },
+        left_out=_CONFIG,
     ),
     Part("admission", PLACEMENT, Build(("admission",))),
     Part("webhook", PLACEMENT, Build(("webhook",))),
@@ -80,7 +87,11 @@ PARTS: Final = (
         "networkpolicies",
         ".Values.networkPolicy.enabled",
         Build((), ("network-policy-default",)),
-        {PLACEMENT: Build((), ("network-policy",))},
+        {
+            PLACEMENT: Build((), ("network-policy",)),
+            _TRACES: Build(("config",), ("network-policy-default", "traces")),
+        },
+        left_out=_CONFIG,
     ),
     Part("crds", ".Values.crds.enabled", Build(("crds",))),
     Part(
@@ -161,9 +172,8 @@ NOT_IN_THE_CHART: Final[Mapping[str, str]] = {
     "prometheus": "within the component prometheus-rules",
     "argocd-policy-health": "settings of Argo CD, not of kube-sync (docs/gitops.md)",
     "components/dry-run": "config.remediate.mode",
-    "components/openreports": "openReports.enabled and config.remediate.openreports.enabled",
+    "components/openreports": "openReports.enabled",
     "components/two-replicas": "opa.replicas",
-    "components/traces": "config.observe.tracing, with collectors as sidecars",
     "components/policy-systems": "scheduling.enabled and metadata.enabled",
     "components/self-made-certificates": "certificates: provision",
     "overlays/minimal": "no values",

@@ -5,91 +5,52 @@ A default that is not here is what the manifests have in that place (`Furnisher.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from tools.charting.configuration import config_schema
-
-MADE: Final = object()  # the default is that of the manifests
-_Schema = dict[str, Any]
-
-FLAG: Final[_Schema] = {"type": "boolean"}
-TEXT: Final[_Schema] = {"type": "string"}
-NAME: Final[_Schema] = {"type": "string", "minLength": 1}
-TEXTS: Final[_Schema] = {"type": "object", "additionalProperties": {"type": "string"}}
-ANY: Final[_Schema] = {"type": "object"}
-ITEMS: Final[_Schema] = {"type": "array", "items": {"type": "object"}}
-PORTS: Final[_Schema] = {
-    "type": "array",
-    "items": {"type": "integer", "minimum": 1, "maximum": 65535},
-    "minItems": 1,
-}
-_SIZE: Final[_Schema] = {"type": "string", "pattern": r"^[0-9.]+([KMGTPE]i?)?$"}
-_WITH_DIGEST: Final = {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"}
-
-
-def _at_least(least: int) -> _Schema:
-    return {"type": "integer", "minimum": least}
-
-
-def _one_of(*values: str) -> _Schema:
-    return {"type": "string", "enum": [*values]}
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """One value: its path, what it may be, its default, and what it is for."""
-
-    path: str
-    schema: _Schema
-    text: str
-    default: Any = MADE
-
-
-def _image(path: str, whose: str) -> tuple[Value, ...]:
-    own: tuple[Value, ...] = (
-        Value(f"{path}.repository", NAME, f"The image of {whose}."),
-        Value(f"{path}.tag", TEXT, "Its tag."),
-    )
-    if path == "image":
-        own = (
-            Value(f"{path}.repository", NAME, f"The image of {whose}.", "kube-sync"),
-            Value(f"{path}.tag", TEXT, "Its tag; empty: the chart's appVersion.", ""),
-        )
-    return (
-        *own,
-        Value(f"{path}.digest", _WITH_DIGEST, "Its digest (`sha256:…`), in place of the tag.", ""),
-        Value(f"{path}.pullPolicy", TEXT, "Empty: what Kubernetes takes for the tag.", ""),
-    )
-
-
-def _pods(path: str = "") -> tuple[Value, ...]:
-    """Return the values of pods: of all, or of one workload."""
-    stem, whose = (f"{path}.", "of these pods, in place of those") if path else ("", "")
-    more = "in addition to those of all pods" if path else "of all pods"
-    for_all = f"{whose} of all pods" if path else "of all pods"
-    return (
-        Value(f"{stem}podAnnotations", TEXTS, f"Annotations {more}.", {}),
-        Value(f"{stem}podLabels", TEXTS, f"Labels {more}.", {}),
-        Value(f"{stem}nodeSelector", TEXTS, f"Labels of nodes {for_all}.", {}),
-        Value(f"{stem}tolerations", ITEMS, f"Tolerations {for_all}.", []),
-        Value(f"{stem}affinity", ANY, f"Affinity {for_all}.", {}),
-        Value(f"{stem}priorityClassName", TEXT, f"PriorityClass {for_all}.", ""),
-    )
-
-
-def _workload(path: str, replicas: int | None, container: str) -> tuple[Value, ...]:
-    """Return the values of a workload: `replicas` are the fewest, None if there are none."""
-    number = Value(f"{path}.replicas", _at_least(replicas or 1), "Number of pods.")
-    resources = Value(f"{path}.resources", ANY, f"Requests and limits of {container}.")
-    return (*((number,) if replicas else ()), resources, *_pods(path))
-
+from tools.charting.schemas import (
+    COLLECTOR,
+    ENV,
+    FLAG,
+    ISSUER,
+    NAME,
+    PORTS,
+    RESOURCES,
+    SIZE,
+    TEXT,
+    TEXTS,
+    USER,
+    WEBHOOK_RULE,
+    enum,
+    listed,
+    mapping,
+    rights,
+)
+from tools.charting.value import Value, image, pods, workload
 
 VALUES: Final = (
-    *_image("image", "kube-sync"),
-    Value("imagePullSecrets", ITEMS, "Secrets with which the images are pulled.", []),
+    *image("image", "kube-sync"),
+    Value(
+        "imagePullSecrets",
+        listed(mapping("name", name=NAME)),
+        "Secrets with which the images are pulled.",
+        [],
+    ),
     Value("labels", TEXTS, "Labels of every object.", {}),
-    *_pods(),
+    *pods(),
+    Value(
+        "runAsUser",
+        USER,
+        "User and group of all pods; null: those that the cluster gives them, as OpenShift does.",
+        65532,
+    ),
+    Value(
+        "env",
+        ENV,
+        "Environment variables of the containers of kube-sync, such as "
+        "`OTEL_EXPORTER_OTLP_HEADERS`; keys of the configuration are in `config`.",
+        [],
+    ),
     Value(
         "config",
         config_schema(),
@@ -110,26 +71,61 @@ VALUES: Final = (
         "the release is removed.",
         default=True,
     ),
-    *_image("opa.image", "OPA"),
-    *_workload("opa", 1, "OPA"),
-    Value("replicator.resources", ANY, "Requests and limits of the replicator, in OPA's pod."),
-    Value("remediator.resources", ANY, "Requests and limits of the remediator, in OPA's pod."),
-    *_workload("admission", 2, "the webhook"),
+    *image("opa.image", "OPA"),
+    *workload("opa", 1, "OPA"),
+    Value(
+        "replicator.resources", RESOURCES, "Requests and limits of the replicator, in OPA's pod."
+    ),
+    Value(
+        "replicator.extraRules",
+        rights("list", "watch"),
+        "More rules of its ClusterRole: what `config.replicate.resources` names.",
+        [],
+    ),
+    Value(
+        "remediator.resources", RESOURCES, "Requests and limits of the remediator, in OPA's pod."
+    ),
+    Value(
+        "remediator.extraRules",
+        rights("list", "watch", "patch"),
+        "More rules of its ClusterRole: what `config.placement.resources` names.",
+        [],
+    ),
+    *workload("admission", 2, "the webhook"),
+    Value(
+        "webhook.rules",
+        listed(WEBHOOK_RULE),
+        "What else the webhook is asked about for placement: ReplicaSets always are.",
+        [],
+    ),
+    Value(
+        "webhook.exemptNamespaces",
+        listed(NAME),
+        "Namespaces about whose objects the webhook is never asked, beside kube-system, its own "
+        "and those of the policies. The remediator places them all the same, unless "
+        "`config.replicate.ignore_namespaces` has them.",
+        [],
+    ),
+    Value(
+        "webhook.timeoutSeconds",
+        {"type": "integer", "minimum": 1, "maximum": 30},
+        "Seconds in which the webhook has to answer.",
+    ),
     Value(
         "certificates",
-        _one_of("provision", "cert-manager", "none"),
+        enum("provision", "cert-manager", "none"),
         "Who makes the certificates: `provision`, a Job of kube-sync, every hour; `cert-manager`, "
         "which has to be there (the Job makes tokens only); `none`: every Secret is made by hand.",
         "provision",
     ),
     Value(
         "certManager.issuerRef",
-        ANY,
+        ISSUER,
         "Your own issuer, as `{kind: ClusterIssuer, name: …}`; empty: an authority of this "
         "installation.",
         {},
     ),
-    *_workload("provision", None, "the Job that makes Secrets"),
+    *workload("provision", None, "the Job that makes Secrets"),
     Value(
         "crds.enabled",
         FLAG,
@@ -148,7 +144,7 @@ VALUES: Final = (
         "topology.enabled", FLAG, "The topology of the Gateway API, with statuses.", default=False
     ),
     Value("topology.data.enabled", FLAG, "Roles for `config.replicate.topology`.", default=False),
-    *_workload("topology", 1, "the topology"),
+    *workload("topology", 1, "the topology"),
     Value("policySync.enabled", FLAG, "Policy sync from this hub to its spokes.", default=False),
     Value(
         "policySync.direct.enabled",
@@ -156,7 +152,7 @@ VALUES: Final = (
         "The namespace of the spokes' kubeconfigs, for the placer `direct`.",
         default=False,
     ),
-    *_workload("policySync", 1, "policy sync"),
+    *workload("policySync", 1, "policy sync"),
     Value("spoke.enabled", FLAG, "The account by which a hub writes to this spoke.", default=False),
     Value(
         "labelledPolicies.enabled",
@@ -185,8 +181,8 @@ VALUES: Final = (
     Value(
         "argocd.generator.enabled",
         FLAG,
-        "The remediator serves Argo CD's plugin generator, with a token that the Job makes, and may "
-        "list the Secrets of Argo CD.",
+        "The remediator serves Argo CD's plugin generator, with a token that the Job makes, and "
+        "may list the Secrets of Argo CD.",
         default=False,
     ),
     Value(
@@ -212,7 +208,7 @@ VALUES: Final = (
     Value(
         "openReports.enabled",
         FLAG,
-        "Role for Reports of OpenReports, which config.remediate.openreports.enabled switches on.",
+        "Reports of what is refused, held and drifted; the kind comes from OpenReports.",
         default=False,
     ),
     Value(
@@ -221,7 +217,7 @@ VALUES: Final = (
         "A ledger on a volume, which stays when the release is removed; needs `opa.replicas: 1`.",
         default=False,
     ),
-    Value("ledger.size", _SIZE, "Size of the volume: twice `ledger.max_size`."),
+    Value("ledger.size", SIZE, "Size of the volume: twice `ledger.max_size`."),
     Value("ledger.storageClassName", TEXT, "Its StorageClass; empty: the cluster's default.", ""),
     Value(
         "networkPolicy.enabled",
@@ -238,6 +234,18 @@ VALUES: Final = (
         "networkPolicy.monitoringNamespace",
         NAME,
         "The namespace of Prometheus, which may read metrics.",
+    ),
+    Value(
+        "traces.enabled",
+        FLAG,
+        "Traces of all parts and of OPA; which share of them, says `config.observe.tracing.ratio`.",
+        default=False,
+    ),
+    Value(
+        "traces.endpoint",
+        COLLECTOR,
+        "The collector, for OTLP over HTTP: scheme, host and port.",
+        "http://otel-collector.monitoring.svc:4318",
     ),
     Value("prometheus.monitors.enabled", FLAG, "A PodMonitor and a ServiceMonitor.", default=False),
     Value("prometheus.rules.enabled", FLAG, "A PrometheusRule with all alerts.", default=False),

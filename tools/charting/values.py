@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 import yaml
 
-from tools.charting.valuelist import MADE, VALUES, Value
+from tools.charting.value import MADE, Value
+from tools.charting.valuelist import VALUES
 
 _Schema = dict[str, Any]
-_LEDGER_RULE: Final = {
-    "if": {"properties": {"ledger": {"properties": {"enabled": {"const": True}}}}},
-    "then": {"properties": {"opa": {"properties": {"replicas": {"maximum": 1}}}}},
-}
 
 
 def files(defaults: Mapping[str, Any]) -> dict[str, str]:
@@ -72,7 +69,6 @@ def _schema(defaults: Mapping[str, Any]) -> str:
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "Values of the chart kube-sync",
         **_section(),
-        "allOf": [_LEDGER_RULE],
     }
     root["properties"]["global"] = {"type": "object"}  # Helm passes it to every chart
     for value, _ in _all(defaults):

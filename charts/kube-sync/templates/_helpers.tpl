@@ -38,6 +38,15 @@ variable overrides the file. */}}
 {{- if and $systems (not (hasKey $config "builtin")) -}}
 {{- $_ := set $found "KUBE_SYNC_BUILTIN" (printf "[%s]" (join ", " $systems)) -}}
 {{- end -}}
+{{- if and .Values.openReports.enabled (not (hasKey (default dict (default dict $config.remediate).openreports) "enabled")) -}}
+{{- $_ := set $found "KUBE_SYNC_REMEDIATE_OPENREPORTS_ENABLED" "true" -}}
+{{- end -}}
+{{- if .Values.traces.enabled -}}
+{{- $_ := set $found "OTEL_EXPORTER_OTLP_ENDPOINT" .Values.traces.endpoint -}}
+{{- if not (hasKey (default dict (default dict $config.observe).tracing) "enabled") -}}
+{{- $_ := set $found "KUBE_SYNC_OBSERVE_TRACING_ENABLED" "true" -}}
+{{- end -}}
+{{- end -}}
 {{- if and (ne .Release.Namespace "kube-sync") (not (hasKey (default dict $config.coordination) "namespace")) -}}
 {{- $_ := set $found "KUBE_SYNC_COORDINATION_NAMESPACE" .Release.Namespace -}}
 {{- end -}}
@@ -80,6 +89,36 @@ checksum/config: {{ include (print .Template.BasePath "/config.yaml") . | sha256
 {{- end -}}
 {{- with $values.imagePullSecrets }}{{ $_ := set $found "imagePullSecrets" . }}{{ end -}}
 {{- with $found }}{{ toYaml . }}{{ end -}}
+{{- end }}
+
+{{- /* More items of a list. */}}
+{{- define "kube-sync.items" -}}
+{{- with . }}{{ toYaml . }}{{ end -}}
+{{- end }}
+
+{{- /* Whose ConfigMaps the webhook leaves out: those of policies. */}}
+{{- define "kube-sync.policyNamespaces" -}}
+{{- toYaml (default (list "kube-federation-scheduling-policy") (default dict .Values.config.policies).namespaces) -}}
+{{- end }}
+
+{{- /* Host and port of the collector of traces. */}}
+{{- define "kube-sync.collector" -}}
+{{- (urlParse .Values.traces.endpoint).host -}}
+{{- end }}
+
+{{- /* The way to it: to its namespace, if it is a Service, and nowhere, if it runs in the pod. */}}
+{{- define "kube-sync.collectorEgress" -}}
+{{- $url := urlParse .Values.traces.endpoint -}}
+{{- if and .Values.traces.enabled (not (has $url.hostname (list "localhost" "127.0.0.1"))) -}}
+- ports:
+  - {protocol: TCP, port: {{ trimPrefix (printf "%s:" $url.hostname) $url.host }}}
+{{- if regexMatch "^[^.]+[.][^.]+[.]svc([.]|$)" $url.hostname }}
+  to:
+  - namespaceSelector:
+      matchLabels:
+        kubernetes.io/metadata.name: {{ index (splitList "." $url.hostname) 1 }}
+{{- end -}}
+{{- end -}}
 {{- end }}
 
 {{- define "kube-sync.tcpPorts" -}}
