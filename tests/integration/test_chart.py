@@ -21,12 +21,14 @@ from tools.servers.errors import ToolError
 
 pytestmark = pytest.mark.usefixtures("launcher")  # before which helm is built
 
+ON, OFF = {"enabled": True}, {"enabled": False}
+SECRETS = {"apiGroups": [""], "resources": ["secrets"]}
 PAGE = (ROOT / "docs/helm.md").read_text(encoding="utf-8")
 ALL = {
-    "topology": {"enabled": True},
-    "policySync": {"enabled": True},
-    "prometheus": {"monitors": {"enabled": True}, "rules": {"enabled": True}},
-    "ledger": {"enabled": True},
+    "topology": ON,
+    "policySync": ON,
+    "prometheus": {"monitors": ON, "rules": ON},
+    "ledger": ON,
 }
 
 
@@ -93,6 +95,25 @@ def test_linter_of_helm_finds_nothing(helm: Path) -> None:
         ({"ledger": {"enabled": True}, "opa": {"replicas": 2}}, "replicas"),
         ({"admission": {"replicas": 1}}, "replicas"),
         ({"networkPolicy": {"apiServerPorts": []}}, "apiServerPorts"),
+        ({"opa": {"resources": {"limit": {"memory": "1Gi"}}}}, "/opa/resources.*limit"),
+        ({"config": {"decisions": {"listen": 9400}}}, "/config/decisions/listen"),
+        ({"traces": {"endpoint": "otel:4318"}}, "/traces/endpoint"),
+        ({"env": [{"name": "KUBE_SYNC_BUILTIN", "value": "[]"}]}, "KUBE_SYNC_BUILTIN.*config"),
+        (
+            {"replicator": {"extraRules": [SECRETS | {"verbs": ["get"]}]}},
+            "/verbs/0.*'list', 'watch'",
+        ),
+        ({"scheduling": ON, "placement": OFF}, "scheduling.enabled needs placement.enabled"),
+        ({"argocd": {"health": ON}, "placement": OFF}, "argocd.health.enabled needs placement"),
+        (
+            {"scheduling": ON, "config": {"builtin": ["metadata"]}},
+            "needs scheduling in config.builtin",
+        ),
+        (
+            {"certManager": {"issuerRef": {"name": "own"}}},
+            "issuerRef needs certificates: cert-manager",
+        ),
+        ({"argocd": {"health": {"servers": ON}}}, "servers.enabled needs argocd.health.enabled"),
     ],
 )
 def test_values_that_are_wrong_are_refused_by_name(
@@ -153,6 +174,103 @@ def test_images_resources_and_labels_are_those_of_the_values(rendered: Any) -> N
     assert {one["metadata"]["labels"]["team"] for one in manifests} == {"x"}
 
 
+def test_pods_have_the_environment_the_user_and_the_spread_of_the_values(rendered: Any) -> None:
+    headers = {"name": "OTEL_EXPORTER_OTLP_HEADERS", "value": "a=b"}
+    spread = [{"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}]
+    generator = {"generator": ON}
+    own = {"topologySpreadConstraints": spread}
+    manifests = rendered(**ALL, env=[headers], runAsUser=1_000_680_000, argocd=generator, opa=own)
+    for pod, container in containers(manifests):
+        variables = [one["name"] for one in container.get("env", ())]
+        assert (headers in container.get("env", ())) == (container["name"] != "opa")
+        assert len({*variables}) == len(variables)
+        identities = [v for k, v in pod["securityContext"].items() if k.startswith(("runAs", "fs"))]
+        assert {*identities} == {True, 1_000_680_000}
+    spreads = {
+        name: template["spec"].get("topologySpreadConstraints")
+        for name, template in pod_templates(manifests)
+    }
+    assert spreads.pop("Deployment kube-sync") == spread
+    assert [len(one) for one in spreads.values() if one] == [2, 2, 2]
+    manifests = rendered(**ALL, runAsUser=None)
+    for pod, _ in containers(manifests):
+        assert pod["securityContext"].keys() == {"runAsNonRoot", "seccompProfile"}
+
+
+def test_roles_and_registrations_have_the_rules_of_the_values(rendered: Any) -> None:
+    deployments = {"apiGroups": ["apps"], "resources": ["deployments"]}
+    read, patch = (deployments | {"verbs": [*verbs]} for verbs in (("list", "watch"), ("patch",)))
+    asked = deployments | {"apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"]}
+    webhook = {"rules": [asked], "exemptNamespaces": ["ci"], "timeoutSeconds": 9}
+    manifests = rendered(
+        replicator={"extraRules": [read]},
+        remediator={"extraRules": [patch]},
+        webhook=webhook,
+        scheduling=ON,
+        config={"policies": {"namespaces": ["a", "b"]}},
+    )
+    for account, rule in (("replicator", read), ("remediator", patch)):
+        assert rule in named(manifests, "ClusterRole", f"kube-sync-{account}")["rules"]
+    kinds = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+    for one in of_kind(manifests, *kinds):
+        [found] = one["webhooks"]
+        of_placement = one["metadata"]["name"] == "kube-sync-placement"
+        assert (asked in found["rules"]) == of_placement
+        assert found["timeoutSeconds"] == 9
+        [left_out] = found["namespaceSelector"]["matchExpressions"]
+        policies = ["a", "b"] if of_placement else []
+        assert left_out["values"] == ["kube-system", "kube-sync", *policies, "ci"]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "to"),
+    [
+        ("http://tempo.watch.svc.cluster.local:4319", "watch"),
+        ("https://otlp.example.com:443", None),
+        ("http://localhost:4318", ""),
+    ],
+)
+def test_traces_go_to_the_collector_of_the_values(
+    rendered: Any, tmp_path: Path, endpoint: str, to: str | None
+) -> None:
+    manifests = rendered(traces={**ON, "endpoint": endpoint})
+    assert settings(manifests, tmp_path).observe.tracing.enabled
+    variables = named(manifests, "ConfigMap", "kube-sync-variables")["data"]
+    assert variables["OTEL_EXPORTER_OTLP_ENDPOINT"] == endpoint
+    [opa] = [container for _, container in containers(manifests) if container["name"] == "opa"]
+    address = endpoint.partition("//")[2]
+    assert f"--set=distributed_tracing.address={address}" in opa["args"]
+    by_tls = "--set=distributed_tracing.encryption=tls" in opa["args"]
+    assert by_tls == endpoint.startswith("https:")
+    egress = named(manifests, "NetworkPolicy", "kube-sync-default")["spec"]["egress"][2:]
+    if to == "":
+        assert egress == [], "it runs in the pod"
+        return
+    [rule] = egress
+    assert [one["port"] for one in rule["ports"]] == [int(address.rpartition(":")[2])]
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": to}}
+    assert rule.get("to") == (None if to is None else [{"namespaceSelector": selector}])
+
+
+def test_rights_in_argo_cds_namespace_are_of_the_feature_that_needs_them(rendered: Any) -> None:
+    def roles(**argocd: Any) -> set[str]:
+        manifests = rendered(argocd=argocd)
+        found = of_kind(manifests, "Role", "ClusterRole")
+        kept = ("argocd", "generator", "applications")
+        names = {one["metadata"]["name"].removeprefix("kube-sync-") for one in found}
+        return {name for name in names if any(word in name for word in kept)}
+
+    assert roles() == set()
+    assert roles(health=ON) == {"remediator-applications"}
+    servers = {"remediator-applications", "remediator-argocd"}
+    assert roles(health={**ON, "servers": ON}) == servers
+    assert roles(generator=ON) == {"provision-generator", "remediator-argocd"}
+    placed = {"replicator-applicationsets", "remediator-applicationsets"}
+    assert roles(applicationSets=ON) == placed
+    by_hand = rendered(argocd={"generator": ON}, certificates="none")
+    assert "kube-sync-provision-generator" not in {one["metadata"]["name"] for one in by_hand}
+
+
 def test_monitors_ledger_and_issuer_are_as_the_values_say(rendered: Any) -> None:
     manifests = rendered(
         ledger={"enabled": True, "size": "5Gi", "storageClassName": "fast"},
@@ -179,13 +297,13 @@ def test_keys_of_config_are_in_the_file_and_no_variable_overrides_them(
     config = {
         "remediate": {"mode": "dry-run", "guard": {"moves_per_minute": 5}},
         "admission": {"classes": "off"},
-        "builtin": ["metadata"],
+        "builtin": ["scheduling", "metadata"],
     }
     found = settings(rendered(config=config, scheduling={"enabled": True}), tmp_path)
     assert found.remediate.mode == "dry-run"
     assert found.remediate.guard.moves_per_minute == 5
     assert found.admission.classes == "off"
-    assert list(found.builtin) == ["metadata"]
+    assert list(found.builtin) == ["scheduling", "metadata"]
     assert found.admission.registration.name == "kube-sync-placement", "of the chart's own file"
     before = settings(rendered(scheduling={"enabled": True}), tmp_path)
     assert (before.remediate.mode, list(before.builtin)) == ("enforce", ["scheduling"])
@@ -266,5 +384,8 @@ def test_notes_say_what_to_do_next(helm: Path) -> None:
     assert "the Job kube-sync-provision-1 has made" in notes["minimal"]
     assert "cert-manager the certificates" in notes["production"]
     assert "only pods that a SchedulingPolicy allows" in notes["production"]
+    assert "multicluster.x-k8s.io/v1alpha1/ClusterProfile (docs" in notes["minimal"]
+    assert "kubectl apply --server-side -k manifests/crds" in notes["minimal"]
+    assert "manifests/crds" not in notes["production"]
     assert "helm test" in notes["minimal"]
     assert "helm test" not in notes["spoke"]

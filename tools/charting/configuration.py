@@ -1,44 +1,36 @@
-"""The schema of the value `config`, after the keys of kube-sync's own configuration.
+"""The schema of the value `config`: that of kube-sync's own configuration, in one piece.
 
-It refuses keys that do not exist, and `on` and `off` without quotes, which Helm takes for booleans.
+Helm reads `on` and `off` as booleans where they are not in quotes; the schema refuses these, too.
 """
 
 from __future__ import annotations
 
-import re
-from typing import Any, Final
+from typing import Any
 
-from kube_sync.config import Key, keys
-from kube_sync.config.explanation import ITEM
-
-_WORD: Final = re.compile(r"`([^`]+)`")
-_SWITCHES: Final = frozenset({"on", "off"})
+from kube_sync.inspect.schemas import configuration
+from tools.charting.schemas import Schema
 
 
-def config_schema() -> dict[str, Any]:
-    """Return the JSON Schema of the configuration: its sections, and what each key must not be."""
-    root = _section()
-    for key in keys():
-        if ITEM in key.path:
-            continue
-        *sections, name = key.path.split(".")
-        within = root
-        for section in sections:
-            within = within["properties"][section]
-        within["properties"][name] = _section() if key.is_section else _key(key)
-    return root
+def config_schema() -> Schema:
+    """Return the JSON Schema of the configuration, without references into itself."""
+    whole = configuration()
+    parts = whole.pop("$defs")
+    found: Schema = _inlined(whole, parts)
+    return {key: value for key, value in found.items() if key not in ("$schema", "title")}
 
 
-def _section() -> dict[str, Any]:
-    return {"type": ["object", "null"], "additionalProperties": False, "properties": {}}
-
-
-def _key(key: Key) -> dict[str, Any]:
-    words = _WORD.findall(key.words)
-    if key.words == "true or false":
-        return {"type": ["boolean", "null"]}
-    if not _SWITCHES & {*words}:
-        return {}
-    if not key.words.startswith("mapping"):
-        return {"enum": [*words, None]}
-    return {"type": ["object", "null"], "additionalProperties": {"enum": words}}
+def _inlined(node: Any, parts: Schema) -> Any:
+    if isinstance(node, list):
+        return [_inlined(one, parts) for one in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        return _inlined(parts[node["$ref"].rpartition("/")[2]], parts)
+    found: Schema = {key: _inlined(value, parts) for key, value in node.items() if value != []}
+    rest = {key: value for key, value in found.items() if key != "anyOf"}
+    match found.get("anyOf"):
+        case [{"type": str(kind)} as one, {"type": "null"}]:
+            return {**one, **rest, "type": [kind, "null"]}
+        case [{"enum": [*words]}, {"type": "null"}]:
+            return {**rest, "enum": [*words, None]}
+    return found

@@ -76,7 +76,7 @@ def _schema(defaults: Mapping[str, Any]) -> str:
         within = root
         for section in sections:
             within = within["properties"].setdefault(section, _section())
-        within["properties"][name] = {"description": value.text, **value.schema}
+        within["properties"][name] = {**value.schema, "description": value.text}
     return json.dumps(root, indent=2, ensure_ascii=False) + "\n"
 
 
