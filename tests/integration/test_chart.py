@@ -324,6 +324,17 @@ def test_a_change_of_the_configuration_replaces_the_pods(rendered: Any) -> None:
     assert checksums() == {one}
 
 
+def test_each_set_of_values_has_a_job_of_its_own(rendered: Any) -> None:
+    """What renders without Helm's history would change the Job otherwise, which nobody can."""
+
+    def job(**values: Any) -> str:
+        [found] = of_kind(rendered(**values), "Job")
+        return str(found["metadata"]["name"])
+
+    assert job() == job()
+    assert job() != job(image={"digest": "sha256:" + "0" * 64})
+
+
 def test_any_namespace_can_be_that_of_the_release(rendered: Any, tmp_path: Path) -> None:
     systems = {"scheduling": {"enabled": True}, "metadata": {"enabled": True}}
     manifests = rendered("--namespace=elsewhere", certificates="cert-manager", **ALL, **systems)
@@ -381,7 +392,7 @@ def test_notes_say_what_to_do_next(helm: Path) -> None:
     for text in notes.values():
         assert "kubectl --namespace kube-sync wait --for=condition=Available" in text
         assert "kube-sync:dev, which no registry has" in text
-    assert "the Job kube-sync-provision-1 has made" in notes["minimal"]
+    assert re.search(r"the Job kube-sync-provision-1-[0-9a-f]{8} has made", notes["minimal"])
     assert "cert-manager the certificates" in notes["production"]
     assert "only pods that a SchedulingPolicy allows" in notes["production"]
     assert "multicluster.x-k8s.io/v1alpha1/ClusterProfile (docs" in notes["minimal"]

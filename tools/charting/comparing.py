@@ -6,6 +6,7 @@ nothing else.
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -74,6 +75,7 @@ _HELM_LABELS: Final = frozenset(
 _HELM_ANNOTATIONS: Final = frozenset({"helm.sh/resource-policy", "checksum/config"})
 # Lists of named items that a component adds to, kustomize at the beginning.
 _UNORDERED: Final = frozenset({"containers", "env", "ports", "volumes", "volumeMounts"})
+_REVISION: Final = re.compile(r"-1-[0-9a-f]{8}$")  # of the release, and its values
 _SECONDS: Final = 60.0
 _Id = tuple[str, str, str]  # kind, namespace, name
 Objects = dict[_Id, Any]
@@ -121,7 +123,7 @@ def _by_id(manifests: list[Manifest], plainly: Callable[[Manifest], Manifest]) -
 def _of_helm(manifest: Manifest) -> Manifest:
     """Take away what only Helm has: its labels, annotations, and a Job for each revision."""
     if manifest["kind"] == "Job":
-        manifest["metadata"]["name"] = manifest["metadata"]["name"].removesuffix("-1")
+        manifest["metadata"]["name"] = _REVISION.sub("", manifest["metadata"]["name"])
         manifest["spec"].pop("ttlSecondsAfterFinished")
     for metadata in _metadata(manifest):
         for name, own in (("labels", _HELM_LABELS), ("annotations", _HELM_ANNOTATIONS)):

@@ -66,6 +66,12 @@ variable overrides the file. */}}
 {{- with .pullPolicy }}imagePullPolicy: {{ . }}{{ end -}}
 {{- end }}
 
+{{- /* What tells Jobs apart. Not the revision alone: a release that was removed after a failed upgrade leaves its
+Job, and what renders the chart without Helm's history always has revision 1. */}}
+{{- define "kube-sync.revision" -}}
+{{ .Release.Revision }}-{{ printf "%s %s" .Chart.Version (toYaml .Values) | sha256sum | trunc 8 }}
+{{- end }}
+
 {{- /* New pods whenever the configuration changes. */}}
 {{- define "kube-sync.checksum" -}}
 checksum/config: {{ include (print .Template.BasePath "/config.yaml") . | sha256sum }}

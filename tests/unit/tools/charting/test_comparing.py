@@ -45,7 +45,7 @@ def _differences(monkeypatch: pytest.MonkeyPatch, text: str) -> list[str]:
 def _helms() -> list[dict[str, Any]]:
     """What a chart makes of the same, in Helm's way."""
     _, deployment, job = yaml.safe_load_all(yaml.safe_dump_all(MINIMAL))
-    job["metadata"]["name"] += "-1"
+    job["metadata"]["name"] += "-1-0a1b2c3d"
     job["spec"]["ttlSecondsAfterFinished"] = 3600
     for metadata in (deployment["metadata"], deployment["spec"]["template"]["metadata"]):
         metadata["labels"] = {**metadata.get("labels", {}), **HELM_LABELS}
