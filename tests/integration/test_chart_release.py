@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -14,15 +15,17 @@ from urllib.parse import urljoin, urlsplit
 import pytest
 
 from kube_sync import __version__
+from tests.eventually import eventually
 from tests.integration.earlier import export_release, previous_release
 from tests.integration.helm_release import NAMESPACE, RELEASE, Helm, earlier_chart
 from tests.integration.webhook_world import webhook_world
 from tools.charting.chart import CHART, ROOT
-from tools.servers.apiserver import start_apiserver
+from tools.servers.apiserver import RunningApiserver, start_apiserver
 from tools.servers.errors import ToolError
+from tools.servers.http import request
 from tools.servers.kubeapi import KubeApi
 from tools.servers.running import Launcher
-from tools.servers.stack import apply, install_kinds, start_stack
+from tools.servers.stack import RunningStack, apply, install_kinds, start_stack
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -116,7 +119,8 @@ def test_release_is_installed_upgraded_rolled_back_and_removed(
     helm: Helm, earlier: Path, tmp_path: Path
 ) -> None:
     api = helm.cluster.api
-    helm("install", RELEASE, str(earlier), "--create-namespace", IMAGE)
+    kinds = "--set=crds.enabled=true"
+    helm("install", RELEASE, str(earlier), "--create-namespace", IMAGE, kinds)
     assert len(provision(helm, tmp_path)) > 3
     secrets = secrets_of_pods(api)
     assert len(secrets) > 6
@@ -129,6 +133,7 @@ def test_release_is_installed_upgraded_rolled_back_and_removed(
 
     helm("upgrade", RELEASE, str(CHART), f"--values={CHART}/ci/production-values.yaml", IMAGE)
     upgraded = helm.objects()
+    assert defined(upgraded) != defined(installed), "the previous release has other fields"
     assert any(name.startswith(f"Job {NAMESPACE}/kube-sync-provision-2-") for name in upgraded)
     assert f"Certificate {NAMESPACE}/kube-sync-opa" in upgraded
     assert upgraded[f"Deployment {NAMESPACE}/kube-sync"]["spec"]["replicas"] == 2
@@ -148,6 +153,16 @@ def test_release_is_installed_upgraded_rolled_back_and_removed(
     helm("install", RELEASE, str(CHART), IMAGE, "--set=crds.enabled=true")
     assert ours(api) > KEPT
     assert helm.history() == [(1, f"kube-sync-{__version__}", "deployed")]
+
+
+def defined(objects: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schemas of our kinds, as the cluster has them."""
+    definitions = "CustomResourceDefinition /"
+    return {
+        name: one["spec"]["versions"][0]["schema"]
+        for name, one in objects.items()
+        if name.startswith(definitions)
+    }
 
 
 def secrets_of_pods(api: KubeApi) -> dict[str, Any]:
@@ -194,6 +209,39 @@ def test_release_is_installed_and_removed(helm: Helm, installation: str, kept: l
     helm("upgrade", RELEASE, str(CHART), values, IMAGE)
     helm("uninstall", RELEASE)
     assert ours(helm.cluster.api) == {f"namespaces {name}" for name in kept}
+
+
+async def test_rights_in_argo_cds_namespace_come_and_go_with_their_feature(helm: Helm) -> None:
+    """Tried with the accounts themselves, which the API server asks RBAC about."""
+    helm.cluster.api.create_namespace("argocd")
+    helm("install", RELEASE, str(CHART), "--create-namespace", IMAGE)
+    health, servers, generator, placed = (
+        f"--set=argocd.{feature}.enabled=true"
+        for feature in ("health", "health.servers", "generator", "applicationSets")
+    )
+    for values, expected in (
+        ((health, servers), (403, 200)),
+        ((generator,), (201, 200)),
+        ((placed,), (403, 403)),
+        ((health,), (403, 403)),
+    ):
+        helm("upgrade", RELEASE, str(CHART), IMAGE, "--reset-values", *values)
+        await eventually(lambda: in_argocd(helm.cluster), expected)
+
+
+def in_argocd(cluster: RunningApiserver | RunningStack) -> tuple[int, int]:
+    """Return with what the Job may make a Secret there, and the remediator may list them."""
+    assert isinstance(cluster, RunningApiserver)
+    url = f"{cluster.url}/api/v1/namespaces/argocd/secrets"
+    mark = {"kube-sync.io/provisioned-at": "1"}
+    token = {"metadata": {"name": "kube-sync-generator", "annotations": mark}, "type": "Opaque"}
+
+    def status(account: str, method: str, url: str, body: str | None = None) -> int:
+        token = cluster.tokens[account]
+        return request(method, url, ca_file=cluster.ca_file, token=token, body=body).status
+
+    made = status("provision", "POST", f"{url}?dryRun=All", json.dumps(token))
+    return made, status("remediator", "GET", url)
 
 
 def test_release_takes_over_what_kustomize_installed(helm: Helm) -> None:

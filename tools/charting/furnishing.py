@@ -129,9 +129,8 @@ class Furnisher:
             case "ConfigMap kube-sync-variables":
                 found["data"] = {Insert('include "kube-sync.variables" .'): None}
             case "Job kube-sync-provision":
-                # A Job cannot be changed: each revision of the release has one of its own, and so has
-                # each set of values. With `--wait` Helm waits for it too, as long as it takes, so it
-                # may not vanish before.
+                # A Job cannot be changed: each revision and each set of values has one of its own.
+                # With `--wait` Helm waits for it, as long as it takes: it may not vanish before.
                 found["metadata"]["name"] += "-" + expression('include "kube-sync.revision" .')
                 spec["ttlSecondsAfterFinished"] = _JOB_STAYS
             case "Certificate kube-sync-opa" | "Certificate kube-sync-admission":
