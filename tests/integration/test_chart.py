@@ -375,11 +375,11 @@ def namespaces_of(tree: Any) -> Iterator[str]:
             yield from namespaces_of(value)
 
 
-def test_values_on_the_page_are_values_of_the_chart(rendered: Any) -> None:
+def test_values_on_the_page_are_values_of_the_chart(rendered: Any, tmp_path: Path) -> None:
     blocks = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     for block in blocks:
-        assert rendered(**yaml.safe_load(block))
+        assert settings(rendered(**yaml.safe_load(block)), tmp_path)
 
 
 def test_notes_say_what_to_do_next(helm: Path) -> None:
