@@ -113,6 +113,7 @@ def test_linter_of_helm_finds_nothing(helm: Path) -> None:
             {"certManager": {"issuerRef": {"name": "own"}}},
             "issuerRef needs certificates: cert-manager",
         ),
+        ({"opa": {"podLabels": {"app.kubernetes.io/name": "x"}}}, "opa.podLabels: .*name is taken"),
         ({"argocd": {"health": {"servers": ON}}}, "servers.enabled needs argocd.health.enabled"),
     ],
 )

@@ -9,8 +9,7 @@
 
 {{- /* And of what the Prometheus operator selects by its labels. */}}
 {{- define "kube-sync.prometheusLabels" -}}
-{{- include "kube-sync.labels" . -}}
-{{- with .Values.prometheus.labels }}{{ toYaml . | nindent 0 }}{{ end -}}
+{{- toYaml (mergeOverwrite (include "kube-sync.labels" . | fromYaml) .Values.prometheus.labels) -}}
 {{- end }}
 
 {{- /* What helm uninstall leaves: policies of users, and records. */}}
