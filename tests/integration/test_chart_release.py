@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import pytest
+import yaml
 
 from kube_sync import __version__
 from tests.eventually import eventually
@@ -20,6 +22,8 @@ from tests.integration.earlier import export_release, previous_release
 from tests.integration.helm_release import NAMESPACE, RELEASE, Helm, earlier_chart
 from tests.integration.webhook_world import webhook_world
 from tools.charting.chart import CHART, ROOT
+from tools.demo.components import start_components
+from tools.demo.fleet import PREFERENCES
 from tools.servers.apiserver import RunningApiserver, start_apiserver
 from tools.servers.errors import ToolError
 from tools.servers.http import request
@@ -329,3 +333,42 @@ def test_helm_test_asks_the_webhook_for_a_decision(launcher: Launcher, tmp_path:
         assert "denied: " in kubelet.said[-1]
     finally:
         stack.stop()
+
+
+POLICY = """package io.k8s.federation.admission
+
+annotations["federation.kubernetes.io/replica-set-preferences"] := {"clusters": {"eu": {}}} if {
+    input.kind == "Deployment"
+}
+"""
+
+
+async def test_deployments_are_placed_with_the_values_of_the_page(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    """With the accounts' own roles; the webhook is not registered, since no Service leads to it."""
+    page = (ROOT / "docs/helm.md").read_text(encoding="utf-8")
+    [block] = re.findall(
+        r"^```yaml\n(config:\n  replicate:.*?)^```$", page, re.DOTALL | re.MULTILINE
+    )
+    (tmp_path / "values.yaml").write_text(block, encoding="utf-8")
+    config = yaml.safe_load(block)["config"]
+    stack = start_stack(launcher, tmp_path / "stack")
+    with ExitStack() as exits:
+        exits.callback(stack.stop)
+        install_kinds(stack.api, ROOT / "tests/crds")
+        values = f"--values={tmp_path}/values.yaml"
+        Helm(stack, tmp_path / "helm")("install", RELEASE, str(CHART), "--create-namespace", values)
+        for kind in REGISTRATIONS:
+            stack.api.delete(kind, WEBHOOK)
+        parts = start_components(stack, tmp_path / "parts", shared=config)
+        exits.callback(parts.stop)
+        policy = {"metadata": {"name": "p", "namespace": POLICIES}, "data": {"p.rego": POLICY}}
+        stack.api.create({"apiVersion": "v1", "kind": "ConfigMap", **policy})
+        stack.kubectl("create", "deployment", "web", "--image=x", "--namespace=default")
+
+        def is_placed() -> bool:
+            metadata = stack.api.get("deployments.apps", "web", "default")["metadata"]
+            return PREFERENCES in metadata.get("annotations", {})
+
+        await eventually(is_placed, expected=True)
