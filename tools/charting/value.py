@@ -72,7 +72,7 @@ def workload(path: str, replicas: int | None, container: str) -> tuple[Value, ..
     spread = Value(
         f"{path}.topologySpreadConstraints",
         SPREAD,
-        "How these pods spread, in place of over nodes and zones as far as there are several.",
+        "In place of a spread over nodes and zones, as far as there are several.",
         [],
     )
     many = (number, spread) if replicas else ()
