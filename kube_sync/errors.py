@@ -18,7 +18,8 @@ SyncError
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final, TypeVar
 
 import msgspec
@@ -103,6 +104,16 @@ def decoded(body: bytes, shape: type[_T], problem: str) -> _T:
     except NO_JSON as error:
         msg = f"{problem}: {error}"
         raise Retriable(msg) from error
+
+
+@contextmanager
+def json_errors_as(failure: type[Exception], problem: str) -> Iterator[None]:
+    """Raise what makes JSON unreadable as `failure`, which begins with `problem`."""
+    try:
+        yield
+    except NO_JSON as error:
+        msg = f"{problem}: {error}"
+        raise failure(msg) from error
 
 
 def json_type(value: object) -> str:

@@ -19,7 +19,7 @@ import structlog
 
 from kube_sync.decisions.evaluator import DecisionApi
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.errors import NO_JSON, Retriable, SyncError, Undecided
+from kube_sync.errors import Retriable, SyncError, Undecided, json_errors_as
 from kube_sync.observability import metrics
 from kube_sync.opa.analysis.result import Reads
 
@@ -213,8 +213,5 @@ class BudgetWatcher:
 
 
 def _decoded(raw: bytes, type_: Any) -> Any:  # noqa: ANN401 - whatever a policy says
-    try:
+    with json_errors_as(Undecided, f"data.{BUDGET} cannot be read"):
         return msgspec.json.decode(raw, type=type_)
-    except NO_JSON as error:
-        msg = f"data.{BUDGET} cannot be read: {error}"
-        raise Undecided(msg) from error

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 
 from kube_sync.config import Guard as Settings
-from kube_sync.errors import Undecided
+from kube_sync.errors import Undecided, json_errors_as
 
 # Bounded, so that every wait is a number of seconds that a timer accepts.
 _NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1_000_000_000)]
@@ -136,11 +136,8 @@ def parse_tightening(document: object) -> Tightening:
 
     Raises Undecided: an invalid limit does not count as no limit.
     """
-    try:
+    with json_errors_as(Undecided, "data.kube_sync_budget"):
         return msgspec.convert(document, Tightening)
-    except msgspec.ValidationError as error:
-        msg = f"data.kube_sync_budget: {error}"
-        raise Undecided(msg) from error
 
 
 def stricter(one: object, other: object) -> object:

@@ -16,7 +16,7 @@ import msgspec
 
 from kube_sync import __version__
 from kube_sync.config import Decisions, Kubernetes, Settings, masked
-from kube_sync.errors import NO_JSON, NotFound, Refused, Retriable, SyncError
+from kube_sync.errors import NO_JSON, NotFound, Refused, Retriable, SyncError, decoded
 from kube_sync.kube.client import kube_client
 from kube_sync.opa.process import LIMITS, OpaProgram, private_folder
 from kube_sync.runtime.clienttls import client_tls
@@ -132,11 +132,7 @@ async def _asked(settings: Decisions) -> _Replicator:
         case status:
             msg = f"{name}: {status}"
             raise Retriable(msg)
-    try:
-        return msgspec.json.decode(body, type=_Replicator)
-    except NO_JSON as error:
-        msg = f"{name}: what answers is no replicator: {error}"
-        raise Retriable(msg) from error
+    return decoded(body, _Replicator, f"{name}: what answers is no replicator")
 
 
 async def _of_binary(binary: str) -> Version:

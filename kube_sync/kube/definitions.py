@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from kube_sync.errors import NO_JSON, Terminal
+from kube_sync.errors import NO_JSON, Terminal, json_errors_as
 from kube_sync.kube import availability
 from kube_sync.kube.cache import Cache
 from kube_sync.kube.collection import Item
@@ -115,11 +115,8 @@ class _Definition(msgspec.Struct):
 
 def definition_of(body: Mapping[str, Any]) -> Definition:
     """Read a CustomResourceDefinition (apiextensions.k8s.io/v1). Raises Terminal."""
-    try:
+    with json_errors_as(Terminal, "a CustomResourceDefinition cannot be read"):
         read = msgspec.convert(body, _Definition)
-    except (msgspec.ValidationError, RecursionError) as error:
-        msg = f"a CustomResourceDefinition cannot be read: {error}"
-        raise Terminal(msg) from error
     metadata, spec = read.metadata, read.spec
     conditions = (read.status and read.status.conditions) or ()
     return Definition(

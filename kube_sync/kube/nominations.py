@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kube_sync.errors import NO_JSON, NotFound, Terminal
+from kube_sync.errors import NotFound, Terminal, json_errors_as
 from kube_sync.kube.appliedfields import applied_status
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.kueue import WORKLOADS, Workload, parse_workload
@@ -34,11 +34,8 @@ class Nominations:
     async def read(self, key: ObjectKey, uid: str) -> tuple[Workload, dict[str, Any]]:
         """Return a Workload as it is now. Raises SyncError: NotFound if it is another one."""
         body = await self._client.request("GET", WORKLOADS.path(key.namespace, key.name))
-        try:
+        with json_errors_as(Terminal, f"{key} cannot be read"):
             found, document = parse_workload(body), msgspec.json.decode(body)
-        except NO_JSON as error:
-            msg = f"{key} cannot be read: {error}"
-            raise Terminal(msg) from error
         if found.uid != uid:
             msg = f"{key} was created again"
             raise NotFound(msg)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from kube_sync.errors import NO_JSON, SyncError
+from kube_sync.errors import SyncError, json_errors_as
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.events import EVENTS
 from kube_sync.kube.lease import LEASES
@@ -147,11 +147,8 @@ class _Events(msgspec.Struct):
 async def _on_lease(kube: KubeClient, namespace: str, lease: str, name: str) -> list[Head]:
     where = f"Lease {namespace}/{lease}"
     body = await kube.request("GET", LEASES.path(namespace, lease))
-    try:
+    with json_errors_as(_NoHead, f"{where}: what answers is no Lease"):
         annotations = object_meta(body).annotations or {}
-    except NO_JSON as error:
-        msg = f"{where}: what answers is no Lease: {error}"
-        raise _NoHead(msg) from error
     # A note that is no head cannot be in the ledger either.
     found = [
         head_of(annotations[key], f"{where}, {key}") or Head(0, "", f"{where}, {key}")
@@ -168,11 +165,8 @@ async def _in_events(kube: KubeClient, namespace: str, name: str) -> list[Head]:
     body = await kube.request(
         "GET", EVENTS.path(namespace), params={"fieldSelector": f"reason={HALTED}"}
     )
-    try:
+    with json_errors_as(_NoHead, f"Events in {namespace}: what answers are no Events"):
         events = msgspec.json.decode(body, type=_Events).items
-    except NO_JSON as error:
-        msg = f"Events in {namespace}: what answers are no Events: {error}"
-        raise _NoHead(msg) from error
     noted = re.compile(rf"{re.escape(_names(name)[0])}=({_SHOWN.pattern})")
     return [
         Head(int(row), digest, f"Event {namespace}/{event.metadata.name}")

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kube_sync.errors import NO_JSON, Undecided
+from kube_sync.errors import Undecided, json_errors_as
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -35,21 +35,15 @@ class _Answer(msgspec.Struct):
 
 def report_of(answer: Any, rule: str) -> Report:  # noqa: ANN401 - any JSON
     """Parse the value of a rule into a report. Raises Undecided if it is none."""
-    try:
+    with json_errors_as(Undecided, f"{rule} is no report"):
         found = msgspec.convert(answer, _Answer)
-    except msgspec.ValidationError as error:
-        msg = f"{rule} is no report: {error}"
-        raise Undecided(msg) from error
     return Report(_lines(found.problems), _lines(found.findings))
 
 
 def read_report(answer: bytes, rule: str) -> Report:
     """Parse a report from JSON. Raises Undecided."""
-    try:
+    with json_errors_as(Undecided, f"{rule} is no report"):
         found = msgspec.json.decode(answer)
-    except NO_JSON as error:
-        msg = f"{rule} is no report: {error}"
-        raise Undecided(msg) from error
     return report_of(found, rule)
 
 

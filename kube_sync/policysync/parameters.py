@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kube_sync.errors import NO_JSON
+from kube_sync.errors import json_errors_as
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.ancestors import is_taken
 from kube_sync.policysync.copies import FeedbackField
@@ -149,11 +149,8 @@ def _list_keys(document: Mapping[str, Any]) -> str:
 
 
 def _decode(value: str) -> Mapping[str, Any]:
-    try:
+    with json_errors_as(Malformed, "no JSON"):
         document = msgspec.json.decode(value)
-    except NO_JSON as error:
-        msg = f"no JSON: {error}"
-        raise Malformed(msg) from error
     if not isinstance(document, dict):
         msg = "expected a JSON object"
         raise Malformed(msg)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kube_sync.config import Settings, parse_listen
-from kube_sync.errors import NO_JSON, Retriable
+from kube_sync.errors import Retriable, json_errors_as
 from kube_sync.guard import Placements
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
@@ -87,8 +87,5 @@ class _Objects:
         item = await listed_object(self._kube, gvr, key, metadata_only=True)
         if item is None:
             return None
-        try:
+        with json_errors_as(Retriable, "its metadata cannot be read"):
             return Carried(item.uid, object_meta(item.body).annotations or {})
-        except NO_JSON as error:
-            msg = f"its metadata cannot be read: {error}"
-            raise Retriable(msg) from error

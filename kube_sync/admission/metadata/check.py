@@ -19,7 +19,7 @@ from kube_sync.admission.metadata.evidence import Policies, of_cluster, of_files
 from kube_sync.admission.metadata.objects import Candidate, Request, candidates, namespaces
 from kube_sync.admission.metadata.verdicts import Verdict, answer
 from kube_sync.config import Settings
-from kube_sync.errors import Undecided
+from kube_sync.errors import Undecided, json_errors_as
 from kube_sync.kube.client import kube_client
 from kube_sync.kube.manifests import read_files
 from kube_sync.opa.scratch import Modules, ScratchOpa
@@ -93,11 +93,8 @@ async def judged(
     data = {"kubernetes": kubernetes, "kube_sync": {"config": config}}
     requests = {"requests": [one.request for one in found]}
     value = await scratch.evaluated(modules, data, requests, _QUERY)
-    try:
+    with json_errors_as(Undecided, "data.kube_sync.metadata gives no decision"):
         result = msgspec.convert(value, _Result)
-    except msgspec.ValidationError as error:
-        msg = f"data.kube_sync.metadata gives no decision: {error}"
-        raise Undecided(msg) from error
     if len(result.decisions) != len(found):
         msg = "data.kube_sync.metadata.pipeline is undefined"
         raise Undecided(msg)

@@ -30,7 +30,7 @@ from kube_sync.admission.scheduling.pods import (
 )
 from kube_sync.admission.scheduling.verdicts import NO_POLICY, Decision, Verdict, answer
 from kube_sync.config import Settings
-from kube_sync.errors import Undecided
+from kube_sync.errors import Undecided, json_errors_as
 from kube_sync.kube.client import kube_client
 from kube_sync.kube.manifests import read_files
 from kube_sync.opa.scratch import Modules, ScratchOpa
@@ -107,11 +107,8 @@ async def _evaluate(
     scratch: ScratchOpa, modules: Modules, data: Mapping[str, Any], requests: Sequence[Any]
 ) -> _Result:
     value = await scratch.evaluated(modules, data, {"requests": requests}, _QUERY)
-    try:
+    with json_errors_as(Undecided, "data.kube_sync.scheduling gives no decision"):
         result = msgspec.convert(value, _Result)
-    except msgspec.ValidationError as error:
-        msg = f"data.kube_sync.scheduling gives no decision: {error}"
-        raise Undecided(msg) from error
     if len(result.decisions) != len(requests):
         msg = "data.kube_sync.scheduling.decision is undefined"
         raise Undecided(msg)

@@ -15,7 +15,7 @@ import msgspec
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.input_reader import Fields, is_decision
 from kube_sync.decisions.requested import NOTE
-from kube_sync.errors import NO_JSON
+from kube_sync.errors import NO_JSON, json_errors_as
 from kube_sync.kube.meta import ObjectMeta, object_meta
 from kube_sync.ledger.bases import State, collection_of, state_of
 from kube_sync.ledger.entries import Row
@@ -62,11 +62,8 @@ class Recorded:
             raise Unknown(NO_INPUT)
         decision = None
         if entry.new:
-            try:
+            with json_errors_as(Unknown, "what was decided cannot be read"):
                 decision = _decisions.decode(self._text(entry.new))
-            except NO_JSON as error:
-                msg = f"what was decided cannot be read: {error}"
-                raise Unknown(msg) from error
         return Case(row, self._text(entry.input), self._state(entry.data), decision)
 
     def modules(self, policy: str) -> Modules:
@@ -87,11 +84,8 @@ class Recorded:
 
     def _state(self, data: str) -> State:
         if data not in self._states:
-            try:
+            with json_errors_as(Unknown, "the data beside it cannot be read"):
                 self._states[data] = state_of(self._text(data))
-            except NO_JSON as error:
-                msg = f"the data beside it cannot be read: {error}"
-                raise Unknown(msg) from error
         return self._states[data]
 
     def _text(self, text_digest: str) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kube_sync.errors import NO_JSON, Retriable, Terminal
+from kube_sync.errors import Retriable, Terminal, json_errors_as
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.inspect.survey.sources import by_folder
 from kube_sync.opa.analysis.analyzer import PolicyModule
@@ -107,11 +107,8 @@ async def _of_files(
 
 
 def _tree(file: str, raw: msgspec.Raw) -> Any:  # noqa: ANN401 - any JSON; the analysis says what is wrong
-    try:
+    with json_errors_as(Retriable, f"{file}: OPA's syntax tree cannot be read"):
         return msgspec.json.decode(raw)
-    except NO_JSON as error:
-        msg = f"{file}: OPA's syntax tree cannot be read: {error}"
-        raise Retriable(msg) from error
 
 
 async def _parsed(
