@@ -107,8 +107,9 @@ def _placing(settings: Settings, decider: Decider, placements: Placements, fleet
         remediator = settings.admission.remediator
         revisions.append(partial(without_moves, placements=placements, remediator=remediator))
     bare = [r.gvr for r in settings.targets() if "annotations" not in settings.sinks_of(r)]
-    others = frozenset((gvr.group, gvr.resource) for gvr in bare)
-    return RevisedDecider(decider, *revisions, partial(unannotated, resources=others))
+    if others := frozenset((gvr.group, gvr.resource) for gvr in bare):
+        revisions.append(partial(unannotated, resources=others))
+    return RevisedDecider(decider, *revisions)
 
 
 def _tls_files(admission: Admission) -> TlsFiles:
