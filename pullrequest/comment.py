@@ -3,12 +3,12 @@
 
 Keeps true: there is one comment of each PR_NAME, found again by a hidden marker in its first row
 and by its author, since anybody can write the marker; what policies print can end no block of it,
-and is cut before the forge refuses it. A token that may not write (of a fork) is a warning.
-Standard library only.
+begins no row of it (GitLab would do what `/merge` says there), and is cut before the forge refuses
+it. A token that may not write (of a fork) is a warning. Standard library only.
 
 Usage: comment.py REPORTS. The environment says where (GitHub's and GitLab's own variables), and
 PR_TOKEN by which right. Without a pull request the text is only written to REPORTS/comment.md and
-to the summary of GitHub's job.
+to the summary of GitHub's job, of other jobs to the log.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import textwrap
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -131,11 +132,15 @@ def folded(title: str, reports: Path, name: str) -> str:
 
 
 def block(text: str, most: int) -> str:
-    """Return a text as a block of code that nothing in it ends."""
+    """Return a text as a block of code that nothing in it ends.
+
+    GitLab looks for its commands before it reads Markdown: for it, three backticks end any block.
+    So every row is indented, which readers of Markdown take away again with that of the fence.
+    """
     fence = "`" * 3
     while fence in text:
         fence += "`"
-    return f"{fence}text\n{cut(text, most)}\n{fence}"
+    return textwrap.indent(f"{fence}text\n{cut(text, most)}\n{fence}", " ")
 
 
 def cut(text: str, most: int) -> str:
@@ -177,18 +182,25 @@ def main() -> int:
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         with Path(summary).open("a", encoding="utf-8") as file:
             file.write(text)
+    else:
+        print(text)
     if (forge := forge_of(os.environ)) is None:
         print("no pull request, or no token: nothing is commented")
         return 0
     try:
         print(publish(forge, text))
     except urllib.error.HTTPError as error:
-        print(f"::warning::no comment: {error.url}: {error.code} {error.reason}")
+        say("warning", f"no comment: {error.url}: {error.code} {error.reason}")
         return 0 if error.code in FORBIDDEN else 1
     except OSError as error:
-        print(f"::error::no comment: {error}")
+        say("error", f"no comment: {error}")
         return 1
     return 0
+
+
+def say(level: str, text: str) -> None:
+    """Print a message, on GitHub as one that the page of the run shows."""
+    print(f"::{level}::{text}" if "GITHUB_ACTIONS" in os.environ else f"{level}: {text}")
 
 
 if __name__ == "__main__":

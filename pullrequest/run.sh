@@ -13,6 +13,8 @@
 set -euo pipefail
 
 reports=${PR_REPORTS:-kube-sync-reports}
+# The configuration may be the pull request's own: no program that it names is run.
+export KUBE_SYNC_OPA_BINARY=${KUBE_SYNC_OPA_BINARY:-opa}
 config=()
 [ -z "${PR_CONFIG:-}" ] || config=(--config "$PR_CONFIG")
 failed=()

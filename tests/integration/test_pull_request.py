@@ -152,7 +152,7 @@ def test_pull_request_has_one_comment_that_each_push_changes(job: Job) -> None:
     first, second = job.forge.comments
     assert first["body"] == "please review"
     assert second["body"].startswith(f"{MARKER}\n\n### Plan: 2 to move (of 3 workloads)\n")
-    assert "| moves | shop/web | c1,c2 | c2 |" in second["body"]
+    assert "| moves | `shop/web` | `c1,c2` | `c2` |" in second["body"]
     assert "**Rules**" in second["body"]
     assert "`policies/policy.rego:" in second["body"]
     assert "<details open><summary>Scenarios: 0 passed, 1 failed" in second["body"]
@@ -189,6 +189,16 @@ def test_policy_that_does_not_compile_is_said_where_it_is(job: Job) -> None:
     assert "policies/policy.rego:" in comment["body"]
     plan = valid_sarif((job.reports / "plan.sarif").read_text())
     assert {(rule, file) for rule, file, _ in placed(plan)} == {("not-run", "policies/policy.rego")}
+
+
+def test_configuration_of_a_pull_request_names_no_program(job: Job) -> None:
+    evil = job.folder / "evil"
+    evil.write_text("#!/bin/sh\ntouch done\n")
+    evil.chmod(0o755)
+    (job.folder / "kube-sync.yaml").write_text("opa: {binary: ./evil}\n")
+    assert on_github(job, **WHOLE, config="kube-sync.yaml") == 1
+    assert job.outputs["run"]["plan-status"] == "2"
+    assert not (job.folder / "done").exists()
 
 
 @pytest.mark.slow
@@ -330,8 +340,22 @@ def test_long_plan_is_cut_to_what_a_forge_takes(job: Job, reports: Callable[...,
     assert len(comment["body"].encode()) < 65_536
     assert re.search(r"… \d+ more rows are in the reports of the job", comment["body"])
     assert (
-        "<summary>Scenarios: 1 &lt;b&gt;failed&lt;/b&gt;</summary>\n\n````text\n" in comment["body"]
+        "<summary>Scenarios: 1 &lt;b&gt;failed&lt;/b&gt;</summary>\n\n ````text\n"
+        in comment["body"]
     )
+
+
+def test_no_row_of_a_comment_begins_with_what_others_wrote(
+    job: Job, reports: Callable[..., int]
+) -> None:
+    """GitLab does what a row such as `/merge` says, also in a block with more than three ticks."""
+    (job.reports / "test.txt").write_text("```\n/merge\n0 passed\n")
+    (job.reports / "test.log").write_text("/close\n\r/approve\n")
+    (job.reports / "test.status").write_text("1\n")
+    assert reports() == 0
+    (comment,) = job.forge.comments
+    assert "\n ```\n /merge\n" in comment["body"]
+    assert [row for row in comment["body"].splitlines() if row.startswith(("/", "```"))] == []
 
 
 def test_merge_request_has_one_comment_too(canned: Job) -> None:
@@ -343,19 +367,28 @@ def test_merge_request_has_one_comment_too(canned: Job) -> None:
         key: re.sub(r"\$\[\[ inputs\.(\S+) \]\]", lambda found: inputs.get(found[1], ""), text)
         for key, text in steps["variables"].items()
     }
-    home = job.folder / ".kube-sync"
-    home.mkdir()
-    (home / "source").symlink_to(ROOT)
+    home = job.folder.with_name("home")
     environment = variables | {
         "PR_HOME": str(home),
         "CI_API_V4_URL": job.forge.url,
         "CI_PROJECT_ID": "3",
         "CI_MERGE_REQUEST_IID": "7",
-        "KUBE_SYNC_COMMENT_TOKEN": "t0ken",
     }
-    script = "\n".join(steps["script"])
-    assert job.sh(script, **environment, PLAN="3", TEXT="1 refused").returncode == 1
-    assert job.sh(script, **environment).returncode == 0
+    token = {"KUBE_SYNC_COMMENT_TOKEN": "t0ken"}
+
+    def run(**more: str) -> subprocess.CompletedProcess[str]:
+        home.mkdir()
+        (home / "source").symlink_to(ROOT)
+        ended = job.sh("\n".join(steps["script"]), **environment, **more)
+        assert not home.exists()
+        return ended
+
+    without = run()
+    assert without.returncode == 0
+    assert "### plan: nothing changes" in without.stdout
+    assert job.forge.calls == []
+    assert run(PLAN="3", TEXT="1 refused", **token).returncode == 1
+    assert run(**token).returncode == 0
     (comment,) = job.forge.comments
     assert "### plan: nothing changes" in comment["body"]
     assert job.forge.calls == [

@@ -1,12 +1,12 @@
 """Formats a plan as Markdown, for the comment on a pull request.
 
-Invariant: no name, reason or rule ends a cell, opens HTML or a link, or hides a line: who edits a
-policy cannot hide what the edit does. What is left out is counted.
+Invariant: names, reasons and rules are shown as code, in which a forge finds no Markdown, HTML,
+link, mention or reference, and none ends its cell or its row: who edits a policy can neither hide
+what the edit does nor notify people. What is left out is counted.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -26,7 +26,6 @@ from kube_sync.policykinds.printing import plain
 
 _MOST_RULES: Final = 20
 _LONGEST: Final = 100  # characters of a cell: a placement may name a hundred clusters
-_SIGNS: Final = re.compile(r"([\\`*_\[\]<>|~&])")  # CommonMark, "Backslash escapes"
 _APPLIES: Final = {
     "then": "applies only after the edit",
     "now": "no longer applies",
@@ -44,7 +43,10 @@ def as_markdown(plan: Plan, *, every: bool = False) -> str:
     lines = [f"### Plan: {counted(plan)}"]
     if shown:
         titles = [title.capitalize() for title in HEADINGS]
-        cells = ([_cell(cell) for cell in row] for row in rows(plan, shown))
+        cells = (
+            [kind, *map(_cell, names), when, _cell(rule)]
+            for kind, *names, when, rule in rows(plan, shown)
+        )
         rule = ["---"] * len(titles)
         lines += ["", *(f"| {' | '.join(row)} |" for row in (titles, rule, *cells))]
     if left := len(plan.effects) - len(shown):
@@ -59,13 +61,9 @@ def as_markdown(plan: Plan, *, every: bool = False) -> str:
     return plain("\n".join(lines))
 
 
-def escaped(text: str) -> str:
-    """Return a text in one line that Markdown shows as it is, also in a cell."""
-    return _SIGNS.sub(r"\\\1", " ".join(text.splitlines()))
-
-
 def _cell(text: str) -> str:
-    return escaped(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…")
+    # GFM, "Tables": a pipe ends a cell in code, too.
+    return _code(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…").replace("|", "\\|")
 
 
 def _section(title: str, items: Iterable[str]) -> list[str]:
@@ -85,13 +83,13 @@ def _rules(plan: Plan) -> Iterator[str]:
 
 def _approvals(plan: Plan) -> Iterator[str]:
     needed = [hold for hold in plan.forecast.holds if hold.approve is not None]
-    yield from (f"{hold.kind}: {escaped(hold.reason)}" for hold in needed)
+    yield from (f"{hold.kind}: {_code(hold.reason)}" for hold in needed)
     if needed:
         yield _APPROVE
 
 
 def _brakes(plan: Plan) -> Iterator[str]:
-    yield from (escaped(hold_text(hold)) for hold in plan.forecast.holds if hold.approve is None)
+    yield from (_code(hold_text(hold)) for hold in plan.forecast.holds if hold.approve is None)
     yield from pace_lines(plan)
 
 
@@ -99,11 +97,12 @@ def _notes(plan: Plan) -> Iterator[str]:
     if pending := plan.counts["pending"]:
         yield f"{pending} would change without the edit, too (pending)"
     if reason := first_reason(plan):
-        yield escaped(reason)
-    yield from map(escaped, plan.notes)
-    yield from (f"warning: {escaped(warning.line())}" for warning in plan.warnings)
+        yield _code(reason)
+    yield from map(_code, plan.notes)
+    yield from (f"warning: {_code(warning.line())}" for warning in plan.warnings)
 
 
 def _code(text: str) -> str:
-    """Return a text as code: nothing in it is Markdown or HTML."""
-    return f"`{' '.join(text.replace('`', chr(39)).splitlines())}`"
+    """Return a text in one row as code, nothing for none."""
+    row = " ".join(text.replace("`", "'").splitlines())
+    return f"`{row}`" if row.strip() else ""
