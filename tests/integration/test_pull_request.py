@@ -23,9 +23,21 @@ import msgspec
 import pytest
 import yaml
 
+from kube_sync.opa.packs import write as write_pack
 from tests.fakes.forge import Forge, forge
+from tests.parts import quickly
 from tests.sarif import placed, valid_sarif
-from tests.unit.inspect.plan.fleets import FLEET, POLICY, WORKLOADS, policy, write
+from tests.unit.inspect.plan.fleets import (
+    FLEET,
+    NAMESPACE,
+    PLACEMENT,
+    POLICY,
+    WORKLOADS,
+    cluster,
+    policy,
+    replicaset,
+    write,
+)
 from tools.servers.binaries import ensure_binary
 from tools.servers.versions import tools
 
@@ -189,6 +201,59 @@ def test_policy_that_does_not_compile_is_said_where_it_is(job: Job) -> None:
     assert "policies/policy.rego:" in comment["body"]
     plan = valid_sarif((job.reports / "plan.sarif").read_text())
     assert {(rule, file) for rule, file, _ in placed(plan)} == {("not-run", "policies/policy.rego")}
+
+
+COST = "policy.example.com/cost"
+PLACED = '{"clusters":{"c1":{"weight":1},"c2":{"weight":1}},"rebalance":true}'
+
+
+@pytest.fixture
+def pack(job: Job) -> Path:
+    """The parameters of a pack that is loaded as docs/policy-packs.md says, in the checkout."""
+    folder = job.folder / "policies"
+    (folder / "policy.rego").unlink()
+    write_pack("cost-ceilings", folder)
+    loaded = list[dict[str, Any]]()
+    for one in folder.iterdir():
+        modules = {file.name: file.read_text() for file in one.glob("*.rego")}
+        loaded.append(policy(name=f"policy-{one.name}") | {"data": modules})
+        loaded.append(yaml.safe_load((one / "parameters.yaml").read_text()))
+    web = replicaset("web", "eu")
+    web["metadata"]["annotations"][PLACEMENT] = PLACED
+    fleet = (cluster("c1", **{COST: "2"}), cluster("c2", **{COST: "4"}))
+    write(job.folder / "fleet.jsonl", *loaded, *fleet, web)
+    labelled = f"policies: {{labelled: {{namespaces: [{NAMESPACE}]}}}}\n"
+    (job.folder / "kube-sync.yaml").write_text(labelled)
+    return folder / "cost-ceilings/parameters.yaml"
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "status", "said"),
+    quickly(
+        1,
+        [
+            ("3", 0, "\n| moves | `shop/web` | `c1,c2` | `c1` | "),
+            ("10", 0, "### Plan: nothing changes (of 1 workloads)\n"),
+            ('"3"', 1, "must be of type number, and is of type string"),
+            ("3 EUR", 1, "policies/cost-ceilings/parameters.yaml: ceiling not JSON: "),
+        ],
+    ),
+)
+def test_changed_parameter_is_planned(
+    job: Job, pack: Path, ceiling: str, status: int, said: str
+) -> None:
+    pack.write_text(pack.read_text().replace("ceiling: '10'", f"ceiling: '{ceiling}'"))
+    given = {"policies": "policies", "export": "fleet.jsonl", "config": "kube-sync.yaml"}
+    assert on_github(job, **given) == status
+    (comment,) = job.forge.comments
+    assert said in comment["body"]
+
+
+def test_data_that_the_configuration_does_not_allow_is_noted(job: Job, pack: Path) -> None:
+    assert pack.exists()
+    on_github(job, policies="policies", export="fleet.jsonl")
+    (comment,) = job.forge.comments
+    assert "cost-ceilings is labelled as data and left out: its namespace is" in comment["body"]
 
 
 def test_configuration_of_a_pull_request_names_no_program(job: Job) -> None:

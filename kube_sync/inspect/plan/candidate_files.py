@@ -1,4 +1,4 @@
-"""Reads candidates from files and folders: of Rego, of policies, of clusters.
+"""Reads candidates from files and folders: of Rego, of policies, of JSON data, of clusters.
 
 Invariant: a named file of another kind is an error; other files in a folder are skipped, but a
 folder without any candidate is an error. Tests, in Rego or as scenarios, are no policies.
@@ -7,6 +7,7 @@ folder without any candidate is an error. Tests, in Rego or as scenarios, are no
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,9 +24,10 @@ from kube_sync.inspect.plan.candidates import (
     version_of,
 )
 from kube_sync.inspect.plan.placement_policies import is_kind, is_object
-from kube_sync.inspect.plan.snapshot import policies_of
+from kube_sync.inspect.plan.snapshot import data_of, policies_of
 from kube_sync.inspect.survey.sources import is_policy, read_sources
 from kube_sync.kube.collection import Item, ResourceVersion
+from kube_sync.kube.configmaps import read_configmap
 from kube_sync.kube.manifests import Document, files_of, is_manifest, read_files
 from kube_sync.objects import ObjectKey
 
@@ -42,8 +44,12 @@ async def read_candidates(
     *,
     instead: bool,
     stages: Collection[str] = CANDIDATES,
+    with_data: bool = False,
 ) -> Candidates:
-    """Return the candidates, the `staged` ones of these stages. Raises Misconfigured, SyncError."""
+    """Return the candidates, the `staged` ones of these stages. Raises Misconfigured, SyncError.
+
+    `with_data`: ConfigMaps of JSON data are candidates, too.
+    """
     rego, policies_found = dict[str, tuple[str, str]](), list[_File]()
     for path in paths:
         for file in (
@@ -61,15 +67,19 @@ async def read_candidates(
         if (found := unstaged(item, stages)) is not None:
             policies_found.append((name_of(item), name_of(item), found))
             staged_keys[name_of(item)] = key_of(item)
-    found_maps = await _read_maps(policies_found, policies)
-    if not rego and not found_maps:
+    read = await _read_maps(policies_found, policies, with_data=with_data)
+    if not (rego or read.maps or read.data):
         where = ", ".join(paths) or "--staged"
         raise Broken([f"{where}: there is no candidate policy"])
     versions = [
-        version_of(staged_keys[name], key, m) for name, key, m in found_maps if name in staged_keys
+        version_of(staged_keys[name], key, m) for name, key, m in read.maps if name in staged_keys
     ]
-    return Candidates(
-        found_maps, rego, instead, staged=tuple(versions), rego_version=policies.rego_version
+    return replace(
+        read,
+        files=rego,
+        instead=instead,
+        staged=tuple(versions),
+        rego_version=policies.rego_version,
     )
 
 
@@ -97,21 +107,34 @@ def select_staged(
     return [staged[name] for name in dict.fromkeys(names)]
 
 
-async def _read_maps(
-    files: Iterable[_File], policies: Policies
-) -> list[tuple[str, ObjectKey, Mapping[str, str]]]:
-    found, problems = [], []
+async def _read_maps(files: Iterable[_File], policies: Policies, *, with_data: bool) -> Candidates:
+    """Return the candidates among objects. Raises Broken for a named file without any."""
+    found, data = list[tuple[str, ObjectKey, Mapping[str, str]]](), list[tuple[str, Item]]()
+    notes, problems = list[str](), list[str]()
     for name, named, item in files:
-        for policy in (found_policies := await policies_of([item], policies)).values():
-            found.append((name, policy.key, policy.modules))
-        if not found_policies and name == named:
-            places = ", ".join(policies.namespaces)
-            lacks = "not active" if is_object(item) else "without a key that ends in .rego"
-            why = f"not in a policy namespace ({places}), or {lacks}"
-            problems.append(f"{name}: {name_of(item)} would be no policy: {why}")
+        policies_in_it = await policies_of([item], policies)
+        found += [(name, policy.key, policy.modules) for policy in policies_in_it.values()]
+        is_data = with_data and bool(await data_of([item], policies))
+        if is_data:
+            data.append((name, item))
+        elif not policies_in_it and name == named:
+            problems.append(f"{name}: {_no_policy(item, policies)}")
+        elif with_data and _is_labelled(item, policies):
+            where = "its namespace is not in policies.labelled.namespaces"
+            notes.append(f"{name}: {name_of(item)} is labelled as data and left out: {where}")
     if problems:
         raise Broken(problems)
-    return found
+    return Candidates(found, data=data, notes=tuple(notes))
+
+
+def _no_policy(item: Item, policies: Policies) -> str:
+    places = ", ".join(policies.namespaces)
+    lacks = "not active" if is_object(item) else "without a key that ends in .rego"
+    return f"{name_of(item)} would be no policy: not in a policy namespace ({places}), or {lacks}"
+
+
+def _is_labelled(item: Item, policies: Policies) -> bool:
+    return not is_object(item) and read_configmap(item).carries(policies.labelled.data)
 
 
 def _item(document: Document) -> Item:

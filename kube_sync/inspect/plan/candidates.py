@@ -17,6 +17,7 @@ from kube_sync.errors import NO_JSON, Broken
 from kube_sync.inspect.plan.cluster_changes import named
 from kube_sync.inspect.plan.placement_policies import as_active, is_object
 from kube_sync.kube.collection import Item
+from kube_sync.kube.configmaps import read_configmap
 from kube_sync.kube.placementpolicies import read_policy
 from kube_sync.kube.policynames import called, policy_key
 from kube_sync.kube.staging import CANDIDATE, LABEL, STANDS_FOR, SUFFIX
@@ -25,6 +26,7 @@ from kube_sync.opa.scratch import Modules
 from kube_sync.policies.bundle import digest
 from kube_sync.regoversion import V1, by_default
 from kube_sync.regoversion import version_of as rego_version_of
+from kube_sync.replicator.datamaps import why_no_json
 
 CANDIDATES: Final = (CANDIDATE,)  # the stages that --staged plans with
 _NEW: Final = ObjectKey("", "candidates")  # the policy of new modules
@@ -41,7 +43,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The candidates: policies with their files, and files of Rego."""
+    """The candidates: policies with their files, files of Rego, and ConfigMaps of JSON data."""
 
     maps: Sequence[tuple[str, ObjectKey, Modules]] = ()  # file, policy it stands for, and modules
     files: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # relative path, and source
@@ -49,8 +51,11 @@ class Candidates:
     removed: Sequence[str] = ()  # ConfigMaps to remove, as they were named
     staged: tuple[Staged, ...] = ()  # which of the maps are staged
     rego_version: int = V1  # of files that state none and replace no policy
+    data: Sequence[tuple[str, Item]] = ()  # file, and ConfigMap of JSON data
+    notes: tuple[str, ...] = ()  # on what is no candidate
 
     def __bool__(self) -> bool:
+        """Whether the policies change; data may."""
         return bool(self.maps or self.files or self.instead or self.removed)
 
 
@@ -137,6 +142,22 @@ def put(candidates: Candidates, policies: Mapping[ObjectKey, Modules]) -> Edited
     if problems:
         raise Broken(problems)
     return EditedPolicies(edited, frozenset(changed), names, candidates.staged)
+
+
+def put_data(candidates: Candidates, configmaps: Iterable[Item]) -> list[Item]:
+    """Return ConfigMaps with the candidates of JSON data in place. Raises Broken."""
+    found, problems = dict[ObjectKey, Item](), list[str]()
+    for file, item in candidates.data:
+        if item.key in found:
+            problems.append(f"{file}: another candidate stands for ConfigMap {item.key} too")
+        found[item.key] = item
+        values = read_configmap(item).data
+        problems += [
+            f"{file}: {name} {why}" for name in values if (why := why_no_json(values[name]))
+        ]
+    if problems:
+        raise Broken(problems)
+    return [*(one for one in configmaps if is_object(one) or one.key not in found), *found.values()]
 
 
 def _place(

@@ -12,9 +12,20 @@ from typing import Final
 from kube_sync.config import CLUSTERS, Settings
 from kube_sync.errors import Broken
 from kube_sync.inspect.plan.candidate_files import clusters_of, read_candidates, select_staged
-from kube_sync.inspect.plan.candidates import Candidates, EditedPolicies, Staged, put
+from kube_sync.inspect.plan.candidates import (
+    Candidates,
+    EditedPolicies,
+    Staged,
+    put,
+    put_data,
+)
 from kube_sync.inspect.plan.cluster_changes import Facts, applied
-from kube_sync.inspect.plan.extra_documents import CanaryInEffect, extra_documents, last_good
+from kube_sync.inspect.plan.extra_documents import (
+    CanaryInEffect,
+    ExtraDocuments,
+    extra_documents,
+    last_good,
+)
 from kube_sync.inspect.plan.offline_opa import World, analysis, common_modules
 from kube_sync.inspect.plan.policy_selection import Policies, PolicySelector
 from kube_sync.inspect.plan.request import Request
@@ -79,11 +90,12 @@ async def worlds(
     With a `canary`, the second side has its policies, unless the request has others.
     """
     changes = _cluster_changes(request, snapshot)
-    data = await extra_documents(snapshot.configmaps, settings)
     known = await policies_of(snapshot.configmaps, settings.policies)
     candidates = await _candidates(request, settings, snapshot)
+    data, then_data = await _documents(candidates, settings, snapshot)
     created = {key: policy.born for key, policy in known.items()}
-    selector = PolicySelector.of(settings, scratch, data.places, created)
+    places = [*data.places, *then_data.places]
+    selector = PolicySelector.of(settings, scratch, places, created)
     good = last_good(snapshot.configmaps, settings)
     with progress.during("compiling the policies"):
         selected = await _select(selector, known, good, candidates, canary)
@@ -92,7 +104,8 @@ async def worlds(
     added = common_modules(settings)
     now = World("now", {**selected.before.modules, **added}, bodies, data.documents)
     names = selected.edited.names if selected.edited else {}
-    then = World("then", {**selected.after.modules, **added}, then_bodies, data.documents, names)
+    then_modules = {**selected.after.modules, **added}
+    then = World("then", then_modules, then_bodies, then_data.documents, names)
     # One for both: equal policies are analysed once.
     reading = analysis(scratch, settings.placement.path, snapshot.places)
     with progress.during("finding out what the policies read"):
@@ -100,7 +113,8 @@ async def worlds(
         warnings = await warned(then.modules, names, settings, snapshot.places, scratch, reading)
     staged = selected.edited.staged if selected.edited else ()
     withheld_notes = _withheld_notes(reads[then.name], settings)
-    notes = (*snapshot.notes, *selected.before.notes, *data.notes, *selected.notes, *withheld_notes)
+    notes = (*snapshot.notes, *selected.before.notes, *data.notes, *then_data.notes)
+    notes = (*dict.fromkeys(notes), *candidates.notes, *selected.notes, *withheld_notes)
     return Worlds(now, then, reads, changed, notes, staged, selected.canary, warnings)
 
 
@@ -135,9 +149,24 @@ async def _candidates(request: Request, settings: Settings, snapshot: Snapshot) 
         stages, items = request.stages, snapshot.configmaps
         staged = select_staged(items, request.candidates, stages) if request.staged else ()
         candidates = await read_candidates(
-            request.files, staged, settings.policies, instead=request.instead, stages=stages
+            request.files,
+            staged,
+            settings.policies,
+            instead=request.instead,
+            stages=stages,
+            with_data=True,
         )
     return replace(candidates, removed=request.unloaded)
+
+
+async def _documents(
+    candidates: Candidates, settings: Settings, snapshot: Snapshot
+) -> tuple[ExtraDocuments, ExtraDocuments]:
+    """Return the documents of both sides. Raises Broken."""
+    now = await extra_documents(snapshot.configmaps, settings)
+    if not candidates.data:
+        return now, now
+    return now, await extra_documents(put_data(candidates, snapshot.configmaps), settings)
 
 
 async def _select(

@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 from kube_sync.errors import Broken
-from kube_sync.inspect.plan.candidates import Candidates, put, unstaged
+from kube_sync.inspect.plan.candidates import Candidates, put, put_data, unstaged
 from kube_sync.kube.placementpolicies import read_policy
 from kube_sync.kube.staging import STANDS_FOR
 from kube_sync.objects import ObjectKey
 from kube_sync.regoversion import in_version, version_of
-from tests.unit.inspect.plan.fleets import item, policy, policy_object
+from tests.unit.inspect.plan.fleets import data_map, item, policy, policy_object
 
 ONE, TWO = ObjectKey("p", "one"), ObjectKey("p", "two")
 POLICIES = {
@@ -48,6 +48,22 @@ def test_file_of_rego_stands_for_the_module_that_its_path_ends_with(
 def test_file_that_may_stand_for_two_modules_stands_for_none() -> None:
     with pytest.raises(Broken, match=r"d/b.rego: may stand for p/one/b.rego or p/two/b.rego"):
         put(Candidates((), {"d/b.rego": ("b.rego", "new")}), POLICIES)
+
+
+def test_data_takes_the_place_of_the_data_of_its_name() -> None:
+    old, new = item(data_map("limits", most="3")), item(data_map("limits", most="4"))
+    others = [item(data_map("zones")), item(policy()), item(policy_object(name="limits"))]
+    assert put_data(Candidates(data=[("f.yaml", new)]), [old, *others]) == [*others, new]
+    assert put_data(Candidates(data=[("f.yaml", new)]), others) == [*others, new]
+
+
+def test_data_that_is_no_json_or_is_there_twice_is_said_by_name() -> None:
+    wrong, twice = item(data_map("limits", most="{")), item(data_map("limits", most="3"))
+    with pytest.raises(Broken) as caught:
+        put_data(Candidates(data=[("f.yaml", wrong), ("g.yaml", twice)]), [])
+    first, second = str(caught.value).splitlines()
+    assert first.startswith("f.yaml: most not JSON: ")
+    assert second == "g.yaml: another candidate stands for ConfigMap teams/limits too"
 
 
 def test_two_candidates_for_one_policy_are_said_by_name() -> None:

@@ -19,6 +19,7 @@ from tests.unit.inspect.plan.fleets import (
     NAMESPACE,
     WORKLOADS,
     cluster,
+    data_map,
     item,
     policy,
     policy_object,
@@ -148,6 +149,27 @@ async def test_candidate_file_that_holds_no_policy_is_said_by_name(tmp_path: Pat
         await read_candidates(["/gone"], (), Policies(), instead=False)
     with pytest.raises(Broken, match="--staged: there is no candidate policy"):
         await read_candidates([], [item(policy())], Policies(), instead=False)
+
+
+async def test_data_is_a_candidate_where_it_is_asked_for_and_labels_count(tmp_path: Path) -> None:
+    write(tmp_path / "cm.json", policy())
+    file = write(tmp_path / "data.json", data_map("limits", most="3"))
+    labelled = Policies(labelled=Labelled(namespaces=("teams",)))
+    for path in (str(tmp_path), file):
+        found = await read_candidates([path], (), labelled, instead=False, with_data=True)
+        assert [(name, str(one.key)) for name, one in found.data] == [(file, "teams/limits")]
+        assert found.notes == ()
+    found = await read_candidates([str(tmp_path)], (), Policies(), instead=False, with_data=True)
+    assert found.data == []
+    assert found.notes == (
+        (
+            f"{file}: ConfigMap teams/limits is labelled as data and left out: its namespace is not in"
+            " policies.labelled.namespaces"
+        ),
+    )
+    assert not (await read_candidates([str(tmp_path)], (), labelled, instead=False)).data
+    with pytest.raises(Broken, match="teams/limits would be no policy"):
+        await read_candidates([file], (), labelled, instead=False)
 
 
 def test_cluster_of_a_file_lies_where_kubectl_would_put_it(tmp_path: Path) -> None:
