@@ -7,6 +7,7 @@ own, which takes long.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -23,6 +24,7 @@ import msgspec
 import pytest
 import yaml
 
+from kube_sync.decisions.decision import REQUESTED
 from kube_sync.opa.packs import write as write_pack
 from tests.fakes.forge import Forge, forge
 from tests.parts import quickly
@@ -219,7 +221,9 @@ def pack(job: Job) -> Path:
         loaded.append(policy(name=f"policy-{one.name}") | {"data": modules})
         loaded.append(yaml.safe_load((one / "parameters.yaml").read_text()))
     web = replicaset("web", "eu")
-    web["metadata"]["annotations"][PLACEMENT] = PLACED
+    # As the webhook left it; only an installation has the key of the seal.
+    note = json.dumps({PLACEMENT: None, REQUESTED: "sealed"}, separators=(",", ":"))
+    web["metadata"]["annotations"] |= {PLACEMENT: PLACED, REQUESTED: note}
     fleet = (cluster("c1", **{COST: "2"}), cluster("c2", **{COST: "4"}))
     write(job.folder / "fleet.jsonl", *loaded, *fleet, web)
     labelled = f"policies: {{labelled: {{namespaces: [{NAMESPACE}]}}}}\n"
@@ -247,6 +251,7 @@ def test_changed_parameter_is_planned(
     assert on_github(job, **given) == status
     (comment,) = job.forge.comments
     assert said in comment["body"]
+    assert "pending" not in comment["body"]
 
 
 def test_data_that_the_configuration_does_not_allow_is_noted(job: Job, pack: Path) -> None:
