@@ -18,11 +18,11 @@ from kube_sync.cli.options import (
 from kube_sync.cli.runner import (
     answered,
     answering,
-    complain,
     run_async,
     runner,
     say,
     settings_of,
+    tell_progress,
     while_read,
 )
 from kube_sync.errors import Misconfigured
@@ -183,7 +183,7 @@ def run(arguments: argparse.Namespace) -> int:
     from kube_sync.inspect.plan import command  # noqa: PLC0415 - slow
 
     request = chosen(requested(arguments), arguments, settings)
-    return answered(command.run(request, settings, complain))
+    return answered(command.run(request, settings, tell_progress))
 
 
 @runner()
@@ -193,7 +193,7 @@ def export(arguments: argparse.Namespace) -> int:
     from kube_sync.inspect.plan import command  # noqa: PLC0415 - slow
 
     with while_read():
-        run_async(command.export(settings, complain, say))
+        run_async(command.export(settings, tell_progress, say))
     return 0
 
 

@@ -136,3 +136,9 @@ def confirmed(question: str) -> bool:
 def complain(line: str) -> None:
     """Print an error."""
     print(f"kube-sync: {harmless(line)}", file=sys.stderr)  # noqa: T201 - for the person who typed
+
+
+def tell_progress(line: str) -> None:
+    """Print how far long work is, where somebody waits at a terminal; it is no part of a log."""
+    if sys.stderr.isatty():
+        complain(line)

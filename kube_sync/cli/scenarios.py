@@ -15,7 +15,7 @@ from kube_sync.cli.options import (
     check_standard_input,
     explain,
 )
-from kube_sync.cli.runner import ENVIRONMENT, answered, answering, complain, settings_of
+from kube_sync.cli.runner import ENVIRONMENT, answered, answering, settings_of, tell_progress
 from kube_sync.errors import Misconfigured
 
 if TYPE_CHECKING:  # slow
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     from kube_sync.inspect.scenarios import command  # noqa: PLC0415 - slow
 
     color = wants_color(ENVIRONMENT, terminal=sys.stdout.isatty())
-    answer = command.run(requested(arguments), settings, complain, color=color)
+    answer = command.run(requested(arguments), settings, tell_progress, color=color)
     return answered(answer, painted=color)
 
 

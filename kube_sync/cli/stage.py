@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Final, cast
 
 from kube_sync.cli.names import add_namespace, add_objects, references
 from kube_sync.cli.options import explain
-from kube_sync.cli.runner import complain, confirmed, printed, run_async, runner, say, settings_of
+from kube_sync.cli.runner import (
+    confirmed,
+    printed,
+    run_async,
+    runner,
+    say,
+    settings_of,
+    tell_progress,
+)
 from kube_sync.errors import Misconfigured, Terminal
 from kube_sync.kube.naming import is_built_in, spellings
 from kube_sync.objects import GroupVersionResource
@@ -119,7 +127,7 @@ def _agreed(request: Request, settings: Settings) -> Request:
     considered = run_async(consider(settings, request))
     if considered is None:
         return request
-    for line in (*considered.said, *run_async(preview(settings, considered.policy, complain))):
+    for line in (*considered.said, *run_async(preview(settings, considered.policy, tell_progress))):
         say(line)
     if not confirmed("Make it active?"):
         msg = "not promoted: nothing was written"

@@ -13,7 +13,7 @@ from kube_sync.cli.history import file_of, moment
 from kube_sync.cli.installed import default_namespace, is_sought, reached
 from kube_sync.cli.names import add_namespace, add_objects, discovered, kinds_of, references
 from kube_sync.cli.options import add_output, explain
-from kube_sync.cli.runner import answered, answering, complain, settings_of
+from kube_sync.cli.runner import answered, answering, complain, settings_of, tell_progress
 from kube_sync.errors import Misconfigured, SyncError
 from kube_sync.kube.naming import lying_in
 
@@ -124,7 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
     with ExitStack() as stack:
         if settings.observe.tracing.enabled and not _edits(arguments):
             question = replace(question, stream=_stream(arguments, settings, stack))
-        return answered(command.run(question, settings, complain))
+        return answered(command.run(question, settings, tell_progress))
 
 
 def _stream(

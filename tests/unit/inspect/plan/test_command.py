@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,22 @@ def test_plan_is_printed_and_its_status_is_that_of_the_command(
     monkeypatch.setattr(command, "run", run)
     assert status(*PLAN) == number
     assert capsys.readouterr().out == "a plan\n"
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_progress_is_for_who_waits_at_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *, waits: bool
+) -> None:
+    """A job keeps what is printed, and shows it in the comment on a pull request."""
+
+    async def run(_: object, __: object, report: Callable[[str], None]) -> Answer:
+        report("now: 200 of 300 classes …")
+        return Answer("a plan", 0)
+
+    monkeypatch.setattr(command, "run", run)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: waits)
+    assert status(*PLAN) == 0
+    assert capsys.readouterr().err == "kube-sync: now: 200 of 300 classes …\n" * waits
 
 
 def test_everything_that_is_wrong_is_a_line_of_its_own(

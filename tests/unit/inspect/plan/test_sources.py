@@ -161,12 +161,9 @@ async def test_data_is_a_candidate_where_it_is_asked_for_and_labels_count(tmp_pa
         assert found.notes == ()
     found = await read_candidates([str(tmp_path)], (), Policies(), instead=False, with_data=True)
     assert found.data == []
-    assert found.notes == (
-        (
-            f"{file}: ConfigMap teams/limits is labelled as data and left out: its namespace is not in"
-            " policies.labelled.namespaces"
-        ),
-    )
+    left_out = "ConfigMap teams/limits is labelled as data and left out"
+    why = "its namespace is not in policies.labelled.namespaces"
+    assert found.notes == (f"{file}: {left_out}: {why}",)
     assert not (await read_candidates([str(tmp_path)], (), labelled, instead=False)).data
     with pytest.raises(Broken, match="teams/limits would be no policy"):
         await read_candidates([file], (), labelled, instead=False)
