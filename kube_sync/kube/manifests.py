@@ -97,17 +97,25 @@ def read_files(
 def files_of(path: Path, wanted: Callable[[Path], bool], nothing: str) -> list[Path]:
     """Return a file itself, or the wanted files below a folder that are not hidden, in order.
 
-    Raises Misconfigured, with `nothing` as the message for a folder without any.
+    Raises Misconfigured, with `nothing` as the message for a folder without any, and for a name
+    that is no text, which OPA and reports could not have.
     """
     if not path.exists():
         msg = f"{path}: there is no such folder or file"
         raise Misconfigured(msg)
-    if not path.is_dir():
-        return [path]
-    found = sorted(file for file in path.rglob("*") if not _is_hidden(file, path) and wanted(file))
+    found = [path]
+    if path.is_dir():
+        below = (file for file in path.rglob("*") if not _is_hidden(file, path))
+        found = sorted(filter(wanted, below))
     if not found:
         msg = f"{path}: {nothing}"
         raise Misconfigured(msg)
+    for file in found:
+        try:
+            str(file).encode()
+        except UnicodeEncodeError as error:
+            msg = f"{file}: its name is not UTF-8"
+            raise Misconfigured(msg) from error
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,14 @@ def test_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_bytes(b"a: \xff")
     with pytest.raises(Terminal, match=r"a\.yaml: not UTF-8 at byte 3"):
         names(tmp_path / "a.yaml")
+
+
+def test_file_whose_name_is_no_text_is_named(tmp_path: Path) -> None:
+    name = os.fsdecode(b"\xff.json")
+    for path in (tmp_path / name, tmp_path):
+        (tmp_path / name).write_text("{}")
+        with pytest.raises(Misconfigured, match=r"\.json: its name is not UTF-8$"):
+            read_files([str(path)])
 
 
 def test_pairs_of_surrogates_are_one_character_and_half_of_one_is_refused(tmp_path: Path) -> None:
