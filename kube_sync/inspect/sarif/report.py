@@ -127,7 +127,7 @@ def _result(one: Finding, at: Position, rules: Sequence[str]) -> dict[str, Any]:
         "ruleId": one.rule,
         "ruleIndex": rules.index(one.rule),
         "level": one.level,
-        "message": {"text": plain(one.message)},
+        "message": _message(one.message),
         "locations": [{"physicalLocation": location}],
     }
 
@@ -137,5 +137,10 @@ def _notification(one: Finding, rules: Sequence[str]) -> dict[str, Any]:
     return {
         "associatedRule": {"id": one.rule, "index": rules.index(one.rule)},
         "level": one.level,
-        "message": {"text": plain(f"{where}{one.message}")},
+        "message": _message(f"{where}{one.message}"),
     }
+
+
+def _message(text: str) -> dict[str, str]:
+    """Return a text of others without a link, as `[text](target)` is one (SARIF 2.1.0, 3.11.6)."""
+    return {"text": plain(text).replace("](", "] (")}

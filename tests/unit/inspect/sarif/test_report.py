@@ -81,8 +81,12 @@ def test_warnings_are_reported_once_with_what_was_meant() -> None:
 
 
 def test_text_of_others_is_plain() -> None:
-    run = valid_sarif(as_sarif("plan", [Finding("plan/moves", "\x1b[2Jgone", "a.rego", 1)]))
-    assert "\x1b" not in run["results"][0]["message"]["text"]
+    said = "\x1b[2Jgone, see [why](https://example.com)"
+    found = [Finding("plan/moves", said, "a.rego", 1), Finding("plan/note", said)]
+    run = valid_sarif(as_sarif("plan", found))
+    (note,) = run["invocations"][0]["toolExecutionNotifications"]
+    for one in (run["results"][0], note):
+        assert one["message"]["text"] == " [2Jgone, see [why] (https://example.com)"
 
 
 def test_report_is_written_where_it_is_asked_for_alone() -> None:
