@@ -190,8 +190,11 @@ def main() -> int:
     try:
         print(publish(forge, text))
     except urllib.error.HTTPError as error:
-        say("warning", f"no comment: {error.url}: {error.code} {error.reason}")
-        return 0 if error.code in FORBIDDEN else 1
+        forbidden = error.code in FORBIDDEN
+        where = "the job's summary" if summary else "the log above"
+        why = f"{error.url}: {error.code} {error.reason}"
+        say("warning" if forbidden else "error", f"no comment, so look at {where}: {why}")
+        return 0 if forbidden else 1
     except OSError as error:
         say("error", f"no comment: {error}")
         return 1

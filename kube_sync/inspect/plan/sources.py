@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
-from kube_sync.config import TOPOLOGY, Resource, Settings
+from kube_sync.config import CLUSTERS, TOPOLOGY, Resource, Settings
 from kube_sync.decisions.requested import FIELD_MANAGER
 from kube_sync.errors import NO_JSON, Broken, NotFound, Refused, Terminal
 from kube_sync.inspect.plan import topology
@@ -87,8 +87,14 @@ async def of_file(file: str, settings: Settings, cluster_scoped: Collection[str]
     if not any(objects[resource.name] for resource in settings.targets()):
         names = ", ".join(settings.placement.names)
         raise Broken([f"--from: {exported.file}: there are no {names} in it"])
+    # Where it is of another version, perhaps: a plan without clusters looks as if nothing changed.
+    notes = tuple(
+        f"there are no {resource.gvr} in {exported.file}"
+        for resource in settings.replicate.resources
+        if resource.name == CLUSTERS and not objects[CLUSTERS]
+    )
     policies = (*_read(exported, _MAPS), *_read(exported, OBJECTS))
-    return Snapshot(places, objects, policies)
+    return Snapshot(places, objects, policies, notes)
 
 
 def lines(snapshot: Snapshot, settings: Settings) -> Iterator[str]:

@@ -41,6 +41,14 @@ async def test_export_that_is_read_is_exported_again_as_it_is(tmp_path: Path) ->
     again.write_text("\n".join(lines(snapshot, Settings())))
     assert again.read_bytes() == Path(file).read_bytes()  # noqa: ASYNC240 - nobody waits
     assert [len(objects) for objects in snapshot.objects.values()] == [3, 3]
+    assert snapshot.notes == ()
+
+
+async def test_export_without_clusters_is_noted(tmp_path: Path) -> None:
+    clusters = [one | {"apiVersion": "multicluster.x-k8s.io/v2"} for one in FLEET]
+    file = write(tmp_path / "fleet", *clusters, *WORKLOADS)
+    (note,) = (await of_file(file, Settings())).notes
+    assert note == f"there are no clusterprofiles.v1alpha1.multicluster.x-k8s.io in {file}"
 
 
 def test_values_of_a_secret_are_not_exported() -> None:
