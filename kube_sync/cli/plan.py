@@ -87,10 +87,10 @@ that the brakes count all moves.
 """
 
 _CANDIDATES = """\
-Candidates are policy ConfigMaps or PlacementPolicies (YAML, JSON), files of Rego, or folders of
-these (-f), or the policies that are staged as candidates (--staged: the label
-kube-sync.io/stage=candidate, or spec.stage). --candidate names one of these, a PlacementPolicy as
-NAMESPACE/NAME.PlacementPolicy.
+Candidates are policy ConfigMaps, ConfigMaps of JSON data or PlacementPolicies (YAML, JSON), files
+of Rego, or folders of these (-f), or the policies that are staged as candidates (--staged: the
+label kube-sync.io/stage=candidate, or spec.stage). --candidate names one of these, a
+PlacementPolicy as NAMESPACE/NAME.PlacementPolicy.
 """
 
 _EXPORTED = """\
