@@ -60,8 +60,7 @@ async def run(request: Request, settings: Settings, report: PrintLine) -> Answer
     except SyncError as error:
         write_sarif(request.sarif, "plan", of_error(error))
         raise
-    edited = (*request.files, *request.clusters)
-    write_sarif(request.sarif, "plan", findings(plan, edited))
+    write_sarif(request.sarif, "plan", findings(plan, request.clusters))
     return Answer(_formatted(plan, request, settings), plan.status)
 
 
@@ -139,6 +138,7 @@ async def _planned(
         tuple(notes),
         found.staged,
         found.warnings,
+        found.files,
     )
 
 

@@ -30,6 +30,8 @@ class Plan:
     notes: tuple[str, ...] = ()
     staged: tuple[Staged, ...] = ()  # the staged policies that are part of the plan
     warnings: tuple[PolicyWarning, ...] = ()  # on the policies after the edit
+    # The files of the edit, by the id of the module or the ConfigMap of data they stand for.
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ordered(self) -> list[Effect]:

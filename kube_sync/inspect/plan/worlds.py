@@ -6,7 +6,7 @@ Invariant: both are made from one snapshot, and a side without an edit equals th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kube_sync.config import CLUSTERS, Settings
@@ -70,6 +70,7 @@ class Worlds:
     staged: tuple[Staged, ...] = ()
     canary: CanaryInEffect | None = None  # the canary whose policies the second side has
     warnings: tuple[PolicyWarning, ...] = ()  # on the policies of the second side
+    files: Mapping[str, str] = field(default_factory=dict)  # as a plan has them
 
     @property
     def clusters(self) -> Objects:
@@ -115,7 +116,8 @@ async def worlds(
     withheld_notes = _withheld_notes(reads[then.name], settings)
     notes = (*snapshot.notes, *selected.before.notes, *data.notes, *then_data.notes)
     notes = (*dict.fromkeys(notes), *candidates.notes, *selected.notes, *withheld_notes)
-    return Worlds(now, then, reads, changed, notes, staged, selected.canary, warnings)
+    files = {**names, **{str(item.key): file for file, item in candidates.data}}
+    return Worlds(now, then, reads, changed, notes, staged, selected.canary, warnings, files)
 
 
 def _withheld_notes(reads: Reads, settings: Settings) -> list[str]:
