@@ -87,6 +87,6 @@ _are_levels(levels) if {
 	is_object(levels)
 	every certification, level in levels {
 		certification in _known
-		is_number(level)
+		parameters.is_whole(level)
 	}
 }

@@ -44,6 +44,13 @@ parameter_notes contains sprintf("windows.%s: there is no cluster %s", [window, 
 	not name in registered
 }
 
+# METADATA
+# description: Windows that come again, with the lead, before they are over
+parameter_notes contains sprintf("windows.%s: it is always open", [window]) if {
+	some window, terms in _parameters.windows
+	time.parse_duration_ns(terms.repeat) <= _length(terms) + _lead
+}
+
 _problems(terms) := {sprintf("must be of type object, and is of type %s", [type_name(terms)])} if not is_object(terms)
 
 _problems(terms) := union({mistyped, _problems_of_clusters(terms), _problems_of_times(terms), _problems_of_length(terms)}) if {

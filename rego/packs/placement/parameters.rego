@@ -29,3 +29,11 @@ problems(document, types) := unknown | mistyped if {
 # METADATA
 # description: The whole number that a text is, undefined for any other
 whole_number(text) := to_number(text) if regex.match(`^(0|[1-9][0-9]*)$`, text)
+
+# METADATA
+# description: Whether a number is a whole one, and not below zero
+is_whole(value) if {
+	is_number(value)
+	value >= 0
+	floor(value) == value
+}

@@ -32,9 +32,14 @@ parameter_problems contains problem if {
 	some problem in parameters.problems(_parameters, {"regions": "number", "namespaces": "object"})
 }
 
-parameter_problems contains sprintf("namespaces.%s must be a number", [namespace]) if {
+parameter_problems contains sprintf("regions must be a whole number, not %v", [_parameters.regions]) if {
+	is_number(_parameters.regions)
+	not parameters.is_whole(_parameters.regions)
+}
+
+parameter_problems contains sprintf("namespaces.%s must be a whole number", [namespace]) if {
 	some namespace, minimum in _parameters.namespaces
-	not is_number(minimum)
+	not parameters.is_whole(minimum)
 }
 
 _minima contains _parameters.regions

@@ -65,7 +65,7 @@ test_parameters_are_checked if {
 		"certifications are missing",
 		"certificatons is no parameter; there are certifications, namespaces",
 	}
-	every levels in [{"pcl": 1}, {"pci": "1"}, 1] {
+	every levels in [{"pcl": 1}, {"pci": "1"}, {"pci": -1}, {"pci": 1.5}, 1] {
 		wrong({"certifications": ["pci"], "namespaces": {"a": levels}}) == {"namespaces.a must be levels by one of pci"}
 	}
 }

@@ -96,4 +96,13 @@ test_a_cluster_that_is_not_registered_is_noted if {
 	noted(["paris"], {}) == set()
 }
 
+test_a_window_that_comes_again_before_it_is_over_is_noted if {
+	noted_of := {lead: notes |
+		some lead in ["0s", "1h"]
+		parameters := {"lead": lead, "windows": {"a": object.union(once, {"repeat": "5h"})}}
+		notes := pack.parameter_notes with data["kube-federation-scheduling-policy"] as {"maintenance-windows": parameters}
+	}
+	noted_of == {"0s": set(), "1h": {"windows.a: it is always open"}}
+}
+
 test_without_parameters_there_is_a_problem if count(pack.parameter_problems) == 1

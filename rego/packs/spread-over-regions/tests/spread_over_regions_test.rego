@@ -43,7 +43,14 @@ test_minimum_that_is_no_number_is_a_problem if {
 test_parameters_are_checked if {
 	wrong(said) == set()
 	wrong({"region": 1}) == {"region is no parameter; there are namespaces, regions"}
-	wrong({"namespaces": {"a": "2"}}) == {"namespaces.a must be a number"}
+	wrong({"regions": "1"}) == {"regions must be of type number, and is of type string"}
+	wrong({"regions": 0}) == set()
+	every number in [1.5, -1] {
+		wrong({"regions": number}) == {sprintf("regions must be a whole number, not %v", [number])}
+	}
+	every number in ["2", 1.5, -1, null] {
+		wrong({"namespaces": {"a": number}}) == {"namespaces.a must be a whole number"}
+	}
 }
 
 test_without_parameters_there_is_a_problem if count(pack.parameter_problems) == 1
