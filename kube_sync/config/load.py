@@ -122,7 +122,7 @@ def _without_absent_targets(document: dict[str, Any]) -> None:
     resources = replicate.get("resources") if isinstance(replicate, dict) else None
     if not isinstance(resources, list) or not isinstance(placement, dict):
         return
-    known = {one.get(key) for one in resources if isinstance(one, dict) for key in _NAMES}
+    known = [one.get(key) for one in resources if isinstance(one, dict) for key in _NAMES]
     if DEFAULT_TARGET not in known:
         placement.setdefault("resources", [])
 

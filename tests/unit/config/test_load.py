@@ -244,6 +244,10 @@ def test_off_is_a_word_and_not_a_boolean(file: Path) -> None:
         ("policies: {namespaces: one}", "policies.namespaces: expected `array`, got `str`"),
         ("replicate: {resources: [null]}", "replicate.resources[0]: expected `object`, got `null`"),
         (
+            "replicate: {resources: [{group: a, version: v1, resource: [b]}]}",
+            "replicate.resources[0].resource: expected `str`, got `array`",
+        ),
+        (
             "replicate: {resources: [{group: a, version: v1}]}",
             "replicate.resources[0]: object missing required field `resource`",
         ),
