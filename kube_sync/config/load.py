@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 import yaml
@@ -19,6 +20,7 @@ from kube_sync import CONFIG_ENV
 from kube_sync.config.addresses import masked
 from kube_sync.config.checks import check
 from kube_sync.config.environment import YAML, fields, override
+from kube_sync.config.kinds import Section
 from kube_sync.config.model import Settings
 from kube_sync.config.remediation import Mode, PlacementForm
 from kube_sync.config.replication import DEFAULT_TARGET, WarningCode
@@ -127,11 +129,30 @@ def _without_absent_targets(document: dict[str, Any]) -> None:
         placement.setdefault("resources", [])
 
 
-def _without_nulls(value: object) -> object:
-    """Drop null values of mappings: an empty section or field means its default."""
-    if isinstance(value, dict):
-        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
-    return value
+def _without_nulls(value: object, section: type[Section] | None = Settings) -> object:
+    """Drop null values of mappings: an empty section or field means its default.
+
+    Those of keys that a section does not have stay, so that the validation names them.
+    """
+    if not isinstance(value, dict):
+        return value
+    known = {} if section is None else _sections(section)
+    return {
+        key: _without_nulls(below, known.get(key))
+        for key, below in value.items()
+        if below is not None or (section is not None and key not in known)
+    }
+
+
+@cache
+def _sections(section: type[Section]) -> Mapping[str, type[Section] | None]:
+    """Return the keys of a section, with the sections that some of them are."""
+    kinds = get_type_hints(section)
+    found = {one.encode_name: kinds[one.name] for one in msgspec.structs.fields(section)}
+    return {
+        name: kind if isinstance(kind, type) and issubclass(kind, Section) else None
+        for name, kind in found.items()
+    }
 
 
 def _explain(message: str, source: str | None, environment: Mapping[str, str]) -> str:

@@ -232,6 +232,8 @@ def test_off_is_a_word_and_not_a_boolean(file: Path) -> None:
     [
         ("opaa: {}", "opaa: unknown key"),
         ("opa: {urll: x}", "opa.urll: unknown key"),
+        ("opaa:", "opaa: unknown key"),
+        ("opa: {urll: null}", "opa.urll: unknown key"),
         ("admission: {engine: {dialekt: v1}}", "admission.engine.dialekt: unknown key"),
         ("remediate: {guard: {max: 1}}", "remediate.guard.max: unknown key"),
         (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
+import yaml
 
 from kube_sync.config import Settings, effective, keys
 from kube_sync.config.environment import YAML
@@ -46,6 +47,7 @@ from tests.unit.inspect.scenarios.cases import scenario
 from tools.documenting.configuration import EXAMPLE
 
 ROOT = Path(__file__).resolve().parents[3]
+UNKNOWN = re.compile("unknown key")
 MODELINE = re.compile(r"# yaml-language-server: \$schema=(\S+)")
 
 
@@ -180,6 +182,67 @@ def test_scenario_is_valid_where_it_is_read(cases: str, valid: bool) -> None:  #
     except Invalid:
         read = False
     assert (read, is_valid("scenario", parsed(text, Rules()))) == (valid, valid)
+
+
+def mutated(value: Any, instead: Callable[[dict[str, Any], str], Iterable[Any]]) -> Iterator[Any]:
+    """Yield copies of a document, each with one mapping otherwise at one of its keys."""
+    if isinstance(value, dict):
+        for key, below in value.items():
+            yield from instead(value, key)
+            yield from ({**value, key: one} for one in mutated(below, instead))
+    elif isinstance(value, list):
+        for n, below in enumerate(value):
+            yield from ([*value[:n], one, *value[n + 1 :]] for one in mutated(below, instead))
+
+
+def misspelt(mapping: dict[str, Any], key: str) -> Iterator[Any]:
+    yield {f"{name}x" if name == key else name: value for name, value in mapping.items()}
+    yield {**mapping, f"{key}x": None}
+
+
+def replaced(mapping: dict[str, Any], key: str) -> Iterator[Any]:
+    others: list[Any] = [None, "", 0, -1, True, [], {"x": 1}]
+    yield from ({**mapping, key: other} for other in others)
+
+
+def refusal(name: str, text: str) -> str:
+    """Return why the program refuses a file, "" if it does not."""
+    try:
+        if name == "config":
+            Source(None, {}).load(text.encode())
+        else:
+            scenario(text)
+    except (Misconfigured, Invalid) as error:
+        return str(error)
+    return ""
+
+
+DOCUMENTS = [
+    *(("scenario", parsed(f"{HEAD}{cases}\n", Rules())) for cases, valid in CASES if valid),
+    *(("config", {name: value}) for name, value in parsed(DOCUMENTED).items()),
+]
+
+
+@pytest.mark.parametrize(
+    ("instead", "name", "document"),
+    [
+        *((misspelt, *one) for one in DOCUMENTS),
+        *(pytest.param(replaced, *one, marks=pytest.mark.slow) for one in DOCUMENTS),
+    ],
+    ids=lambda value: (
+        "-".join(value) if isinstance(value, dict) else getattr(value, "__name__", value)
+    ),
+)
+def test_schema_and_program_agree_on_whatever_is_edited(
+    instead: Callable[[dict[str, Any], str], Iterable[Any]], name: str, document: Any
+) -> None:
+    """What types cannot say, as names that have to exist, the program refuses alone."""
+    rules = YAML if name == "config" else Rules()
+    for edited in mutated(document, instead):
+        text = yaml.safe_dump(edited, sort_keys=False)
+        why, valid = refusal(name, text), is_valid(name, parsed(text, rules))
+        assert why or valid, text
+        assert not (valid and UNKNOWN.search(why)), f"{why}: {text}"
 
 
 def test_facts_and_shares_of_the_readers_are_those_of_the_format() -> None:
