@@ -239,7 +239,7 @@ def pack(job: Job) -> Path:
             ("3", 0, "\n| moves | `shop/web` | `c1,c2` | `c1` | "),
             ("10", 0, "### Plan: nothing changes (of 1 workloads)\n"),
             ('"3"', 1, "must be of type number, and is of type string"),
-            ("3 EUR", 1, "policies/cost-ceilings/parameters.yaml: ceiling not JSON: "),
+            ("3 EUR", 1, "policies/cost-ceilings/parameters.yaml: ceiling: not JSON: "),
         ],
     ),
 )

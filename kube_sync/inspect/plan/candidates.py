@@ -153,7 +153,7 @@ def put_data(candidates: Candidates, configmaps: Iterable[Item]) -> list[Item]:
         found[item.key] = item
         values = read_configmap(item).data
         problems += [
-            f"{file}: {name} {why}" for name in values if (why := why_no_json(values[name]))
+            f"{file}: {name}: {why}" for name in values if (why := why_no_json(values[name]))
         ]
     if problems:
         raise Broken(problems)

@@ -62,7 +62,7 @@ def test_data_that_is_no_json_or_is_there_twice_is_said_by_name() -> None:
     with pytest.raises(Broken) as caught:
         put_data(Candidates(data=[("f.yaml", wrong), ("g.yaml", twice)]), [])
     first, second = str(caught.value).splitlines()
-    assert first.startswith("f.yaml: most not JSON: ")
+    assert first.startswith("f.yaml: most: not JSON: ")
     assert second == "g.yaml: another candidate stands for ConfigMap teams/limits too"
 
 
