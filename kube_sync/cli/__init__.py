@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NoReturn
 
 from kube_sync import CONFIG_ENV, __version__
 from kube_sync.cli import (
@@ -35,8 +35,16 @@ from kube_sync.cli import (
     why,
 )
 from kube_sync.cli.options import add_installation, sentence
-from kube_sync.cli.runner import MISCONFIGURED, Handler, complain, show
-from kube_sync.errors import Misconfigured, first_of
+from kube_sync.cli.runner import (
+    FAILED,
+    MISCONFIGURED,
+    NO_ANSWER,
+    UNDECIDED,
+    Handler,
+    complain,
+    run,
+    show,
+)
 
 _ABOUT = "Makes Open Policy Agent (OPA) the placement brain of a Kubernetes fleet."
 
@@ -49,48 +57,63 @@ NAMESPACE, which asks the installation there for its configuration (docs/kubectl
 """
 
 
-def kubectl_plugin() -> None:
-    """Run one command as `kubectl kube-sync`, which finds the installation by itself."""
-    main(plugin=True)
+# Options with a value that may come before the command.
+_WITH_VALUE = frozenset(
+    {"--config", "--kubeconfig", "--context", "--installation", "-n", "--namespace"}
+)
 
 
 def main(argv: Sequence[str] | None = None, *, plugin: bool = False) -> None:
-    """Run one command and exit with its status."""
-    arguments = _parsed(sys.argv[1:] if argv is None else argv, plugin=plugin)
-    try:
-        status = arguments.command(arguments)
-    except* Misconfigured as group:
-        # Also from within a running service: a file that was there at the start and is not now.
-        complain(str(first_of(group)))
-        status = MISCONFIGURED
-    sys.exit(status)
+    """Run one command and exit with its status; `plugin`: as `kubectl kube-sync`."""
+    sys.exit(run(lambda: _parsed(sys.argv[1:] if argv is None else argv, plugin=plugin)))
 
 
 def _parsed(argv: Sequence[str], *, plugin: bool) -> argparse.Namespace:
-    try:
-        named = next((word for word in argv if not word.startswith("-")), "")
-        whole = parser(named, "kubectl kube-sync" if plugin else "kube-sync")
-        whole.set_defaults(plugin=plugin)
-        return _all_of(whole, argv)
-    except SystemExit as error:
-        if error.code:  # argparse has 2, by which `plan` says that something moves
-            sys.exit(MISCONFIGURED)
-        raise
-
-
-def _all_of(whole: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
     """Parse a command line whose names may go on after an option, as kubectl has it."""
-    arguments, rest = whole.parse_known_args(argv)
+    named, words = _command_first(argv)
+    whole = parser(named, "kubectl kube-sync" if plugin else "kube-sync")
+    whole.set_defaults(plugin=plugin)
+    if named and not any(named in group for group in COMMANDS.values()):
+        whole.error(f'unknown command "{named}"{_meant(named)}')
+    arguments, rest = whole.parse_known_args(words)
     if rest and (any(word.startswith("-") for word in rest) or "objects" not in arguments):
-        whole.error(f"unrecognized arguments: {' '.join(rest)}")
+        arguments.parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
         arguments.objects = [*arguments.objects, *rest]
     return arguments
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that complains in a line, and exits with the status of what is typed wrongly."""
+
+    def error(self, message: str) -> NoReturn:
+        complain(f"{message} (see `{self.prog} --help`)")
+        sys.exit(MISCONFIGURED)
+
+
+def _command_first(argv: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the command of a command line, and all words with it before the options.
+
+    As of kubectl, options may come before it. `help why` is `why --help`.
+    """
+    words = ["--help" if at == 0 and word == "help" else word for at, word in enumerate(argv)]
+    before = 0
+    while before < len(words) and words[before].startswith("-"):
+        before += 2 if words[before] in _WITH_VALUE else 1
+    options, rest = words[:before], words[before:]
+    return (rest[0] if rest else ""), [*rest[:1], *options, *rest[1:]]
+
+
+def _meant(word: str) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 - for who mistypes
+
+    near = get_close_matches(word, [name for group in COMMANDS.values() for name in group])
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
 def parser(named: str | None = None, program: str = "kube-sync") -> argparse.ArgumentParser:
     """Build the parser of the command line; only the `named` command has arguments, None: all."""
-    whole = argparse.ArgumentParser(
+    whole = _Parser(
         program,
         usage=f"{program} [--version] COMMAND ...",
         description="\n\n".join([_ABOUT, *_listed()]),
@@ -98,15 +121,13 @@ def parser(named: str | None = None, program: str = "kube-sync") -> argparse.Arg
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     whole.add_argument("--version", action="version", version=f"kube-sync {__version__}")
-    whole.set_defaults(command=partial(_help, whole))
+    whole.set_defaults(command=partial(_help, whole), parser=whole)
     # Listed above, in groups.
     commands = whole.add_subparsers(prog=program, metavar="COMMAND", help=argparse.SUPPRESS)
     for group in COMMANDS.values():
         for name, command in group.items():
             if named in (None, name):
                 _add(commands, name, command)
-            else:
-                commands.add_parser(name)  # known, for the message on an unknown one
     return whole
 
 
@@ -130,18 +151,17 @@ class Command:
     function: Handler
     declare: Callable[[argparse.ArgumentParser], None] = lambda _command: None
     service: bool = False  # runs until it is stopped
+    failed: int = FAILED  # exit status of an error that is none of the command line
 
 
-def _add(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, command: Command
-) -> None:
+def _add(commands: argparse._SubParsersAction[_Parser], name: str, command: Command) -> None:
     description = sentence(command.what)
     own = commands.add_parser(name, help=command.what, description=description, epilog=_EPILOG)
     own.add_argument(
         "--config", metavar="FILE", help=f"the configuration file (default: ${CONFIG_ENV})"
     )
     add_installation(own)
-    own.set_defaults(command=command.function)
+    own.set_defaults(command=command.function, failed=command.failed, parser=own)
     command.declare(own)
     if command.service:
         own.set_defaults(service=name)
@@ -174,21 +194,23 @@ COMMANDS: Final[Mapping[str, Mapping[str, Command]]] = {  # as `--help` lists th
     },
     "Look": {
         "decisions": Command(decisions.WHAT, decisions.run, decisions.declare),
-        "why": Command(why.WHY, why.run, why.declare_why),
-        "why-not": Command(why.WHY_NOT, why.run, why.declare_why_not),
+        "why": Command(why.WHY, why.run, why.declare_why, failed=NO_ANSWER),
+        "why-not": Command(why.WHY_NOT, why.run, why.declare_why_not, failed=NO_ANSWER),
         "history": Command(history.HISTORY, history.run, history.declare),
-        "replay": Command(replay.WHAT, replay.run, replay.declare),
+        "replay": Command(replay.WHAT, replay.run, replay.declare, failed=NO_ANSWER),
         "topology": Command(topology.WHAT, topology.run, topology.declare, service=True),
     },
     "Write a policy": {
-        "test": Command(scenarios.WHAT, scenarios.run, scenarios.declare),
+        "test": Command(scenarios.WHAT, scenarios.run, scenarios.declare, failed=NO_ANSWER),
         "analyze": Command(analyze.WHAT, analyze.run, analyze.declare),
-        "plan": Command(plan.WHAT, plan.run, plan.declare),
-        "what-if": Command(plan.WHAT_IF, plan.run, plan.declare_what_if),
+        "plan": Command(plan.WHAT, plan.run, plan.declare, failed=NO_ANSWER),
+        "what-if": Command(plan.WHAT_IF, plan.run, plan.declare_what_if, failed=NO_ANSWER),
         "stage": Command(stage.WHAT, stage.run, stage.declare),
         "policy": Command(policy.WHAT, policy.packs, policy.declare),
-        "scheduling": Command(scheduling.WHAT, scheduling.run, scheduling.declare),
-        "metadata": Command(metadata.WHAT, metadata.run, metadata.declare),
+        "scheduling": Command(
+            scheduling.WHAT, scheduling.run, scheduling.declare, failed=UNDECIDED
+        ),
+        "metadata": Command(metadata.WHAT, metadata.run, metadata.declare, failed=UNDECIDED),
         "export": Command(plan.EXPORT, plan.export, plan.declare_export),
         "schema": Command(schema.WHAT, schema.run, schema.declare),
     },

@@ -8,8 +8,8 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from kube_sync.cli.installed import reached
-from kube_sync.cli.options import add_output, add_sarif, add_several, explain
-from kube_sync.cli.runner import complain, printed, run_async, runner, settings_of
+from kube_sync.cli.options import add_output, add_sarif, add_several, explain, form_of
+from kube_sync.cli.runner import answered, complain, run_async, settings_of
 from kube_sync.errors import Misconfigured
 
 if TYPE_CHECKING:  # slow
@@ -56,7 +56,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="as io/k8s/federation/admission (default: placement.path)",
     )
-    add_output(parser, "tree", "json")
+    add_output(parser, "text", "json", "yaml")
     parser.add_argument(
         "--max-whole",
         type=int,
@@ -76,7 +76,6 @@ def declare(parser: argparse.ArgumentParser) -> None:
     add_sarif(parser)
 
 
-@runner()
 def run(arguments: argparse.Namespace) -> int:
     """Analyse policies, and print what they read."""
     request = requested(arguments)
@@ -86,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     with reached(arguments, settings, "opa") if arguments.live else nullcontext(settings) as found:
         answer = run_async(command.run(request, found, complain))
-    return printed(answer.text, complaints=answer.complaints)
+    return answered(answer, arguments.output)
 
 
 def requested(arguments: argparse.Namespace) -> Request:
@@ -97,7 +96,7 @@ def requested(arguments: argparse.Namespace) -> Request:
     return command.Request(
         paths=tuple(arguments.paths),
         decision=arguments.decision,
-        json=arguments.output == "json",
+        json=form_of(arguments) == "json",
         max_whole=arguments.max_whole,
         cluster=arguments.cluster,
         objects=arguments.objects,

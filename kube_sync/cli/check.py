@@ -49,7 +49,7 @@ def declare_check(
         action="store_true",
         help="pass over objects of other kinds in --policies",
     )
-    add_output(check, "text", "json")
+    add_output(check, "text", "json", "yaml")
     return check
 
 

@@ -11,7 +11,7 @@ import msgspec
 from kube_sync.cli.installed import reached
 from kube_sync.cli.names import add_namespace, add_objects, add_selector, kinds_of, references
 from kube_sync.cli.options import add_output, explain
-from kube_sync.cli.runner import complain, run_async, runner, say, settings_of, while_read
+from kube_sync.cli.runner import complain, run_async, say, settings_of, while_read
 from kube_sync.errors import Misconfigured
 
 if TYPE_CHECKING:  # slow
@@ -72,7 +72,6 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
 
 
-@runner()
 def run(arguments: argparse.Namespace) -> int:
     """Print decisions until all are printed, or for ever."""
     settings = settings_of(arguments)

@@ -14,7 +14,6 @@ from kube_sync.cli.options import add_output, explain
 from kube_sync.cli.runner import (
     complain,
     run_async,
-    runner,
     say,
     settings_of,
     show,
@@ -93,7 +92,6 @@ def declare_verify(parser: argparse.ArgumentParser) -> None:
     _file(parser)
 
 
-@runner()
 def run(arguments: argparse.Namespace) -> int:
     """Print what the ledger has."""
     settings = load(arguments)
@@ -105,7 +103,6 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-@runner()
 def check(arguments: argparse.Namespace) -> int:
     """Print whether the ledger is what was written."""
     settings = settings_of(arguments)
@@ -173,7 +170,9 @@ def file_of(
         raise Misconfigured(msg)
     found = given or settings.ledger.path
     if found is None:
-        msg = f"ledger.path: needed, or {option}"
+        msg = (
+            f"ledger.path: not set, so no ledger is kept (docs/ledger.md); or name one by {option}"
+        )
         raise Misconfigured(msg)
     return found
 

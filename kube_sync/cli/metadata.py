@@ -6,8 +6,8 @@ import argparse
 from typing import TYPE_CHECKING, Final
 
 from kube_sync.cli.check import CheckTexts, check_sources, declare_check
-from kube_sync.cli.options import add_several
-from kube_sync.cli.runner import answered, runner, settings_of
+from kube_sync.cli.options import add_several, form_of
+from kube_sync.cli.runner import answered, run_async, settings_of
 from kube_sync.errors import Misconfigured
 
 if TYPE_CHECKING:  # slow
@@ -73,14 +73,13 @@ def declare(parser: argparse.ArgumentParser) -> None:
     add_several(check, "--old", metavar="FILE", help=what)
 
 
-@runner(failed=2)  # neither admitted nor denied
 def run(arguments: argparse.Namespace) -> int:
     """Judge objects, and print the verdicts."""
     request = requested(arguments)
     settings = settings_of(arguments, of=None if arguments.policies else "replicate")
     from kube_sync.admission.metadata import check  # noqa: PLC0415 - slow
 
-    return answered(check.run(request, settings))
+    return answered(run_async(check.run(request, settings)), arguments.output)
 
 
 def requested(arguments: argparse.Namespace) -> Request:
@@ -99,5 +98,5 @@ def requested(arguments: argparse.Namespace) -> Request:
         ignore_other_kinds=arguments.ignore_other_kinds,
         operation=arguments.operation or ("UPDATE" if old else "CREATE"),
         old=old,
-        json=arguments.output == "json",
+        json=form_of(arguments) == "json",
     )

@@ -14,7 +14,6 @@ from kube_sync.cli.runner import (
     complain,
     printed,
     run_async,
-    runner,
     say,
     settings_of,
     while_read,
@@ -87,7 +86,6 @@ def declare_health(command: argparse.ArgumentParser) -> None:
     command.add_argument("--ca-file", metavar="FILE", help="certificates that verify the webhook's")
 
 
-@runner()
 def config(arguments: argparse.Namespace) -> int:
     """Print the configuration, its variables, or what a key is for."""
     from kube_sync.config import effective, explained, fields  # noqa: PLC0415 - slow
@@ -104,7 +102,6 @@ def config(arguments: argparse.Namespace) -> int:
     return 0
 
 
-@runner()
 def provision(arguments: argparse.Namespace) -> int:
     """Make and renew the Secrets of an installation."""
     settings = settings_of(arguments)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
+from typing import Any
 
 from kube_sync.errors import Misconfigured
 
@@ -32,7 +33,16 @@ def sentence(what: str) -> str:
 def add_output(parser: argparse.ArgumentParser, *forms: str) -> None:
     """Declare `-o`, in one of these forms, by default the first."""
     what = "default: %(default)s"
-    parser.add_argument("-o", "--output", choices=forms, default=forms[0], help=what)
+    parser.add_argument("-o", "--output", choices=forms, default=forms[0], type=_form, help=what)
+
+
+def form_of(arguments: argparse.Namespace) -> Any:  # noqa: ANN401 - a Literal of each command
+    """Return the form of `-o` to ask for: YAML is made of JSON, where it is printed."""
+    return "json" if arguments.output == "yaml" else arguments.output
+
+
+def _form(word: str) -> str:
+    return "text" if word in ("table", "tree") else word  # for one release
 
 
 def add_sarif(parser: argparse.ArgumentParser) -> None:

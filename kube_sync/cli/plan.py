@@ -13,13 +13,12 @@ from kube_sync.cli.options import (
     add_several,
     check_standard_input,
     explain,
+    form_of,
     note,
 )
 from kube_sync.cli.runner import (
     answered,
-    answering,
     run_async,
-    runner,
     say,
     settings_of,
     tell_progress,
@@ -126,7 +125,7 @@ def declare_output(parser: argparse.ArgumentParser) -> None:
     """Teach a parser how a plan is printed."""
     add_namespace(parser, "only the workloads of this namespace", every=True)
     add_selector(parser)
-    add_output(parser, "table", "wide", "json", "yaml", "name", "markdown", "summary")
+    add_output(parser, "text", "wide", "json", "yaml", "name", "markdown", "summary")
     parser.add_argument("--all", action="store_true", help="all workloads, not the first 40")
 
 
@@ -176,17 +175,15 @@ def declare_export(parser: argparse.ArgumentParser) -> None:
     parser.description = _EXPORT
 
 
-@answering
 def run(arguments: argparse.Namespace) -> int:
     """Print what an edit would do."""
     settings = settings_of(arguments, log_level="error", of=source_of(arguments))
     from kube_sync.inspect.plan import command  # noqa: PLC0415 - slow
 
     request = chosen(requested(arguments), arguments, settings)
-    return answered(command.run(request, settings, tell_progress))
+    return answered(run_async(command.run(request, settings, tell_progress)), arguments.output)
 
 
-@runner()
 def export(arguments: argparse.Namespace) -> int:
     """Print the objects of the cluster."""
     settings = settings_of(arguments)
@@ -210,7 +207,7 @@ def requested(arguments: argparse.Namespace) -> Request:
         options = "--remove-policy, --clusters, --set-cluster or --remove-cluster"
         msg = f"plan: say what would be otherwise: -f, --staged, {options}"
         raise Misconfigured(msg)
-    return replace(request, form=arguments.output, every=arguments.all, sarif=arguments.sarif)
+    return replace(request, form=form_of(arguments), every=arguments.all, sarif=arguments.sarif)
 
 
 def chosen(request: Request, arguments: argparse.Namespace, settings: Settings) -> Request:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from kube_sync.cli.options import add_config, explain, sentence
-from kube_sync.cli.runner import printed, runner
+from kube_sync.cli.runner import printed
 
 WHAT: Final = "list policy packs, and write one out to begin with"
 
@@ -45,7 +45,6 @@ def declare(command: argparse.ArgumentParser) -> None:
     )
 
 
-@runner()
 def packs(_arguments: argparse.Namespace) -> int:
     """Print the packs."""
     from kube_sync.opa.packs import all_packs  # noqa: PLC0415 - slow
@@ -55,7 +54,6 @@ def packs(_arguments: argparse.Namespace) -> int:
     return printed("\n".join(f"{name:{width}}  {pack.about}" for name, pack in found.items()))
 
 
-@runner()
 def _init(arguments: argparse.Namespace) -> int:
     from kube_sync.opa.packs import write  # noqa: PLC0415 - slow
 

@@ -8,7 +8,6 @@ types it.
 from __future__ import annotations
 
 import argparse
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +15,19 @@ import msgspec
 
 from kube_sync.cli.installed import reached
 from kube_sync.cli.names import add_namespace, add_objects, add_selector, kinds_of, references
-from kube_sync.cli.options import add_config, add_output, note, sentence
-from kube_sync.cli.runner import printed, run_async, runner, settings_of
+from kube_sync.cli.options import add_config, add_output, form_of, note, sentence
+from kube_sync.cli.runner import printed, run_async, settings_of
 from kube_sync.errors import Misconfigured, Terminal
-from kube_sync.kube.naming import Reference, spelt
+from kube_sync.kube.naming import spelt
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.observability.printing import cut, indented, plain
+from kube_sync.observability.printing import table as aligned
 
 if TYPE_CHECKING:  # slow
     from kube_sync.cli.labelled import Labelled
     from kube_sync.config import Settings
 
-_APPLYING = """\
+_CHOSEN = """\
 For -l, the API server of the configuration is asked which objects have these labels now.
 """
 _COLUMNS = ("OBJECT", "HELD BY", "WHY", "RELEASED BY", "IS", "WANTED")
@@ -40,11 +41,12 @@ def declare(command: argparse.ArgumentParser) -> None:
     add_output(status, "text", "wide", "json", "yaml", "name")
     status.add_argument("--json", action="store_true", help=argparse.SUPPRESS)  # for one release
     apply = _ask(asks, "apply", "let through what waits in mode manual", _apply)
-    note(apply, _APPLYING)
-    add_objects(apply)
     apply.add_argument("--all", action="store_true", help="everything that waits for a person")
-    add_namespace(apply, "only in this namespace")
-    add_selector(apply)
+    for one in (status, apply):
+        note(one, _CHOSEN)
+        add_objects(one)
+        add_namespace(one, "only in this namespace", every=True)
+        add_selector(one)
     what = "let through what `status` gives a name to approve for"
     approve = _ask(asks, "approve", what, _approve)
     approve.add_argument("names", nargs="+", metavar="NAME", help="as in moves-0123456789abcdef")
@@ -64,55 +66,46 @@ def _ask(
     return parser
 
 
-@runner()
 def run(arguments: argparse.Namespace) -> int:
     """Ask, and print the answer."""
     settings = settings_of(arguments, of="remediate")
     if arguments.ask is _approve:  # which asks the API server alone
         return printed(_approve(arguments, settings))
     with reached(arguments, settings, "remediate") as found:
-        return printed(arguments.ask(arguments, found))
+        return printed(arguments.ask(arguments, found), getattr(arguments, "output", "text"))
 
 
 def _status(arguments: argparse.Namespace, settings: Settings) -> str:
-    from kube_sync.remediation.statuspage import STATUS  # noqa: PLC0415 - slow
-
-    body = _request(settings, arguments.url, STATUS)
-    match "json" if arguments.json else arguments.output:
+    status = _asked(arguments, settings)
+    status["waiting"] = [*_chosen(arguments, settings, status)]
+    match "json" if arguments.json else form_of(arguments):
         case "json":
-            return body.decode()
-        case "yaml":
-            return _yaml(msgspec.json.decode(body))
+            return indented(status)
         case "name":
-            return "\n".join(map(_spelt, msgspec.json.decode(body)["waiting"]))
+            inside = arguments.namespace is not None
+            names = (spelt(*_object(one), in_namespace=inside) for one in status["waiting"])
+            return "\n".join(names)
         case form:
-            return table(msgspec.json.decode(body), wide=form == "wide")
-
-
-def _yaml(status: Mapping[str, Any]) -> str:
-    import yaml  # noqa: PLC0415 - slow
-
-    return yaml.safe_dump(status, sort_keys=False).rstrip("\n")
-
-
-def _spelt(one: Mapping[str, Any]) -> str:
-    key = ObjectKey(one["namespace"], one["name"])
-    return spelt(GroupVersionResource.of(one["resource"]), key)
+            return table(status, wide=form == "wide")
 
 
 def _apply(arguments: argparse.Namespace, settings: Settings) -> str:
-    namespace, words = arguments.namespace, arguments.objects
+    words = arguments.objects
     if bool(words or arguments.selector) == arguments.all:
         msg = "apply: say what, either objects, as in replicaset/web, or -l LABELS, or --all"
         raise Misconfigured(msg)
-    found = references(words, kinds_of(settings), namespace, listing=True)
-    asked = [{"all": True}] if arguments.all else list(_waiting(arguments, settings, found))
-    from kube_sync.remediation.statuspage import APPLY  # noqa: PLC0415 - slow
-
-    applied: list[str] = []
-    for one in asked:
-        body = msgspec.json.encode({"namespace": namespace, **one})
-        applied += msgspec.json.decode(_request(settings, arguments.url, APPLY, body))["applied"]
+    status = _asked(arguments, settings)
+    if not status["active"]:
+        raise Terminal("; ".join(status["held"]))
+    asked = [{"namespace": arguments.namespace, "all": True}]
+    if not arguments.all:
+        fields = ("namespace", "name", "resource")
+        asked = [{f: one[f] for f in fields} for one in _chosen(arguments, settings, status)]
+    applied = [
+        name
+        for one in asked
+        for name in _asked(arguments, settings, msgspec.json.encode(one))["applied"]
+    ]
     if not applied:
         named = f"{' '.join(words)}: nothing of that name" if words else "nothing"
         msg = f"{named} waits for a person"
@@ -120,30 +113,26 @@ def _apply(arguments: argparse.Namespace, settings: Settings) -> str:
     return "\n".join(f"{name}: let through" for name in applied)
 
 
-def _waiting(
-    arguments: argparse.Namespace, settings: Settings, found: Iterable[Reference]
-) -> Iterator[dict[str, Any]]:
-    """Yield what to ask for, to let through of what waits that which is named, or has labels."""
-    from kube_sync.remediation.statuspage import STATUS  # noqa: PLC0415 - slow
-
-    status = msgspec.json.decode(_request(settings, arguments.url, STATUS))
-    if not status["active"]:
-        raise Terminal("; ".join(status["held"]))
-    waiting = [
-        (ObjectKey(one["namespace"], one["name"]), one["resource"]) for one in status["waiting"]
-    ]
-    keys = Counter(key for key, _ in waiting)
-    labelled = _labelled(arguments, settings)
+def _chosen(
+    arguments: argparse.Namespace, settings: Settings, status: Mapping[str, Any]
+) -> Iterator[Mapping[str, Any]]:
+    """Yield what waits, of the objects that are named or have the labels, if any are."""
+    namespace = arguments.namespace
+    found = references(arguments.objects, kinds_of(settings), namespace, listing=True)
     readings = [one for reference in found for one in reference]
-    for key, resource in waiting:
-        gvr = GroupVersionResource.of(resource)
-        fits = arguments.namespace in (None, key.namespace) and (
-            labelled is None or (gvr.group, gvr.resource, key) in labelled
-        )
-        if fits and (not readings or any(reading.means(gvr, key) for reading in readings)):
-            # What is older than this field knows one of a name only.
-            kind = {"resource": resource} if keys[key] > 1 else {}
-            yield {"namespace": key.namespace, "name": key.name, **kind}
+    labelled = _labelled(arguments, settings)
+    for one in status["waiting"]:
+        gvr, key = _object(one)
+        if (
+            namespace in (None, key.namespace)
+            and (labelled is None or (gvr.group, gvr.resource, key) in labelled)
+            and (not readings or any(reading.means(gvr, key) for reading in readings))
+        ):
+            yield one
+
+
+def _object(one: Mapping[str, Any]) -> tuple[GroupVersionResource, ObjectKey]:
+    return GroupVersionResource.of(one["resource"]), ObjectKey(one["namespace"], one["name"])
 
 
 def _labelled(arguments: argparse.Namespace, settings: Settings) -> Labelled | None:
@@ -169,9 +158,7 @@ def table(status: Mapping[str, Any], *, wide: bool = False) -> str:
         return "\n".join([*lines, "nothing waits"])
     rows: list[tuple[str, ...]] = [("TYPE", *_COLUMNS, "UID") if wide else _COLUMNS]
     rows += (row for one in status["waiting"] for row in (_wide(one) if wide else _rows(one)))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    pairs = (zip(row, widths, strict=True) for row in rows)
-    return "\n".join([*lines, *("  ".join(c.ljust(w) for c, w in p).rstrip() for p in pairs)])
+    return "\n".join([*lines, *aligned(rows)])
 
 
 def _limits(limits: Mapping[str, Any]) -> Iterable[str]:
@@ -183,12 +170,12 @@ def _limits(limits: Mapping[str, Any]) -> Iterable[str]:
         yield f"policies tighten: {', '.join(said)}"
     if (trouble := limits.get("trouble")) is not None:
         stands = "the last good limits stand" if limits["known"] else "nothing moves"
-        yield f"limits of policies are not in force as they are ({stands}): {_plain(trouble)}"
+        yield f"limits of policies are not in force as they are ({stands}): {plain(trouble)}"
 
 
 def _wide(one: Mapping[str, Any]) -> Iterable[tuple[str, ...]]:
     kind, uid = one["resource"], one["uid"]
-    for row in _rows(one, _plain):
+    for row in _rows(one, plain):
         yield kind, *row, uid
         kind = uid = ""
 
@@ -207,16 +194,16 @@ def _rows(
 
 
 def _cut(text: str) -> str:
-    plain = _plain(text)
-    return plain if len(plain) <= _WIDEST else plain[: _WIDEST - 1] + "…"
+    return cut(plain(text), _WIDEST)
 
 
-def _plain(text: str) -> str:
-    # On one line, without characters that move a terminal's cursor.
-    return "".join(c if c.isprintable() else " " for c in text)
-
-
-def _request(settings: Settings, url: str | None, path: str, body: bytes | None = None) -> bytes:
+def _asked(
+    arguments: argparse.Namespace, settings: Settings, body: bytes | None = None
+) -> dict[str, Any]:
+    """Return the status, or with a body what became of what it lets through."""
     from kube_sync.cli.remediator import request  # noqa: PLC0415 - slow
+    from kube_sync.remediation.statuspage import APPLY, STATUS  # noqa: PLC0415 - slow
 
-    return request(settings, url, path, body)
+    path = STATUS if body is None else APPLY
+    found: dict[str, Any] = msgspec.json.decode(request(settings, arguments.url, path, body))
+    return found

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING
 
 from kube_sync.cli.history import file_of, moment
 from kube_sync.cli.installed import is_sought
-from kube_sync.cli.options import add_output, add_several, check_standard_input, explain
-from kube_sync.cli.runner import answered, answering, complain, settings_of
+from kube_sync.cli.options import (
+    add_output,
+    add_several,
+    check_standard_input,
+    explain,
+    form_of,
+)
+from kube_sync.cli.runner import answered, complain, run_async, settings_of
 from kube_sync.errors import Misconfigured
 
 if TYPE_CHECKING:  # slow
@@ -66,14 +72,13 @@ def declare(parser: argparse.ArgumentParser) -> None:
     add_output(parser, "text", "json", "yaml", "name")
 
 
-@answering
 def run(arguments: argparse.Namespace) -> int:
     """Make recorded decisions again, and print which differ."""
     settings = settings_of(arguments, log_level="error", of=source_of(arguments))
     from kube_sync.inspect.replay import command  # noqa: PLC0415 - slow
 
     request = requested(arguments, settings, time.time())
-    return answered(command.run(request, settings, complain))
+    return answered(run_async(command.run(request, settings, complain)), arguments.output)
 
 
 def source_of(arguments: argparse.Namespace) -> str | None:
@@ -96,5 +101,5 @@ def requested(arguments: argparse.Namespace, settings: Settings, now: float) -> 
     from kube_sync.inspect.replay import command  # noqa: PLC0415 - slow
 
     return command.Request(
-        file, since, policies, arguments.instead, arguments.limit, arguments.output
+        file, since, policies, arguments.instead, arguments.limit, form_of(arguments)
     )

@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from kube_sync.errors import Misconfigured, SyncError
+from kube_sync.errors import Misconfigured, Refused, SyncError, first_of
+from kube_sync.observability.printing import as_yaml
 from kube_sync.observability.terminal import harmless
 
 if TYPE_CHECKING:  # slow
@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # slow
 ENVIRONMENT: Final = os.environ
 FAILED: Final = 1
 MISCONFIGURED: Final = 64  # EX_USAGE of sysexits.h: no command answers by it
+UNDECIDED: Final = 2  # neither admitted nor denied
 NO_ANSWER: Final = 3
 INTERRUPTED: Final = 130  # as of a program that SIGINT ends
 
@@ -30,30 +31,22 @@ _T = TypeVar("_T")
 Handler = Callable[[argparse.Namespace], int]
 
 
-def runner(*, failed: int = FAILED, by_line: bool = False) -> Callable[[Handler], Handler]:
-    """Turn the errors of a handler into a message and an exit status.
-
-    Of several errors each has a line; `by_line`: each line begins with the name of the program.
-    """
-
-    def of(handler: Handler) -> Handler:
-        @wraps(handler)
-        def run(arguments: argparse.Namespace) -> int:
-            try:
-                return handler(arguments)
-            except SyncError as error:
-                for line in str(error).splitlines() if by_line else [str(error)]:
-                    complain(line)
-                return MISCONFIGURED if isinstance(error, Misconfigured) else failed
-            except KeyboardInterrupt:  # of a person who does not want to wait: nothing to explain
-                return INTERRUPTED
-
-        return run
-
-    return of
-
-
-answering: Final = runner(failed=NO_ANSWER, by_line=True)
+def run(parse: Callable[[], argparse.Namespace]) -> int:
+    """Run the command of a command line, and return its exit status; errors have a line each."""
+    status = 0
+    try:
+        arguments = parse()
+        status = arguments.command(arguments)
+    except* SyncError as group:  # of a service also from within its tasks
+        error = first_of(group)
+        for line in str(error).splitlines():
+            complain(line)
+        if arguments.plugin and isinstance(error, Refused) and "403" in str(error):
+            complain("docs/kubectl.md has the roles that `kubectl kube-sync` needs (Rights)")
+        status = MISCONFIGURED if isinstance(error, Misconfigured) else arguments.failed
+    except* KeyboardInterrupt:  # of a person who does not want to wait: nothing to explain
+        status = INTERRUPTED
+    return status
 
 
 def settings_of(
@@ -79,21 +72,21 @@ def run_async(coroutine: Coroutine[Any, Any, _T]) -> _T:
     return asyncio.run(coroutine)
 
 
-def answered(run: Coroutine[Any, Any, Answer], *, painted: bool = False) -> int:
-    """Print what a command answers, and return the exit status that it gives."""
-    answer = run_async(run)
-    if answer.text:  # `-o name` may have none
-        show(answer.text, painted=painted)
+def answered(answer: Answer, form: str = "text", *, painted: bool = False) -> int:
+    """Print what a command answers, in a form of `-o`, and return the exit status that it gives."""
+    printed(answer.text, form, painted=painted)
+    for complaint in answer.complaints:
+        complain(complaint)
     return answer.status
 
 
-def printed(text: str, *, complaints: Sequence[str] = ()) -> int:
-    """Print a text and what there is against it, and return the exit status."""
+def printed(text: str, form: str = "text", *, painted: bool = False) -> int:
+    """Print a text, of which `yaml` is made from JSON, and return the exit status."""
+    if form == "yaml":
+        text = as_yaml(text)
     if text:  # `-o name` may have none
-        show(text)
-    for complaint in complaints:
-        complain(complaint)
-    return FAILED if complaints else 0
+        show(text, painted=painted)
+    return 0
 
 
 async def awaited(awaitable: Awaitable[_T]) -> _T:

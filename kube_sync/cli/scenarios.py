@@ -14,8 +14,9 @@ from kube_sync.cli.options import (
     add_several,
     check_standard_input,
     explain,
+    form_of,
 )
-from kube_sync.cli.runner import ENVIRONMENT, answered, answering, settings_of, tell_progress
+from kube_sync.cli.runner import ENVIRONMENT, answered, run_async, settings_of, tell_progress
 from kube_sync.errors import Misconfigured
 
 if TYPE_CHECKING:  # slow
@@ -61,7 +62,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fail-fast", action="store_true", help=what)
     what = "tell of cases that pass, too, with what was decided"
     parser.add_argument("-v", "--verbose", action="store_true", help=what)
-    add_output(parser, "text", "json")
+    add_output(parser, "text", "json", "yaml")
     what = "write a report for CI to this file (JUnit XML)"
     parser.add_argument("--junit", metavar="FILE", help=what)
     add_sarif(parser)
@@ -69,7 +70,6 @@ def declare(parser: argparse.ArgumentParser) -> None:
     add_several(parser, "--cluster-scoped", metavar="NAME", help=what)
 
 
-@answering
 def run(arguments: argparse.Namespace) -> int:
     """Run scenario files, and print which cases fail."""
     settings = settings_of(arguments, log_level="error", of=None)
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     color = wants_color(ENVIRONMENT, terminal=sys.stdout.isatty())
     answer = command.run(requested(arguments), settings, tell_progress, color=color)
-    return answered(answer, painted=color)
+    return answered(run_async(answer), arguments.output, painted=color)
 
 
 def requested(arguments: argparse.Namespace) -> Request:
@@ -98,7 +98,7 @@ def requested(arguments: argparse.Namespace) -> Request:
         cluster_scoped=frozenset(arguments.cluster_scoped),
         fail_fast=arguments.fail_fast,
         verbose=arguments.verbose,
-        form=arguments.output,
+        form=form_of(arguments),
         junit=arguments.junit,
         sarif=arguments.sarif,
     )

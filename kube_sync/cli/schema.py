@@ -6,7 +6,7 @@ import argparse
 from typing import Final
 
 from kube_sync.cli.options import explain
-from kube_sync.cli.runner import runner, say, while_read
+from kube_sync.cli.runner import say, while_read
 
 WHAT: Final = "print the JSON Schema of the configuration, or of scenarios"
 NAMES: Final = ("config", "scenario", "decisions")  # as inspect.schemas has them
@@ -30,7 +30,6 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", choices=NAMES, help="what it is the schema of")
 
 
-@runner()
 def run(arguments: argparse.Namespace) -> int:
     """Print a schema."""
     from kube_sync.inspect import schemas  # noqa: PLC0415 - slow

@@ -10,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kube_sync import __version__
-from kube_sync.cli.installed import environment_of
+from kube_sync.cli.installed import environment_of, is_sought
 from kube_sync.cli.options import add_config, note, sentence
-from kube_sync.cli.runner import ENVIRONMENT, awaited, printed, run_async, runner, settings_of
+from kube_sync.cli.runner import ENVIRONMENT, awaited, printed, run_async, settings_of
 
 if TYPE_CHECKING:  # slow
     from kube_sync.config import Settings
@@ -54,10 +54,15 @@ def declare_policy_sync(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run a service until it is stopped. Raises Misconfigured, in groups too."""
+    service: str = arguments.service
     # Imported here: what talks to servers costs half a second that `config` need not pay.
     from kube_sync.config import source_of  # noqa: PLC0415
     from kube_sync.observability import logs  # noqa: PLC0415
 
+    if getattr(arguments, "installation", None) or (service != "run" and is_sought(arguments)):
+        arguments.parser.error(
+            "a service that runs here has a configuration of its own: name its file by --config"
+        )
     source = source_of(arguments.config, environment_of(arguments))
     content = source.read()
     settings = source.load(content)
@@ -77,17 +82,17 @@ def run(arguments: argparse.Namespace) -> int:
         "topology": commands.run_topology,
         "policy-sync": commands.run_policy_sync,
     }
-    metrics.build_info.labels(__version__, arguments.service).set(1)
-    service = services[arguments.service]
-    if arguments.service == "admit" and settings.admission.workers > 1:
-        service = partial(service, crew=_forked(settings))
+    metrics.build_info.labels(__version__, service).set(1)
+    start = services[service]
+    if service == "admit" and settings.admission.workers > 1:
+        start = partial(start, crew=_forked(settings))
     if arguments.wait:
         # Until services run nothing else ends a process with id 1, for which there are no defaults.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         # Another configuration is for another process.
-        service = partial(service, patience=lambda: source.read() == content)
-    with tracing.traced(settings.observe.tracing, arguments.service):
-        run_async(awaited(service(settings)))
+        start = partial(start, patience=lambda: source.read() == content)
+    with tracing.traced(settings.observe.tracing, service):
+        run_async(awaited(start(settings)))
     return 0
 
 
@@ -98,7 +103,6 @@ def _forked(settings: Settings) -> Crew:
     return fork(settings)
 
 
-@runner()
 def _approve(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments, of="policy-sync")
     from kube_sync.processes.approving import run_approve_removals  # noqa: PLC0415 - slow, as above

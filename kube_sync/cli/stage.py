@@ -14,7 +14,6 @@ from kube_sync.cli.runner import (
     confirmed,
     printed,
     run_async,
-    runner,
     say,
     settings_of,
     tell_progress,
@@ -104,7 +103,6 @@ def _declare_limits(command: argparse.ArgumentParser) -> None:
     )
 
 
-@runner()
 def run(arguments: argparse.Namespace) -> int:
     """Take a policy to another stage."""
     request = requested(arguments)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from kube_sync.cli import services
 from kube_sync.cli.installed import load
-from kube_sync.cli.options import add_output, check_standard_input, explain
-from kube_sync.cli.runner import complain, printed, runner
+from kube_sync.cli.options import add_output, check_standard_input, explain, form_of
+from kube_sync.cli.runner import answered, complain
 from kube_sync.errors import Misconfigured
 
 if TYPE_CHECKING:  # slow
@@ -85,7 +85,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _declare_printed(parser: argparse.ArgumentParser) -> None:
-    add_output(parser, "table", "json", "dot", "svg")
+    add_output(parser, "text", "json", "yaml", "dot", "svg")
     parser.add_argument(
         "--effective", metavar="KIND", help="the effective policies of that kind, by path"
     )
@@ -103,13 +103,12 @@ def run(arguments: argparse.Namespace) -> int:
     return services.run(arguments) if arguments.live else _print(arguments)
 
 
-@runner()
 def _print(arguments: argparse.Namespace) -> int:
     from kube_sync.inspect.survey.topology import command  # noqa: PLC0415 - slow
 
     settings = load(arguments, of=None)  # it is about files
     answer = command.run(requested(arguments), complain, settings.topology)
-    return printed(answer.text, complaints=answer.complaints)
+    return answered(answer, arguments.output)
 
 
 def requested(arguments: argparse.Namespace) -> Request:
@@ -118,7 +117,7 @@ def requested(arguments: argparse.Namespace) -> Request:
 
     request = command.Request(
         files=tuple(arguments.files),
-        output=arguments.output,
+        output=form_of(arguments),
         effective=arguments.effective,
         start=arguments.start,
         end=arguments.end,
@@ -143,6 +142,6 @@ def _check(request: Request) -> None:
     if picture and between:
         msg = f"--from and --to: not together with -o {request.output}"
         raise Misconfigured(msg)
-    if between and request.effective is not None and request.output == "table":
-        msg = "--effective: not together with --from and --to but with -o json"
+    if between and request.effective is not None and request.output == "text":
+        msg = "--effective: goes with --from and --to only in -o json and yaml"
         raise Misconfigured(msg)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from kube_sync.cli.installed import load, reached
 from kube_sync.cli.options import add_output, explain
-from kube_sync.cli.runner import printed, run_async, runner
+from kube_sync.cli.runner import printed, run_async
 from kube_sync.errors import SyncError
+from kube_sync.observability.printing import indented
 
 if TYPE_CHECKING:  # slow
     from kube_sync.inspect.versions import Server, Versions
@@ -42,30 +43,16 @@ def declare(parser: argparse.ArgumentParser) -> None:
     add_output(parser, "text", "json", "yaml")
 
 
-@runner()
 def run(arguments: argparse.Namespace) -> int:
     """Print versions."""
     from kube_sync.observability import logs  # noqa: PLC0415 - slow
 
     logs.configure_logs("error")
-    return printed(formatted(_asked(arguments), arguments.output))
+    from kube_sync.inspect.versions import as_text  # noqa: PLC0415 - slow
 
-
-def formatted(found: Versions, form: str) -> str:
-    """Return versions as text, JSON or YAML."""
-    import msgspec  # noqa: PLC0415 - slow
-
-    from kube_sync.inspect import versions  # noqa: PLC0415 - slow
-
-    match form:
-        case "json":
-            return msgspec.json.format(msgspec.json.encode(found), indent=2).decode()
-        case "yaml":
-            import yaml  # noqa: PLC0415 - slow
-
-            text: str = yaml.safe_dump(msgspec.to_builtins(found), sort_keys=False)
-            return text.rstrip("\n")
-    return versions.as_text(found)
+    found = _asked(arguments)
+    text = as_text(found) if arguments.output == "text" else indented(found)
+    return printed(text, arguments.output)
 
 
 def _asked(arguments: argparse.Namespace) -> Versions:

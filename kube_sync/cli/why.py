@@ -12,8 +12,8 @@ from kube_sync.cli import plan
 from kube_sync.cli.history import file_of, moment
 from kube_sync.cli.installed import default_namespace, is_sought, reached
 from kube_sync.cli.names import add_namespace, add_objects, discovered, kinds_of, references
-from kube_sync.cli.options import add_output, explain
-from kube_sync.cli.runner import answered, answering, complain, settings_of, tell_progress
+from kube_sync.cli.options import add_output, explain, form_of
+from kube_sync.cli.runner import answered, complain, run_async, settings_of, tell_progress
 from kube_sync.errors import Misconfigured, SyncError
 from kube_sync.kube.naming import lying_in
 
@@ -111,7 +111,6 @@ def declare_why_not(parser: argparse.ArgumentParser) -> None:
     _declare(parser)
 
 
-@answering
 def run(arguments: argparse.Namespace) -> int:
     """Print why an object is where it is, or was."""
     settings = settings_of(arguments, log_level="error", of=plan.source_of(arguments))
@@ -119,12 +118,13 @@ def run(arguments: argparse.Namespace) -> int:
 
     if of_the_past(arguments):
         past = recalled(arguments, settings, time.time())
-        return max(answered(command.run_past(one, settings)) for one in past)
+        return answered(run_async(command.run_past(past, settings)), arguments.output)
     question = asked(arguments, settings)
     with ExitStack() as stack:
         if settings.observe.tracing.enabled and not _edits(arguments):
             question = replace(question, stream=_stream(arguments, settings, stack))
-        return answered(command.run(question, settings, tell_progress))
+        answer = run_async(command.run(question, settings, tell_progress))
+    return answered(answer, arguments.output)
 
 
 def _stream(
@@ -154,7 +154,7 @@ def asked(arguments: argparse.Namespace, settings: Settings) -> Question:
     question = Question(
         first,
         arguments.namespace,
-        form=arguments.output,
+        form=form_of(arguments),
         world=world,
         others=tuple(others),
         kinds=kinds,
@@ -183,7 +183,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     plan.declare_policies(parser)
     plan.declare_clusters(parser)
     plan.declare_source(parser)
-    add_output(parser, "text", "json")
+    add_output(parser, "text", "json", "yaml")
 
 
 def declare_at(parser: argparse.ArgumentParser) -> None:
@@ -225,6 +225,6 @@ def recalled(arguments: argparse.Namespace, settings: Settings, now: float) -> l
         raise Misconfigured(msg)
     from kube_sync.inspect.why.past import PastRequest  # noqa: PLC0415 - slow
 
-    namespace, form = arguments.namespace, arguments.output
+    namespace, form = arguments.namespace, form_of(arguments)
     found = references(arguments.objects, kinds_of(settings), namespace)
     return [PastRequest(file, of, namespace, at, form) for of in found]

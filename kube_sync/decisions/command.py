@@ -10,9 +10,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import aclosing
 
-import msgspec
-import yaml
-
 from kube_sync.config import Settings
 from kube_sync.decisions.printing import DecisionPrinter, Form, Request
 from kube_sync.decisions.records import (
@@ -25,6 +22,7 @@ from kube_sync.decisions.records import (
 from kube_sync.decisions.streamclient import stream_client
 from kube_sync.errors import NotFound, Retriable
 from kube_sync.kube.naming import spelt
+from kube_sync.observability.printing import as_yaml
 
 PrintLine = Callable[[str], None]
 
@@ -113,9 +111,7 @@ def _record_lines(form: Form, in_namespace: bool, record: Record) -> Iterator[st
             target = record.object
             yield spelt(target.gvr, target.key, in_namespace=in_namespace)
     elif form == "yaml":
-        yield "---\n" + yaml.safe_dump(msgspec.json.decode(encode(record)), sort_keys=False).rstrip(
-            "\n"
-        )
+        yield f"---\n{as_yaml(encode(record).decode())}"
     else:
         yield encode(record).decode().rstrip("\n")
 

@@ -25,6 +25,7 @@ from kube_sync.decisions.subscription import SENDING
 from kube_sync.errors import NO_JSON
 from kube_sync.kube.naming import Reference
 from kube_sync.objects import ObjectKey
+from kube_sync.observability.printing import cut, plain, table
 
 Form = Literal["text", "wide", "json", "yaml", "name"]
 
@@ -129,9 +130,9 @@ class DecisionPrinter:
         before, self._status = self._status, (held, notes)
         for note in notes:
             if note not in before[1]:
-                yield self._line(f"-- {_text(note)}")
+                yield self._line(f"-- {plain(note)}")
         if held != before[0]:
-            reasons = "; ".join(map(_text, held))
+            reasons = "; ".join(map(plain, held))
             yield self._line(f"-- held: {reasons}" if held else "-- no longer held")
         elif before[1] and not notes:
             yield self._line("-- nothing is wrong any more")
@@ -140,9 +141,9 @@ class DecisionPrinter:
         before, self._stale = self._stale, {one.source for one in record.stale}
         for one in record.stale:
             if one.source not in before:
-                yield self._line(f"-- not current: {_text(one.source)}: {_text(one.reason)}")
+                yield self._line(f"-- not current: {plain(one.source)}: {plain(one.reason)}")
         for source in sorted(before - self._stale):
-            yield self._line(f"-- current again: {_text(source)}")
+            yield self._line(f"-- current again: {plain(source)}")
 
     def _table_lines(self) -> Iterator[str]:
         wide = self._request.form == "wide"
@@ -155,14 +156,11 @@ class DecisionPrinter:
                 rows.append((kind, key, *cells, record.policy, record.uid, str(record.data)))
             else:
                 rows.append((self._name(target), *cells, record.policy[:_SHORT]))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            yield "  ".join(padded).rstrip()
+        yield from table(rows)
 
     def _name(self, target: Target) -> str:
         several = len({known.gvr for known in self._known} | {target.gvr}) > 1
-        return _text(f"{target.gvr} {target.key}" if several else str(target.key))
+        return plain(f"{target.gvr} {target.key}" if several else str(target.key))
 
     def _line(self, text: str) -> str:
         return f"{self._clock()} {text}"
@@ -177,19 +175,19 @@ def _decision(record: DecisionRecord | None) -> str:
         return "-"
     current = "-" if record.decision is None else decision_text(record.decision)
     if record.failure is not None:
-        return f"failed: {_text(record.failure)} (stands: {current})"
+        return f"failed: {plain(record.failure)} (stands: {current})"
     return current
 
 
 def decision_text(decision: Decision) -> str:
     """Return the content of a decision in one line."""
     if decision.errors:
-        return "refused: " + "; ".join(map(_text, decision.errors))
+        return "refused: " + "; ".join(map(plain, decision.errors))
     annotations = dict(decision.annotations)
     clusters = _clusters(annotations.pop(PLACEMENT, None))
     pairs = [*annotations.items(), *decision.labels.items()]
     parts = [] if clusters is None else [clusters]
-    parts += [f"{key.rpartition('/')[2]}={_text(value, _LONGEST)}" for key, value in pairs]
+    parts += [f"{key.rpartition('/')[2]}={cut(plain(value), _LONGEST)}" for key, value in pairs]
     return " ".join(parts) or "nothing"
 
 
@@ -201,10 +199,10 @@ def _clusters(preferences: str | None) -> str | None:
         clusters = msgspec.json.decode(preferences)["clusters"]
         weights = {name: entry.get("weight", 1) for name, entry in clusters.items()}
     except (*NO_JSON, KeyError, TypeError, AttributeError):
-        return _text(preferences, _LONGEST)
+        return cut(plain(preferences), _LONGEST)
     alike = len(set(map(str, weights.values()))) <= 1
     names = [name if alike else f"{name}={weight}" for name, weight in sorted(weights.items())]
-    return _text(",".join(names)) or "no cluster"
+    return plain(",".join(names)) or "no cluster"
 
 
 def _cause_and_policy(record: DecisionRecord) -> str:
@@ -213,11 +211,6 @@ def _cause_and_policy(record: DecisionRecord) -> str:
 
 def _cause(record: DecisionRecord) -> str:
     if (source := record.source) is None:
-        return _text(record.cause)
+        return plain(record.cause)
     more = f" and {source.count - 1} more" if source.count > 1 else ""
-    return _text(f"{record.cause}: {source.collection} {source.object}") + more
-
-
-def _text(text: str, longest: int | None = None) -> str:
-    found = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
-    return found if longest is None or len(found) <= longest else found[: longest - 1] + "…"
+    return plain(f"{record.cause}: {source.collection} {source.object}") + more

@@ -16,6 +16,7 @@ from kube_sync.config import Settings
 from kube_sync.config.explanation import about, texts_of
 from kube_sync.decisions.records import GroupRecord, Record
 from kube_sync.inspect.scenarios.format import ScenarioFile
+from kube_sync.observability.printing import indented
 
 Schema = dict[str, Any]
 _Struct = type[msgspec.Struct]
@@ -58,7 +59,7 @@ SCHEMAS: Final[Mapping[str, Callable[[], Schema]]] = {
 
 def text(name: str) -> str:
     """Return a schema as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(SCHEMAS[name]()), indent=2).decode() + "\n"
+    return indented(SCHEMAS[name]()) + "\n"
 
 
 def _of(whole: _Struct, title: str) -> Schema:

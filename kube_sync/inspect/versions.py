@@ -147,8 +147,8 @@ async def _of_binary(binary: str) -> Version:
 
 
 def as_text(found: Versions) -> str:
-    """Return a line for each version, as kubectl has them."""
-    lines = {
+    """Return a line for each version, as kubectl has them; a reason is said once."""
+    lines: dict[str, Version | str | None] = {
         "Client Version": found.client.version,
         "Client Python": found.client.python,
         "Client OPA": found.client.opa,
@@ -157,4 +157,15 @@ def as_text(found: Versions) -> str:
         "Server OPA": found.opa,
         "Policies Revision": found.policies,
     }
-    return "\n".join(f"{name}: {text}" for name, text in lines.items() if text is not None)
+    said: set[str] = set()
+    return "\n".join(
+        f"{name}: {_once(one, said)}" for name, one in lines.items() if one is not None
+    )
+
+
+def _once(one: Version | str, said: set[str]) -> str:
+    text = str(one)
+    if text in said and isinstance(one, Version) and one.error:
+        return "not known, as above"
+    said.add(text)
+    return text

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-import yaml
 
 from kube_sync.errors import Terminal
 from kube_sync.kube.naming import Reference
@@ -17,6 +16,7 @@ from kube_sync.ledger.heads import Compared
 from kube_sync.ledger.printing import document, line, moment, object_of, state_lines, wide_line
 from kube_sync.ledger.reading import Object, Reading, is_called, reading
 from kube_sync.ledger.verifying import Verified, verify, verify_ahead
+from kube_sync.observability.printing import as_yaml
 
 Say = Callable[[str], None]
 Form = Literal["text", "wide", "json", "yaml", "name"]
@@ -141,6 +141,5 @@ def _at(ledger: Reading, of: Object, request: Request, time: float, say: Say) ->
 
 
 def _document(value: object, request: Request) -> str:
-    if request.form == "json":
-        return msgspec.json.encode(value).decode()
-    return "---\n" + yaml.safe_dump(msgspec.to_builtins(value), sort_keys=False).rstrip("\n")
+    found = msgspec.json.encode(value).decode()
+    return found if request.form == "json" else f"---\n{as_yaml(found)}"

@@ -13,6 +13,7 @@ from kube_sync.decisions.printing import decision_text
 from kube_sync.errors import NO_JSON
 from kube_sync.ledger.entries import Entry, Row, standing_since
 from kube_sync.ledger.reading import DecisionAt, Object
+from kube_sync.observability.printing import plain
 
 Texts = Callable[[str], bytes | None]  # by their digests
 _SHORT = 12  # characters of a digest
@@ -28,7 +29,7 @@ def wide_line(row: Row, texts: Texts) -> str:
     entry = row.entry
     known = {"uid": entry.uid, "policy": entry.policy}
     more = [f"row {row.seq}", entry.collection, *(f"{k} {v}" for k, v in known.items() if v)]
-    return f"{line(row, texts)}  [{'; '.join(printable(part) for part in more if part)}]"
+    return f"{line(row, texts)}  [{'; '.join(plain(part) for part in more if part)}]"
 
 
 def object_of(entry: Entry) -> Object:
@@ -49,9 +50,9 @@ def document(row: Row, texts: Texts) -> dict[str, Any]:
 def state_lines(of: Object, time: float, found: DecisionAt, texts: Texts) -> Iterator[str]:
     """Yield the state of an object at a time, line by line."""
     where = f"{of.namespace}/{of.name}" if of.namespace else of.name
-    yield f"{of.collection} {printable(where)} at {moment(time)}"
+    yield f"{of.collection} {plain(where)} at {moment(time)}"
     pairs = list(_stood(found, found.told(time), texts))
-    pairs += [("unknown", f"a gap before that time: {printable(g.entry.note)}") for g in found.gaps]
+    pairs += [("unknown", f"a gap before that time: {plain(g.entry.note)}") for g in found.gaps]
     for name, value in pairs:
         yield f"  {name:9} {value}"
 
@@ -78,7 +79,7 @@ def _stood(found: DecisionAt, row: Row | None, texts: Texts) -> Iterator[tuple[s
         since = _since(row)
         yield entry.status, f"{_outcome(entry, texts)}, since {since} (row {row.seq})"
         yield "policy", entry.policy or "none"
-        yield "because", printable(entry.cause)
+        yield "because", plain(entry.cause)
         if entry.old and standing_since(entry) is None:
             yield "before", _decision(entry.old, texts)
         yield "uid", entry.uid or "not known"
@@ -98,33 +99,33 @@ def _described(entry: Entry, texts: Texts) -> str:
     where = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.name
     match entry.kind:
         case "decision":
-            why = f"({printable(entry.cause)}; policy {entry.policy[:_SHORT] or 'none'})"
+            why = f"({plain(entry.cause)}; policy {entry.policy[:_SHORT] or 'none'})"
             before = _decision(entry.old, texts) if entry.old else "-"
-            return f"{printable(where)}  {before} -> {_outcome(entry, texts)}  {why}"
+            return f"{plain(where)}  {before} -> {_outcome(entry, texts)}  {why}"
         case "gone":
             before = f"  {_decision(entry.old, texts)} -> gone" if entry.old else ""
-            return printable(where) + before
+            return plain(where) + before
         case "policy":
             since = standing_since(entry)
             more = "" if since is None else f" (said again; since {moment(since)})"
             return f"{entry.policy}  {entry.note}{more}"
         case "intent" | "outcome" | "held":
-            parts = [entry.status, printable(entry.note), _approved(entry)]
-            return f"{printable(where)}  " + "; ".join(part for part in parts if part)
+            parts = [entry.status, plain(entry.note), _approved(entry)]
+            return f"{plain(where)}  " + "; ".join(part for part in parts if part)
         case "summary":
-            return f"{printable(entry.namespace)}  {printable(entry.note)}"
+            return f"{plain(entry.namespace)}  {plain(entry.note)}"
         case _:
-            return printable(entry.note)
+            return plain(entry.note)
 
 
 def _approved(entry: Entry) -> str:
-    return f"approved: {printable(entry.approved)}" if entry.approved else ""
+    return f"approved: {plain(entry.approved)}" if entry.approved else ""
 
 
 def _outcome(entry: Entry, texts: Texts) -> str:
     if entry.status == "failed":
         current = _decision(entry.new, texts) if entry.new else "-"
-        return f"failed: {printable(entry.note)} (stands: {current})"
+        return f"failed: {plain(entry.note)} (stands: {current})"
     return _decision(entry.new, texts) if entry.new else "-"
 
 
@@ -135,9 +136,4 @@ def _decision(digest: str, texts: Texts) -> str:
     try:
         return decision_text(msgspec.json.decode(body, type=Decision))
     except NO_JSON:
-        return printable(body[:200].decode("utf-8", "replace"))
-
-
-def printable(text: str) -> str:
-    """Return a text without control characters."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+        return plain(body[:200].decode("utf-8", "replace"))

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
+from kube_sync.observability.printing import indented, joined, plain
 from kube_sync.policykinds.reports import Report
 
 
@@ -28,23 +27,12 @@ def as_text(blocks: Iterable[str], reports: Mapping[str, Report], *, unused: str
 
     `unused` is the title of problems, which keep policies out of decisions.
     """
-    return "\n\n".join(plain(block) for block in (*blocks, *_on_policies(reports, unused)))
+    return joined(plain(block, "\n") for block in (*blocks, *_on_policies(reports, unused)))
 
 
 def as_json(document: Mapping[str, Any], reports: Mapping[str, Report]) -> str:
     """Return the same as JSON."""
-    whole = {**document, "reports": dict(sorted(reports.items()))}
-    return indented(whole)
-
-
-def indented(whole: Mapping[str, Any]) -> str:
-    """Return indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode()
-
-
-def plain(text: str, keep: str = "\n") -> str:
-    """Return a text with spaces for characters that move a cursor, except those in `keep`."""
-    return "".join(c if c.isprintable() or c in keep else " " for c in text)
+    return indented({**document, "reports": dict(sorted(reports.items()))})
 
 
 def _on_policies(reports: Mapping[str, Report], unused: str) -> Iterable[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
+from kube_sync.observability.printing import plain
 from kube_sync.topology.graph import Graph
 from kube_sync.topology.nodes import Locator, Node, Role
 from kube_sync.topology.topology import Topology
@@ -143,4 +144,4 @@ def _text(node: Node, x: int, y: int) -> Iterator[str]:
 
 def _xml_escaped(text: str) -> str:
     """Return text escaped for XML, which allows no control characters, escaped or not."""
-    return escape("".join(c if c.isprintable() else "\ufffd" for c in text))
+    return escape(plain(text))

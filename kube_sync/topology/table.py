@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from kube_sync.observability.printing import table as aligned
 from kube_sync.topology.conditions import ACCEPTED, EFFECTS, Condition
 from kube_sync.topology.effective import EffectivePolicy
 from kube_sync.topology.graph import Path
@@ -75,6 +76,4 @@ def _names(topology: Topology, path: Path) -> str:
 
 
 def _aligned(rows: Sequence[_Row]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{line}\n" for line in aligned(rows))

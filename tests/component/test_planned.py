@@ -392,7 +392,7 @@ async def test_facts_of_clusters_need_clusters(fleet: str) -> None:
 
 @pytest.mark.slow
 async def test_plan_is_a_table_or_markdown_too(fleet: str) -> None:
-    forms: dict[Form, str] = {"table": "EFFECT ", "markdown": "### Plan: 2 to move"}
+    forms: dict[Form, str] = {"text": "EFFECT ", "markdown": "### Plan: 2 to move"}
     for form, begin in forms.items():
         request = replace(asking(fleet, removed=("c2",)), form=form)
         answer = await command.run(request, SETTINGS, print)

@@ -62,7 +62,7 @@ def recorded(path: Path, cluster: str, basis: Basis | None = BASIS) -> None:
 async def told(path: Path) -> dict[str, object]:
     settings = msgspec.convert({"opa": {"binary": str(ensure_binary("opa"))}}, Settings)
     asked = PastRequest(str(path), reference("replicaset/web"), "shop", START, "json")
-    found: dict[str, object] = json.loads((await command.run_past(asked, settings)).text)
+    found: dict[str, object] = json.loads((await command.run_past([asked], settings)).text)
     return found
 
 

@@ -32,7 +32,7 @@ from kube_sync.inspect.plan.markdown import as_markdown
 from kube_sync.inspect.plan.offline_decisions import Decided, Grouping, deciding
 from kube_sync.inspect.plan.offline_opa import World, gather_both
 from kube_sync.inspect.plan.plan import Plan, identity
-from kube_sync.inspect.plan.report import as_json, as_names, as_table, as_yaml
+from kube_sync.inspect.plan.report import as_json, as_names, as_table
 from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.plan.sarif import findings
 from kube_sync.inspect.plan.snapshot import Objects, Snapshot, currents
@@ -68,16 +68,14 @@ def _formatted(plan: Plan, request: Request, settings: Settings) -> str:
     match request.form:
         case "json" | "summary":
             return as_json(plan, whole=request.form == "json")
-        case "yaml":
-            return as_yaml(plan)
         case "markdown":
             return as_markdown(plan, every=request.every)
         case "name":
             places = {resource.name: resource.gvr for resource in settings.targets()}
             return as_names(plan, places, in_namespace=request.namespace is not None)
-        case "table" | "wide":
+        case "text" | "wide":
             columns = shutil.get_terminal_size((120, 40)).columns
-            width = columns if request.form == "table" else None
+            width = columns if request.form == "text" else None
             return as_table(plan, width, every=request.every)
 
 

@@ -22,7 +22,7 @@ from kube_sync.inspect.plan.report import (
     pace_lines,
     rows,
 )
-from kube_sync.policykinds.printing import plain
+from kube_sync.observability.printing import plain
 
 _MOST_RULES: Final = 20
 _LONGEST: Final = 100  # characters of a cell: a placement may name a hundred clusters
@@ -58,7 +58,7 @@ def as_markdown(plan: Plan, *, every: bool = False) -> str:
         ("Notes", _notes(plan)),
     ):
         lines += _section(title, items)
-    return plain("\n".join(lines))
+    return plain("\n".join(lines), "\n")
 
 
 def _cell(text: str) -> str:

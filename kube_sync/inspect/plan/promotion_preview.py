@@ -18,8 +18,8 @@ from kube_sync.inspect.plan.request import Request
 from kube_sync.inspect.survey.progress import Progress
 from kube_sync.kube.staging import CANDIDATE
 from kube_sync.objects import ObjectKey
+from kube_sync.observability.printing import plain
 from kube_sync.opa.lanes import LANES
-from kube_sync.policykinds.printing import plain
 
 _ROWS: Final = 10
 

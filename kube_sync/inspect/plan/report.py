@@ -1,4 +1,4 @@
-"""Formats a plan as a table for a terminal, and as JSON, YAML and names for programs.
+"""Formats a plan as a table for a terminal, and as JSON and names for programs.
 
 Invariant: the JSON has the complete plan; the table counts what it leaves out. No text can move a
 terminal's cursor.
@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
-import yaml
-
 from kube_sync.guard import Withheld
 from kube_sync.inspect.plan.candidates import Staged
 from kube_sync.inspect.plan.causes import Cause
@@ -19,11 +16,10 @@ from kube_sync.inspect.plan.effects import KINDS, Effect, Kind
 from kube_sync.inspect.plan.plan import Plan
 from kube_sync.kube.naming import spelt
 from kube_sync.objects import GroupVersionResource
-from kube_sync.policykinds.printing import indented, plain
+from kube_sync.observability.printing import cut, indented, joined, plain, table
 
 ROWS: Final = 40
 _LEAST: Final = 20  # characters of a cell that may be cut
-_GAP: Final = "  "
 HEADINGS: Final = ("EFFECT", "WORKLOAD", "FROM", "TO", "WHEN", "RULE")
 _WIDE: Final = ("TYPE", "UID")
 _WORKLOAD, _FROM, _TO, _RULE = 1, 2, 3, 5
@@ -43,12 +39,6 @@ _MINUTE: Final = 60.0
 def as_json(plan: Plan, *, whole: bool = True) -> str:
     """Format the plan for programs, without the single workloads unless it is whole."""
     return indented(_whole(plan, whole=whole))
-
-
-def as_yaml(plan: Plan) -> str:
-    """Format the whole plan as YAML."""
-    plain_values = msgspec.to_builtins(_whole(plan, whole=True))
-    return yaml.safe_dump(plain_values, sort_keys=False).rstrip("\n")
 
 
 def as_names(
@@ -93,7 +83,7 @@ def as_table(plan: Plan, width: int | None, *, every: bool = False) -> str:
     if left := len(plan.effects) - len(shown):
         blocks.append(f"… and {left} more (--all, or -o json)")
     blocks.append("\n".join(_summary(plan)))
-    return "\n\n".join(map(plain, blocks))
+    return joined(plain(block, "\n") for block in blocks)
 
 
 def duration(seconds: float) -> str:
@@ -121,19 +111,20 @@ def rows(plan: Plan, effects: Iterable[Effect]) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _table(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
+def _table(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    gaps = len(_GAP) * (len(widths) - 1)
+    gaps = 2 * (len(widths) - 1)
     # Cut the longest cells, a file's name last, but no column below the width of its head.
     for column in _YIELDING:
         over = 0 if width is None else sum(widths) + gaps - width
         widths[column] -= max(0, min(over, widths[column] - _LEAST))
-    for row in rows:
-        cells = (
-            _short(cell, width, from_left=number == _RULE).ljust(width)
+    return table(
+        [
+            _short(cell, width, from_left=number == _RULE)
             for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        yield _GAP.join(cells).rstrip()
+        ]
+        for row in rows
+    )
 
 
 def counted(plan: Plan) -> str:
@@ -209,9 +200,7 @@ def _first_line(text: str) -> str:
 
 
 def _short(text: str, width: int, *, from_left: bool) -> str:
-    if len(text) <= width:
-        return text
-    return "…" + text[1 - width :] if from_left else text[: width - 1] + "…"
+    return cut(text[::-1], width)[::-1] if from_left else cut(text, width)
 
 
 def _candidate(staged: Staged) -> dict[str, str]:

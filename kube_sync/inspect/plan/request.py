@@ -9,7 +9,7 @@ if TYPE_CHECKING:  # slow
     from kube_sync.guard.selectors import Requirement
     from kube_sync.kube.naming import Reference
 
-Form = Literal["table", "wide", "json", "yaml", "name", "markdown", "summary"]
+Form = Literal["text", "wide", "json", "name", "markdown", "summary"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Request:
     removed: tuple[str, ...] = ()
     exported: str | None = None  # None: the configured cluster; "-": standard input
     cluster_scoped: frozenset[str] = frozenset()
-    form: Form = "table"
+    form: Form = "text"
     every: bool = False
     sarif: str | None = None  # a file for the report for code scanning
     of: tuple[Reference, ...] = ()  # the workloads that are printed, none: all

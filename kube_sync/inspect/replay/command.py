@@ -28,7 +28,6 @@ from kube_sync.inspect.replay.result import (
     as_json,
     as_names,
     as_text,
-    as_yaml,
     is_same,
 )
 from kube_sync.ledger.entries import Row
@@ -41,11 +40,10 @@ from kube_sync.policykinds.printing import Answer
 _SLICE = 100  # inputs in one query
 
 _Set = tuple[str, str, str]  # the digest of the policies, "" if all are replaced; root; path
-Form = Literal["text", "json", "yaml", "name"]
+Form = Literal["text", "json", "name"]
 _FORMS: Mapping[Form, Callable[[ReplayResult], str]] = {
     "text": as_text,
     "json": as_json,
-    "yaml": as_yaml,
     "name": as_names,
 }
 

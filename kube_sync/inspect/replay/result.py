@@ -7,17 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-import yaml
-
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.printing import decision_text
 from kube_sync.inspect.replay.recorded import Case
 from kube_sync.ledger.entries import Row
-from kube_sync.ledger.printing import moment, object_of, printable
+from kube_sync.ledger.printing import moment, object_of
 from kube_sync.ledger.recording import status_of
-from kube_sync.policykinds.printing import indented
+from kube_sync.observability.printing import indented, plain
 
 _NAMED = 3  # rows for one reason
 
@@ -63,21 +60,13 @@ def as_text(result: ReplayResult) -> str:
 
 def as_json(result: ReplayResult) -> str:
     """Format the result for programs."""
-    return indented(_whole(result))
-
-
-def as_yaml(result: ReplayResult) -> str:
-    """Format the same as YAML."""
-    return yaml.safe_dump(msgspec.to_builtins(_whole(result)), sort_keys=False).rstrip("\n")
-
-
-def _whole(result: ReplayResult) -> dict[str, Any]:
-    return {
+    whole = {
         "v": 1,
         "same": result.same,
         "different": [_document(one) for one in result.different],
         "not_replayed": [{**_row_document(row), "reason": why} for row, why in result.unknown],
     }
+    return indented(whole)
 
 
 def as_names(result: ReplayResult) -> str:
@@ -96,7 +85,7 @@ def _lines(result: ReplayResult) -> Iterator[str]:
         rows = [str(row.seq) for row, reason in result.unknown if reason == why]
         more = ", …" if count > _NAMED else ""
         which = f"row{'s' if count > 1 else ''} {', '.join(rows[:_NAMED])}{more}"
-        yield f"{_decisions(count)} not made again ({which}): {printable(why)}"
+        yield f"{_decisions(count)} not made again ({which}): {plain(why)}"
 
 
 def _decisions(count: int) -> str:
@@ -106,7 +95,7 @@ def _decisions(count: int) -> str:
 def _name(row: Row) -> str:
     entry = row.entry
     where = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.name
-    return f"{entry.collection} {printable(where)}"
+    return f"{entry.collection} {plain(where)}"
 
 
 def _recorded_text(case: Case) -> str:
@@ -120,7 +109,7 @@ def _current_text(now: Outcome) -> str:
 
 def _text(recorded_status: str, note: str, decision: Decision | None) -> str:
     if recorded_status == "failed":
-        return f"failed: {printable(note)}"
+        return f"failed: {plain(note)}"
     return "undefined" if decision is None else decision_text(decision)
 
 

@@ -17,8 +17,8 @@ from kube_sync import __version__
 from kube_sync.errors import SyncError, Terminal
 from kube_sync.inspect.sarif.positions import Position, Positions
 from kube_sync.inspect.sarif.rules import NOT_RUN, Level, rule_of, warning_rule
+from kube_sync.observability.printing import indented, plain
 from kube_sync.policies.policywarning import PolicyWarning
-from kube_sync.policykinds.printing import indented, plain
 
 _SCHEMA: Final = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -143,4 +143,4 @@ def _notification(one: Finding, rules: Sequence[str]) -> dict[str, Any]:
 
 def _message(text: str) -> dict[str, str]:
     """Return a text of others without a link, as `[text](target)` is one (SARIF 2.1.0, 3.11.6)."""
-    return {"text": plain(text).replace("](", "] (")}
+    return {"text": plain(text, "\n").replace("](", "] (")}

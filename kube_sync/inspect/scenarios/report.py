@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 from kube_sync.inspect.scenarios.comparing import Difference, summary
 from kube_sync.inspect.scenarios.placement import share_text
 from kube_sync.inspect.scenarios.results import VERDICTS, CaseResult, FileResult, Run, Verdict
-from kube_sync.policykinds.printing import indented, plain
+from kube_sync.observability.printing import cut, indented, plain
 
 _RED, _GREEN, _YELLOW, _DIM = "31", "32", "33", "2"
 _MARKS: Final[dict[Verdict, str]] = {
@@ -32,7 +31,6 @@ _COLORS: Final[dict[Verdict, str]] = {
 }
 _LONGEST: Final = 2_000  # characters of one value
 _INDENT: Final = "      "
-_plain = partial(plain, keep="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ def as_text(run: Run, paint: Paint, *, verbose: bool = False) -> str:
     ]
     # Several files may have the same policies.
     warned = dict.fromkeys(warning.line() for found in run.files for warning in found.warnings)
-    lines += [f"{paint(_YELLOW, 'WARN')}  {_plain(line)}" for line in warned]
+    lines += [f"{paint(_YELLOW, 'WARN')}  {plain(line)}" for line in warned]
     if any(result.differences for file_result in run.files for result in file_result.cases):
         lines += ["", paint(_DIM, "- is what was expected, + what was got")]
     return "\n".join([*lines, *([""] if lines else []), _summary(run, paint)])
@@ -84,35 +82,35 @@ def difference_text(difference: Difference) -> str:
 
 def _file(file_result: FileResult, paint: Paint, *, verbose: bool) -> Iterator[str]:
     for problem in file_result.problems:
-        yield f"{paint(_RED, 'ERROR')} {_plain(str(problem))}"
+        yield f"{paint(_RED, 'ERROR')} {plain(str(problem))}"
     for result in file_result.cases:
         if verbose or result.verdict in ("failed", "broken"):
             mark = paint(_COLORS[result.verdict], _MARKS[result.verdict].ljust(5))
             where = paint(_DIM, f"({result.case.key})")
-            name = _plain(f"{file_result.file}:{result.case.row}: {result.case.name}")
+            name = plain(f"{file_result.file}:{result.case.row}: {result.case.name}")
             yield f"{mark} {name} {where}"
             yield from _case_lines(result, paint)
             if verbose and result.verdict == "passed":
-                yield f"{_INDENT}{paint(_DIM, _plain(outcome_text(result)))}"
+                yield f"{_INDENT}{paint(_DIM, plain(outcome_text(result)))}"
 
 
 def _case_lines(result: CaseResult, paint: Paint) -> Iterator[str]:
     if result.why:
-        yield f"{_INDENT}{_plain(result.why)}"
+        yield f"{_INDENT}{plain(result.why)}"
     for difference in result.differences:
         yield from _difference(difference, paint)
     for rule in result.rules:
         by = "by" if rule.applied else "does not apply:"
-        line = _plain(f"{by} {rule.file}:{rule.row}  {rule.text or rule.name}")
+        line = plain(f"{by} {rule.file}:{rule.row}  {rule.text or rule.name}")
         yield f"{_INDENT}{paint(_DIM, line)}"
 
 
 def _difference(difference: Difference, paint: Paint) -> Iterator[str]:
     name = " ".join(filter(None, [difference.what, difference.name]))
     note = f"    the policy says: {difference.note}" if difference.note else ""
-    yield f"{_INDENT}{_plain(name)}"
+    yield f"{_INDENT}{plain(name)}"
     yield f"{_INDENT}  {paint(_GREEN, '- ' + _value(difference.expected))}"
-    yield f"{_INDENT}  {paint(_RED, '+ ' + _value(difference.got))}{_plain(note)}"
+    yield f"{_INDENT}  {paint(_RED, '+ ' + _value(difference.got))}{plain(note)}"
 
 
 def _summary(run: Run, paint: Paint) -> str:
@@ -135,8 +133,7 @@ def _number(number: int, of: str) -> str:
 
 
 def _value(text: str) -> str:
-    short = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-    return _plain(short)
+    return plain(cut(text, _LONGEST))
 
 
 def as_json(run: Run) -> str:

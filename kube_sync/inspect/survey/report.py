@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kube_sync.inspect.survey.findings import Finding, Savings, Tally, documents
+from kube_sync.observability.printing import indented
 from kube_sync.opa.analysis.result import Ask, Document, FieldRead, shown
-from kube_sync.policykinds.printing import indented
 
 Saved = Mapping[str, Savings]  # by the name of the set of policies
 _UNITS = ("B", "kB", "MB", "GB", "TB")

@@ -29,6 +29,7 @@ from kube_sync.inspect.why.report import as_json, as_text
 from kube_sync.inspect.why.search import search
 from kube_sync.inspect.why.subject import Subject, find_cluster, find_subject
 from kube_sync.kube.naming import Reference
+from kube_sync.observability.printing import joined
 from kube_sync.opa.paths import object_path
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.policykinds.printing import Answer
@@ -68,23 +69,25 @@ async def run(question: Question, settings: Settings, report: PrintLine) -> Answ
     if question.stream is not None:
         found = await _with_traces(found, question.stream, settings)
     texts = [as_json(one) if question.form == "json" else as_text(one, columns) for one in found]
-    return Answer("\n\n".join(texts), 0)
+    return Answer(joined(texts), 0)
 
 
-async def run_past(request: PastRequest, settings: Settings) -> Answer:
-    """Answer a question about the past from the ledger alone. Raises SyncError."""
+async def run_past(requests: Sequence[PastRequest], settings: Settings) -> Answer:
+    """Answer questions about the past from the ledger alone. Raises SyncError."""
     # Imported here: what reads a ledger is needed for the past only.
     from kube_sync.inspect.why.past import read_past  # noqa: PLC0415
     from kube_sync.inspect.why.past_report import past_as_json, past_as_text  # noqa: PLC0415
     from kube_sync.inspect.why.past_rules import derive  # noqa: PLC0415
     from kube_sync.ledger.reading import reading  # noqa: PLC0415
 
-    with reading(Path(request.file)) as ledger:
-        found = read_past(ledger, request)
-    rules = await derive(found, settings, lambda: ScratchOpa.of(settings))
-    if request.form == "json":
-        return Answer(past_as_json(found, rules), 0)
-    return Answer(past_as_text(found, rules, shutil.get_terminal_size((100, 40)).columns), 0)
+    columns, texts = shutil.get_terminal_size((100, 40)).columns, []
+    for request in requests:
+        with reading(Path(request.file)) as ledger:
+            found = read_past(ledger, request)
+        rules = await derive(found, settings, lambda: ScratchOpa.of(settings))
+        in_json = request.form == "json"
+        texts.append(past_as_json(found, rules) if in_json else past_as_text(found, rules, columns))
+    return Answer(joined(texts), 0)
 
 
 async def _with_traces(

@@ -15,7 +15,7 @@ from kube_sync.inspect.why.past import UNKNOWN, Past, Values, Written
 from kube_sync.inspect.why.past_rules import Derived
 from kube_sync.inspect.why.report import inputs_of, laid_out, more, rules_of
 from kube_sync.ledger.printing import moment
-from kube_sync.policykinds.printing import indented
+from kube_sync.observability.printing import indented
 
 _WRITES, _CLUSTERS, _MODULES = 6, 40, 12
 _ABSENT: Final = "(absent)"

@@ -17,7 +17,7 @@ from kube_sync.inspect.why.change import as_option
 from kube_sync.inspect.why.contrast import Objection
 from kube_sync.inspect.why.explanation import ClusterResult, WhyReport
 from kube_sync.inspect.why.search import DecisiveChange, Search
-from kube_sync.policykinds.printing import indented, plain
+from kube_sync.observability.printing import cut, indented, joined, plain
 
 _RULES, _INPUTS, _CLUSTERS, _AGAINST = 6, 20, 40, 4
 _GAP: Final = "  "
@@ -256,9 +256,9 @@ def _one_line(text: str) -> str:
 
 def _joined(blocks: Iterable[Iterable[str]], notes: Iterable[str]) -> str:
     whole = [*blocks, (f"note: {note}" for note in notes)]
-    texts = ("\n".join(plain(line, keep="") for line in block) for block in whole)
-    return "\n\n".join(text for text in texts if text)
+    texts = ("\n".join(map(plain, block)) for block in whole)
+    return joined(text for text in texts if text)
 
 
 def _short(lines: Iterable[str], width: int) -> Iterator[str]:
-    return (line if len(line) <= width else line[: width - 1] + "…" for line in lines)
+    return (cut(line, width) for line in lines)

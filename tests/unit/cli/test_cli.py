@@ -427,7 +427,7 @@ def test_decisions_that_a_person_ends_says_nothing(
     ("error", "status", "said"),
     [
         (KeyboardInterrupt(), 130, ""),
-        (Conflict("changed\nsince"), 1, "kube-sync: changed\nsince\n"),
+        (Conflict("changed\nsince"), 1, "kube-sync: changed\nkube-sync: since\n"),
     ],
 )
 def test_what_ends_a_command_is_a_status_and_never_a_traceback(

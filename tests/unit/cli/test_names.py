@@ -46,7 +46,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Reference, ...]]:
         return Answer("", 0)
 
     async def recall(asked: Any, *_: object) -> Answer:
-        found.append((asked.of,))
+        found.append(tuple(one.of for one in asked))
         return Answer("", 0)
 
     async def stream(request: Any, *_: object) -> None:

@@ -131,7 +131,7 @@ def test_a_failure_tells_what_stands(decision: Decision | None, text: str) -> No
 
 def test_what_a_policy_says_cannot_steer_a_terminal() -> None:
     _, row = _table(_record("web", Decision(errors=("\x1b[2J\n\u202eno",))))
-    assert row.startswith("shop/web  refused: �[2J��no  data")
+    assert row.startswith("shop/web  refused: �[2J �no  data")
 
 
 def test_a_change_is_one_line_with_what_caused_it() -> None:

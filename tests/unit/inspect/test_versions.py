@@ -103,6 +103,6 @@ def test_text_has_a_line_for_each_that_was_asked() -> None:
     assert versions.as_text(found).splitlines()[3:] == [
         "Kubernetes Version: v1.36.0",
         "Server Version: not known: away",
-        "Server OPA: not known: away",
-        "Policies Revision: not known: away",
+        "Server OPA: not known, as above",
+        "Policies Revision: not known, as above",
     ]

@@ -29,7 +29,7 @@ from kube_sync.topology.table import effective_table, table
 
 PrintLine = Callable[[str], None]
 _NO_OBJECTS: Final = ("kustomization.yaml", "kustomization.yml")
-Output = Literal["table", "json", "dot", "svg"]
+Output = Literal["text", "json", "dot", "svg"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Request:
     """What to read, and what to print of it."""
 
     files: tuple[str, ...]  # folders and files, "-" for standard input
-    output: Output = "table"
+    output: Output = "text"
     effective: str | None = None  # a kind of policies
     start: str | None = None  # locators
     end: str | None = None

@@ -44,7 +44,7 @@ async def test_policy_of_any_stage_is_planned_with(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(promotion, "planned", planned)
     found = await preview(Settings(), POLICY, print)
-    assert found[1] == "  replicasets shop/web   c1 -> c2  (moves)"
+    assert found[1] == "  replicasets shop/web�  c1 -> c2  (moves)"
     assert (asked[0].staged, asked[0].candidates) == (True, ("policies/p-candidate",))
     assert {"candidate", "shadow", "canary"} == {*asked[0].stages}
 

@@ -3,13 +3,12 @@ from __future__ import annotations
 import json
 
 import pytest
-import yaml
 
 from kube_sync.guard import Withheld
 from kube_sync.inspect.plan.effects import Effect
 from kube_sync.inspect.plan.forecast import Forecast
 from kube_sync.inspect.plan.plan import BREAKS, NOTHING, SOMETHING, Plan, identity
-from kube_sync.inspect.plan.report import as_json, as_names, as_table, as_yaml, duration
+from kube_sync.inspect.plan.report import as_json, as_names, as_table, duration
 from kube_sync.objects import GroupVersionResource
 from tests.unit.inspect.plan.plans import MASS, effect, plan
 
@@ -131,11 +130,6 @@ def test_wide_table_cuts_nothing_and_has_kind_and_uid() -> None:
     assert head.split()[::7] == ["TYPE", "UID"]
     assert row.split()[0] == "replicasets"
     assert row.split()[-1] == f"u-{'w' * 80}"
-
-
-def test_yaml_says_what_json_says() -> None:
-    found = plan(effect("web"), notes=("a note",))
-    assert yaml.safe_load(as_yaml(found)) == json.loads(as_json(found))
 
 
 def test_names_are_those_that_other_commands_take() -> None:

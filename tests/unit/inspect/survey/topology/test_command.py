@@ -553,7 +553,10 @@ def test_what_cannot_be_read_exits_with_1_in_one_line(
         (("-f", "-", "-f", "-"), "-: standard input can be read once only"),
         (("-f", "x", "-o", "svg", "--effective", "A"), "--effective: not together with -o svg"),
         (("-f", "x", "-o", "dot", "--from", "a"), "--from and --to: not together with -o dot"),
-        (("-f", "x", "--effective", "A", "--to", "a"), "--effective: not together with --from"),
+        (
+            ("-f", "x", "--effective", "A", "--to", "a"),
+            "--effective: goes with --from and --to only in",
+        ),
     ],
 )
 def test_what_cannot_be_asked_for_exits_with_64(
