@@ -11,6 +11,7 @@ import ssl
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from http import HTTPStatus
+from http.client import responses
 from typing import Final, Protocol
 
 import aiohttp
@@ -160,7 +161,7 @@ class KubeClient:
                 answered(error.status)
                 if error.status == HTTPStatus.UNAUTHORIZED:
                     self._credentials.forget()
-                raise failure(error.status, error.message.encode()) from error
+                raise failure(error.status, responses.get(error.status, "").encode()) from error
             answered(HTTPStatus.SWITCHING_PROTOCOLS.value)
             try:
                 yield socket
@@ -198,13 +199,15 @@ class KubeClient:
                 yield response
 
     async def _failure(self, response: aiohttp.ClientResponse) -> SyncError:
-        if response.status == 401:  # noqa: PLR2004
-            self._credentials.forget()
-        return failure(
+        error = failure(
             response.status,
             await response.read(),
             retry_after=response.headers.get("Retry-After"),
         )
+        if response.status != HTTPStatus.UNAUTHORIZED:
+            return error
+        self._credentials.forget()
+        return Refused(f"{error} (have the credentials for {self.server} expired?)")
 
 
 @contextmanager

@@ -7,6 +7,7 @@ refusal. The library makes no requests here.
 
 from __future__ import annotations
 
+import os
 import ssl
 import time
 from collections.abc import Callable
@@ -25,6 +26,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 _SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 # What kubernetes_asyncio raises, asserts included, where a file has another shape than it expects.
 _MALFORMED = (ValueError, TypeError, AttributeError, AssertionError)
+_USUAL = "~/.kube/config"
 _MAX_AGE = 60.0  # seconds; client-go reads service account tokens as often
 
 
@@ -46,12 +48,14 @@ class Credentials:
         kube_config, incluster_config = config_modules()
         configuration = kube_config.Configuration()
         where = self._settings.kubeconfig or str(kube_config.KUBE_CONFIG_DEFAULT_LOCATION)
+        where = where or _USUAL  # of an empty KUBECONFIG
         try:
             if self._settings.kubeconfig is None and _in_cluster():
                 where = "the pod's service account"
                 load_in_cluster: Callable[..., None] = incluster_config.load_incluster_config
                 load_in_cluster(client_configuration=configuration)
             else:
+                _check_is_there(where)
                 loader = await kube_config.load_kube_config(
                     where,
                     context=self._settings.context,
@@ -60,8 +64,7 @@ class Credentials:
                 )
                 self.namespace = (loader.current_context["context"] or {}).get("namespace") or None
         except (kube_config.ConfigException, OSError, yaml.YAMLError, *_MALFORMED) as error:
-            why = " ".join(str(error).split()) or "not a kubeconfig"
-            msg = f"kubernetes.kubeconfig: {where}: {why}"
+            msg = f"kubernetes.kubeconfig: {where}: {_reason(error, self._settings.context)}"
             raise Misconfigured(msg) from error
         self._configuration = configuration
         self._loaded_at = self._clock()
@@ -142,6 +145,22 @@ class Credentials:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context
+
+
+def _check_is_there(where: str) -> None:
+    """Make sure that one of the files exists. Raises FileNotFoundError."""
+    if not any(Path(file).expanduser().exists() for file in where.split(os.pathsep) if file):
+        msg = "there is no such file: name a kubeconfig by --kubeconfig or KUBECONFIG"
+        raise FileNotFoundError(msg)
+
+
+def _reason(error: Exception, context: str | None) -> str:
+    """Return what is wrong with a kubeconfig."""
+    why = " ".join(str(error).split()) or "not a kubeconfig"
+    if "contexts list" in why or "current-context" in why:
+        missing = f'it has no context "{context}"' if context else "its current context is not set"
+        return f"{missing}: name one of `kubectl config get-contexts` by --context"
+    return why
 
 
 def _in_cluster() -> bool:

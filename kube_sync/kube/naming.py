@@ -184,7 +184,7 @@ def refused(text: str, kind: str, known: Iterable[str]) -> str:
     """Return what to say of an object of a kind that is not decided, with what would be right."""
     names = list(known)
     name = text.rpartition("/")[2].rpartition(" ")[2]
-    example = f", as in {names[0]}/{name}" if names else ""
+    example = f", as in {names[0]}/{name}" if names and name != kind else ""
     return f"{text}: decisions are not about {kind}, but about {', '.join(names)}{example}"
 
 

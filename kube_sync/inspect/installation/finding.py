@@ -70,8 +70,8 @@ async def find_pods(
     if not pods:
         where = f"in namespace {namespace}" if namespace else "in this cluster"
         msg = (
-            f"there is no pod with the label {LABEL} {where}: name the namespace of the"
-            " installation by --installation, or a configuration by --config"
+            f"there is no pod with the label {LABEL} {where}: install kube-sync (docs/install.md),"
+            " or name the namespace of the installation by --installation, or a file by --config"
         )
         raise NotFound(msg)
     return pods

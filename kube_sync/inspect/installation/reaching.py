@@ -8,7 +8,7 @@ Files are copied into a folder of the caller's own, which goes with the block.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from kube_sync.config import Kubernetes, Settings, parse_listen
-from kube_sync.errors import Misconfigured, Retriable
+from kube_sync.errors import Misconfigured, Refused, Retriable, SyncError
 from kube_sync.inspect.installation.background import in_background
 from kube_sync.inspect.installation.finding import Running, find_pods, find_running
 from kube_sync.inspect.installation.settings import read_key, read_settings
@@ -81,19 +81,22 @@ def reached(
     """
     with tempfile.TemporaryDirectory(prefix="kube-sync-") as folder:
         opened = partial(_opened, place, settings, server, Path(folder), given)
-        with in_background(opened) as found, _explained(lambda: found.forwarder.failure):
-            yield found
+        with in_background(opened) as found:
+            try:
+                yield found
+            except Retriable:
+                if (why := found.forwarder.failure) is not None:
+                    raise _explained(why, found.running) from None
+                raise
 
 
-@contextmanager
-def _explained(failure: Callable[[], Exception | None]) -> Iterator[None]:
-    """Raise why there was no connection, where that is what failed."""
-    try:
-        yield
-    except Retriable:
-        if (why := failure()) is not None:
-            raise why from None
-        raise
+def _explained(failure: SyncError, running: Running) -> SyncError:
+    """Return why there was no connection."""
+    pod = running.pod
+    if pod.ready or isinstance(failure, Refused | Misconfigured):
+        return failure
+    where = f"-n {pod.key.namespace} {pod.key.name}"
+    return Retriable(f"{failure} ({running} is not ready: `kubectl describe pod {where}`)")
 
 
 @asynccontextmanager
