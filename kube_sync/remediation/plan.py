@@ -190,10 +190,11 @@ def _step(
     # If only the remediator owns a value, the record alone shows that it was requested.
     kept = {k: v for k, v in requested.items() if k in current.ours and has.get(k) == v}
     to_note = requests_to_note(restored, decided, {}) | kept
-    # The webhook makes a seal without a record; it is renewed here with the placement.
+    # The webhook makes a seal without a record; it is renewed here with the placement. Who has no
+    # key keeps the seal of a note that says what it has to say.
     sealed = seals.is_required and REQUESTED in has
     if (
-        sealed
+        (sealed or (to_note and REQUESTED in has))
         and to_note == requested
         and covered_values(to_note, target) == covered_values(to_note, has)
     ):
