@@ -18,8 +18,9 @@ from kube_sync.config import CLUSTERS, Resource, Settings, Source
 from kube_sync.errors import NotFound, Refused, SyncError
 from kube_sync.kube.access import allowed, user_name
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.configmaps import CONFIGMAPS
+from kube_sync.kube.configmaps import ALL_NAMESPACES, CONFIGMAPS
 from kube_sync.kube.discovery import is_served
+from kube_sync.kube.events import EVENTS
 from kube_sync.kube.lease import LEASES
 from kube_sync.kube.wholeobjects import NAMESPACES
 from kube_sync.objects import GroupVersionResource
@@ -107,9 +108,15 @@ async def _missing_rights(
             yield _right(resource.gvr, lacking, user, without)
     if lacking := await _lacking(kube, LEASES, ("get", "create", "update"), home):
         yield _right(LEASES, lacking, user, _NO_LEASE, home)
-    for name in settings.policies.namespaces:
+    if lacking := await _lacking(kube, CONFIGMAPS, ("get", "create", "patch"), home):
+        yield _right(CONFIGMAPS, lacking, user, "last good policies are not kept", home)
+    labelled = settings.policies.labelled.namespaces
+    places = (None if name == ALL_NAMESPACES else name for name in labelled)
+    for name in dict.fromkeys([*settings.policies.namespaces, *places]):
         if lacking := await _lacking(kube, CONFIGMAPS, (*_FOLLOW, "patch"), name):
             yield _right(CONFIGMAPS, lacking, user, "policies have no effect, or no status", name)
+    if lacking := await _lacking(kube, EVENTS, ("create", "patch")):
+        yield _right(EVENTS, lacking, user, "nobody is told by Events what is held")
 
 
 async def _exists(kube: KubeClient, namespace: str) -> bool | None:
@@ -149,7 +156,7 @@ def _right(
     namespace: str | None = None,
 ) -> Missing:
     """Return a right that is missing, with the role and the binding that give it."""
-    name = f"kube-sync-run-{gvr.resource}"
+    name = f"kube-sync-run-{gvr.resource}-{'-'.join(verbs)}"
     kind, inside = ("role", f" --namespace={namespace}") if namespace else ("clusterrole", "")
     resource = f"{gvr.resource}.{gvr.group}" if gvr.group else gvr.resource
     what = f"right to {', '.join(verbs)} {resource}" + (f" in {namespace}" if namespace else "")

@@ -77,7 +77,8 @@ def _available(address: tuple[str, int]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        msg = f"cannot listen on {address[0]}:{address[1]}: {error.strerror}"
+        where = f"{address[0]}:{address[1]}"
+        msg = f"cannot listen on {where}: {error.strerror} (settings that end in .listen say where)"
         raise Misconfigured(msg) from error
 
 

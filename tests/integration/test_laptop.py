@@ -66,7 +66,11 @@ def laptop(stack: RunningStack, namespace: str, tmp_path: Path) -> Iterator[Lapt
     yield Laptop(stack, server, home, policies)
     server.stop()
     for resource in ("clusterroles", "clusterrolebindings"):
-        for name in ("clusterprofiles", "replicasets"):
+        for name in (
+            "clusterprofiles-list-watch",
+            "replicasets-list-watch-patch",
+            "events-create-patch",
+        ):
             stack.api.delete(resource, f"kube-sync-run-{name}")
 
 
@@ -105,14 +109,16 @@ def _spec(folder: Path, kubeconfig: Path, home: str, policies: str) -> ServerSpe
 async def test_what_is_used_and_what_is_missing_is_said_with_the_command_that_mends_it(
     laptop: Laptop,
 ) -> None:
-    found = await eventually(lambda: laptop.logged("missing"), lambda found: len(found) == 6)
+    found = await eventually(lambda: laptop.logged("missing"), lambda found: len(found) == 8)
     assert [one["what"] for one in found] == [
         f"namespace {laptop.home}, perhaps: it may not be read",
         f"namespace {laptop.policies}, perhaps: it may not be read",
         "right to list, watch clusterprofiles.multicluster.x-k8s.io",
         "right to list, watch, patch replicasets.apps",
         f"right to get, create, update leases.coordination.k8s.io in {laptop.home}",
+        f"right to get, create, patch configmaps in {laptop.home}",
         f"right to list, watch, patch configmaps in {laptop.policies}",
+        "right to create, patch events.events.k8s.io",
     ]
     defaults = {one["setting"]: one["value"] for one in laptop.logged("default")}
     assert defaults["remediate.mode"] == "enforce"
@@ -124,7 +130,7 @@ async def test_what_is_used_and_what_is_missing_is_said_with_the_command_that_me
 async def test_it_places_once_everything_that_it_named_is_mended(
     laptop: Laptop, namespace: str
 ) -> None:
-    found = await eventually(lambda: laptop.logged("missing"), lambda one: len(one) == 6)
+    found = await eventually(lambda: laptop.logged("missing"), lambda one: len(one) == 8)
     for one in found:
         laptop.mend(one["mend"])
     stack = laptop.stack

@@ -4,6 +4,7 @@ import json
 from collections.abc import Collection
 from pathlib import Path
 
+import msgspec
 import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
@@ -38,6 +39,7 @@ async def found(
     namespaces: Collection[str] = (HOME, POLICIES),
     kinds: bool = True,
     denied: Collection[tuple[str, str]] = (),
+    settings: Settings = SETTINGS,
 ) -> list[Missing]:
     async with fake_apiserver() as api, kube_of(api, folder) as client:
         api.define(NAMESPACES, "Namespace", namespaced=False)
@@ -48,7 +50,7 @@ async def found(
         api.define(REPLICASETS, "ReplicaSet")
         api.http.fault(lambda one: one.path == REVIEWS.path(), reviewing(denied), times=99)
         _answer_who(api)
-        return [one async for one in missing(client, SETTINGS)]
+        return [one async for one in missing(client, settings)]
 
 
 def _answer_who(api: FakeApiServer) -> None:
@@ -97,9 +99,9 @@ async def test_the_kind_of_clusters_that_is_missing_is_named_with_its_definition
             ("patch", "replicasets"),
             "right to patch replicasets.apps",
             (
-                "kubectl create clusterrole kube-sync-run-replicasets --verb=patch"
+                "kubectl create clusterrole kube-sync-run-replicasets-patch --verb=patch"
                 " --resource=replicasets.apps && kubectl create clusterrolebinding"
-                " kube-sync-run-replicasets --clusterrole=kube-sync-run-replicasets"
+                " kube-sync-run-replicasets-patch --clusterrole=kube-sync-run-replicasets-patch"
                 " --user='me & co'"
             ),
         ),
@@ -107,9 +109,10 @@ async def test_the_kind_of_clusters_that_is_missing_is_named_with_its_definition
             ("update", "leases"),
             "right to update leases.coordination.k8s.io in kube-sync",
             (
-                "kubectl create role kube-sync-run-leases --namespace=kube-sync --verb=update"
-                " --resource=leases.coordination.k8s.io && kubectl create rolebinding"
-                " kube-sync-run-leases --namespace=kube-sync --role=kube-sync-run-leases"
+                "kubectl create role kube-sync-run-leases-update --namespace=kube-sync"
+                " --verb=update --resource=leases.coordination.k8s.io && kubectl create rolebinding"
+                " kube-sync-run-leases-update --namespace=kube-sync"
+                " --role=kube-sync-run-leases-update"
                 " --user='me & co'"
             ),
         ),
@@ -128,6 +131,17 @@ async def test_what_does_not_work_without_a_right_is_said(tmp_path: Path) -> Non
         "clusters are not replicated",
         "decisions on replicasets are not written",
         "policies have no effect, or no status",
+    ]
+
+
+async def test_rights_in_namespaces_of_labelled_policies_are_looked_at(tmp_path: Path) -> None:
+    labelled = {"namespaces": ["*"]}
+    settings = msgspec.convert({"policies": {"namespaces": [], "labelled": labelled}}, Settings)
+    denied = [("list", "configmaps"), ("create", "configmaps"), ("patch", "events")]
+    assert [one.what for one in await found(tmp_path, denied=denied, settings=settings)] == [
+        "right to create configmaps in kube-sync",
+        "right to list configmaps",
+        "right to patch events.events.k8s.io",
     ]
 
 
