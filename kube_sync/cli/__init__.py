@@ -121,6 +121,7 @@ def parser(named: str | None = None, program: str = "kube-sync") -> argparse.Arg
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     whole.add_argument("--version", action="version", version=f"kube-sync {__version__}")
+    add_installation(whole)
     whole.set_defaults(command=partial(_help, whole), parser=whole)
     # Listed above, in groups.
     commands = whole.add_subparsers(prog=program, metavar="COMMAND", help=argparse.SUPPRESS)

@@ -53,7 +53,9 @@ def _command(
 ) -> tuple[argparse.ArgumentParser, str]:
     """Return the parser of the command that is typed, and the word before the last one."""
     command = whole
-    for word in typed:
+    for before, word in zip(("", *typed), typed, strict=False):
+        if _awaiting(command, before) is not None:
+            continue  # it is the value of an option
         for action in _actions(command):
             if isinstance(action, argparse._SubParsersAction) and word in action.choices:  # noqa: SLF001 - no public name
                 command = action.choices[word]

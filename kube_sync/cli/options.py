@@ -32,7 +32,7 @@ def sentence(what: str) -> str:
 
 def add_output(parser: argparse.ArgumentParser, *forms: str) -> None:
     """Declare `-o`, in one of these forms, by default the first."""
-    what = "default: %(default)s"
+    what = "how it is printed (default: %(default)s)"
     parser.add_argument("-o", "--output", choices=forms, default=forms[0], type=_form, help=what)
 
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from kube_sync.decisions.decision import REQUESTED, Decision
 from kube_sync.decisions.requested import requests, requests_to_note, restore
-from kube_sync.decisions.sealing import Place, Seals, covered_values
+from kube_sync.decisions.sealing import SEAL, Place, Seals, covered_values
 from kube_sync.guard import ADDITION, HISTORY
 from kube_sync.kube.meta import Amend, Apply
 
@@ -194,7 +194,7 @@ def _step(
     # key keeps the seal of a note that says what it has to say.
     sealed = seals.is_required and REQUESTED in has
     if (
-        (sealed or (to_note and REQUESTED in has))
+        (sealed or SEAL in has.get(REQUESTED, ""))
         and to_note == requested
         and covered_values(to_note, target) == covered_values(to_note, has)
     ):

@@ -148,6 +148,12 @@ async def test_what_waits_is_shown_and_let_through(installed: Installed) -> None
     apply = ("remediate", "apply", "rs/web", "-n", SHOP)
     assert "web: let through" in await asyncio.to_thread(installed.answer, *apply)
 
+    def told() -> str:
+        return installed.answer("why", "rs/web", "-n", SHOP)
+
+    # The note of what was asked for is sealed with a key that the caller has not.
+    assert await eventually(told, lambda text: "so       it is as decided" in text)
+
 
 async def test_versions_of_all_parts_are_told(installed: Installed) -> None:
     def versions() -> dict[str, dict[str, str]]:

@@ -42,7 +42,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "remediate": (
         "processes.commands.run_remediate",
         "processes.approving.run_approve",
-        "cli.remediate._request",
+        "cli.remediate._asked",
     ),
     "admit": ("processes.commands.run_admit", "processes.workers.fork"),
     "run": ("processes.commands.run_all",),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -108,6 +109,49 @@ def test_a_wrong_command_line_exits_with_64(
     run = Run(capsys, *arguments)
     assert run.status == 64
     assert run.out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["wyh"], 'unknown command "wyh"; did you mean why? (see `kube-sync --help`)'),
+        (["get"], 'unknown command "get" (see `kube-sync --help`)'),
+        (["config", "--loud"], "unrecognized arguments: --loud (see `kube-sync config --help`)"),
+        (["why"], "the following arguments are required: NAME (see `kube-sync why --help`)"),
+        (
+            ["remediate", "approve"],
+            "the following arguments are required: NAME (see `kube-sync remediate approve --help`)",
+        ),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_that_names_the_help(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], complaint: str
+) -> None:
+    run = Run(capsys, *arguments)
+    assert (run.status, run.out, run.complaint) == (64, "", f"kube-sync: {complaint}")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--config", "{}", "config"],
+        ["--config={}", "config"],
+        ["--context", "config", "--config", "{}", "config"],
+        ["config", "--config", "{}"],
+    ],
+)
+def test_options_come_before_or_after_the_command(
+    capsys: pytest.CaptureFixture[str], config: Path, arguments: list[str]
+) -> None:
+    config.write_text("placement: {path: own}")
+    run = Run(capsys, *(word.format(config) for word in arguments))
+    assert (run.status, run.err) == (0, "")
+    assert yaml.safe_load(run.out)["placement"]["path"] == "own"
+
+
+def test_help_of_a_command_is_that_of_its_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert Run(capsys, "help", "why").out == Run(capsys, "why", "--help").out
+    assert Run(capsys, "help").out == Run(capsys, "--help").out
 
 
 def test_config_prints_what_loads_to_the_same(
@@ -237,6 +281,27 @@ def test_a_mistake_in_what_is_asked_of_a_remediator_is_64(
     run = Run(capsys, "remediate", "status", "--config", str(config))
     assert run.status == 64
     assert "/nowhere" in run.complaint
+
+
+def test_ctrl_c_while_modules_are_imported_ends_without_a_word() -> None:
+    begun = "import os, signal, sys\nfrom kube_sync.__main__ import kubectl_plugin\n"
+    interrupted = """
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "kube_sync.cli.plan":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+kubectl_plugin()
+"""
+    finished = subprocess.run(
+        [sys.executable, "-c", begun + interrupted],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (finished.returncode, finished.stdout, finished.stderr) == (-signal.SIGINT, "", "")
 
 
 def test_a_mistake_found_while_running_is_one_line_and_64(

@@ -48,6 +48,20 @@ async def plugin(*arguments: str) -> Finished:
     return await asyncio.to_thread(kube_sync, *arguments, plugin=True)
 
 
+@pytest.mark.parametrize(
+    "command", ["replicate", "remediate", "admit", "policy-sync", "topology --live"]
+)
+async def test_a_service_is_not_started_with_the_configuration_of_an_installation(
+    api: FakeApiServer, command: str
+) -> None:
+    finished = await plugin(*command.split())
+    assert (finished.returncode, finished.stdout) == (64, "")
+    assert "name its file by --config" in finished.stderr
+    named = await asyncio.to_thread(kube_sync, *command.split(), "--installation", HOME)
+    assert named.returncode == 64
+    assert api.http.requests == []
+
+
 @pytest.mark.usefixtures("api")
 async def test_configuration_is_that_of_the_installation() -> None:
     found = yaml.safe_load((await plugin("config")).stdout)
@@ -98,6 +112,11 @@ async def test_a_port_that_nobody_listens_on_is_the_reason(api: FakeApiServer) -
     finished = await plugin("decisions")
     assert finished.returncode == 1
     assert "port 9400 of pod kube-sync/sync-0: connection refused" in finished.stderr
+    assert "not ready" not in finished.stderr
+    waiting = {"phase": "Pending"}
+    put_pod(api, "sync-0", "replicate", "remediate", status=waiting)
+    finished = await plugin("decisions")
+    assert "is not ready: `kubectl describe pod -n kube-sync sync-0`" in finished.stderr
 
 
 async def test_a_remediator_is_asked_at_its_own_port(api: FakeApiServer) -> None:
@@ -141,7 +160,9 @@ async def test_an_installation_that_may_not_be_seen_is_named(api: FakeApiServer)
     api.http.fault(lambda _: True, failing(403, "no pods for you"), times=2)
     finished = await plugin("decisions")
     assert (finished.returncode, finished.stdout) == (1, "")
-    assert "403 no pods for you" in finished.stderr
+    error, rights = finished.stderr.splitlines()
+    assert "403 no pods for you" in error
+    assert "docs/kubectl.md" in rights
 
 
 async def test_versions_of_what_does_not_answer_leave_the_others(api: FakeApiServer) -> None:

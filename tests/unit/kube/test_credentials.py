@@ -48,8 +48,29 @@ async def test_server_has_no_trailing_slash(kubeconfig: Path) -> None:
 
 
 async def test_missing_kubeconfig_is_misconfigured_and_named(kubeconfig: Path) -> None:
-    with pytest.raises(Misconfigured, match=rf"^kubernetes\.kubeconfig: {kubeconfig}: \S"):
+    with pytest.raises(
+        Misconfigured,
+        match=rf"^kubernetes\.kubeconfig: {kubeconfig}: there is no such file: .* --kubeconfig",
+    ):
         await loaded(kubeconfig)
+
+
+@pytest.mark.parametrize("text", ["{}:/gone", "/gone:{}", ":{}:"])
+async def test_kubeconfigs_of_a_list_that_exist_are_read(kubeconfig: Path, text: str) -> None:
+    write_kubeconfig(kubeconfig, SERVER, {"token": "t"})
+    assert (await loaded(Path(text.format(kubeconfig)))).server == "http://127.0.0.1:1"
+
+
+async def test_without_a_variable_the_usual_file_is_meant(
+    kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(kubeconfig.parent))
+    monkeypatch.setattr(config_modules()[0], "KUBE_CONFIG_DEFAULT_LOCATION", "")
+    (kubeconfig.parent / ".kube").mkdir()
+    write_kubeconfig(kubeconfig.parent / ".kube/config", SERVER, {"token": "t"})
+    credentials = Credentials(Kubernetes())
+    await credentials.load()
+    assert credentials.server == "http://127.0.0.1:1"
 
 
 @pytest.mark.parametrize(
@@ -103,8 +124,17 @@ async def _rewritten(kubeconfig: Path, section: str, name: str, value: Any) -> N
 async def test_unknown_context_is_misconfigured(kubeconfig: Path) -> None:
     write_kubeconfig(kubeconfig, SERVER, {"token": "t"})
     credentials = Credentials(Kubernetes(kubeconfig=str(kubeconfig), context="other"))
-    with pytest.raises(Misconfigured, match="other"):
+    with pytest.raises(Misconfigured, match=r'it has no context "other": .* by --context'):
         await credentials.load()
+
+
+async def test_a_current_context_that_is_not_set_is_said(kubeconfig: Path) -> None:
+    write_kubeconfig(kubeconfig, SERVER, {"token": "t"})
+    document = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+    del document["current-context"]
+    kubeconfig.write_text(yaml.safe_dump(document), encoding="utf-8")
+    with pytest.raises(Misconfigured, match="its current context is not set: "):
+        await loaded(kubeconfig)
 
 
 async def test_token_is_sent_as_bearer(kubeconfig: Path) -> None:

@@ -78,6 +78,7 @@ def test_name_that_is_printed_is_one_that_is_taken() -> None:
 
 def test_kind_that_is_not_decided_is_said_with_what_would_be_right() -> None:
     assert refused("pod/web", "pod", ["replicasets"]).endswith("replicasets, as in replicasets/web")
+    assert refused("pods", "pods", ["replicasets"]).endswith("but about replicasets")
     assert refused("pod/web", "pod", []) == "pod/web: decisions are not about pod, but about "
 
 

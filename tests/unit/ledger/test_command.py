@@ -211,8 +211,16 @@ def test_verify_says_that_no_api_server_could_be_asked_and_is_no_failure(
 @pytest.mark.parametrize(
     ("arguments", "status", "complaint"),
     [
-        (["history"], 64, "ledger.path: needed, or --file"),
-        (["verify"], 64, "ledger.path: needed, or --file"),
+        (
+            ["history"],
+            64,
+            "ledger.path: not set, so no ledger is kept (docs/ledger.md); or name one by --file",
+        ),
+        (
+            ["verify"],
+            64,
+            "ledger.path: not set, so no ledger is kept (docs/ledger.md); or name one by --file",
+        ),
         (["history", "--file", "/nowhere"], 1, "/nowhere: there is no ledger"),
         (["verify", "--file", "/nowhere"], 1, "/nowhere: there is no ledger"),
         (

@@ -412,6 +412,18 @@ def test_a_seal_alone_is_renewed_with_the_placement_and_never_made(seals: Seals)
     assert requests(after(step, kept)) == {PLACEMENT: "us"}
 
 
+@pytest.mark.parametrize("requests", [{PLACEMENT: "us"}, {}])
+def test_who_has_no_key_would_not_write_a_sealed_note_again(
+    seals: Seals, requests: dict[str, str | None]
+) -> None:
+    has = {PLACEMENT: "eu" if requests else "us"}
+    sealed = {**has, REQUESTED: seals.sealed_note(requests, has, PLACE)}
+    assert plan(_wanted(**has), Current("u", sealed)) == Nothing()
+    step = plan(_wanted(**{PLACEMENT: "asia"}), Current("u", sealed))
+    assert isinstance(step, Apply)
+    assert step.annotations[REQUESTED] != sealed[REQUESTED]
+
+
 def test_a_note_by_the_name_that_was_generated_from_is_not_written_anew(seals: Seals) -> None:
     generated = Place("apps", "replicasets", "shop", "", "web-")
     stored = {PLACEMENT: "eu"}

@@ -60,7 +60,7 @@ async def test_of_several_installations_one_has_to_be_named(
 
 
 async def test_no_installation_is_an_error_that_says_what_to_name(client: KubeClient) -> None:
-    with pytest.raises(NotFound, match=r"in this cluster: name .* by --installation"):
+    with pytest.raises(NotFound, match=r"in this cluster: install kube-sync .* by --installation"):
         await find_pods(client, None, {})
     with pytest.raises(NotFound, match="in namespace mine"):
         await find_pods(client, "mine", {})

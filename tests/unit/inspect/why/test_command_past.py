@@ -68,7 +68,7 @@ def test_ledger_of_the_configuration_is_read_where_none_is_named(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((*WHY, "--at", "2h"), "ledger.path: needed, or --ledger"),
+        ((*WHY, "--at", "2h"), "or name one by --ledger"),
         ((*WHY, "--ledger", "l.db"), "--ledger: goes with --at"),
         ((*WHY, *at(Path("/nowhere"))), "/nowhere: there is no ledger"),
         ((*WHY, *at(Path("/nowhere"), "today")), 'TIME: "today" is none, as 2026-11-17T10'),

@@ -528,7 +528,10 @@ def test_strict_exits_with_1_and_still_prints(
 ) -> None:
     both = [color(name, **overrides("merge", a=name)) for name in ("p", "q")]
     file = written(folder, *WORLD, *both)
+    ran = Run(capsys, "-f", str(file), "--strict", "-o", "yaml")
+    whole = yaml.safe_load(ran.out)
     ran = Run(capsys, "-f", str(file), "--strict", "-o", "json")
+    assert json.loads(ran.out) == whole
     assert ran.status == 1
     assert "contradicts" in ran.err
     assert json.loads(ran.out)["conflicts"]
