@@ -219,7 +219,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, Command]]] = {  # as `--help` lists th
         "version": Command(version.WHAT, version.run, version.declare),
         "config": Command(operate.CONFIG, operate.config, operate.declare_config),
         "provision": Command(operate.PROVISION, operate.provision, operate.declare_provision),
-        "completion": Command(completion.WHAT, completion.handler(parser), completion.declare),
+        "completion": Command(completion.WHAT, completion.run, completion.declare),
         "certs": Command(operate.CERTS, operate.certs, operate.declare_certs),
         "verify": Command(history.VERIFY, history.check, history.declare_verify),
         "healthcheck": Command(operate.HEALTH, operate.health, operate.declare_health),

@@ -8,9 +8,8 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from kube_sync.cli.installed import reached
-from kube_sync.cli.options import add_output, add_sarif, add_several, explain, form_of
+from kube_sync.cli.options import add_output, add_sarif, add_several, explain, form_of, refuse
 from kube_sync.cli.runner import answered, complain, run_async, settings_of
-from kube_sync.errors import Misconfigured
 
 if TYPE_CHECKING:  # slow
     from kube_sync.inspect.survey.command import Request
@@ -106,18 +105,17 @@ def requested(arguments: argparse.Namespace) -> Request:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    if bool(arguments.paths) == arguments.live:
-        msg = "analyze: say what, either a FOLDER of policies or --live"
-        raise Misconfigured(msg)
-    if arguments.cluster and arguments.objects:
-        msg = "--objects: not together with --cluster"
-        raise Misconfigured(msg)
-    if arguments.cluster and arguments.cluster_scoped:
-        msg = "--cluster-scoped: not together with --cluster, which asks the API server"
-        raise Misconfigured(msg)
-    if (arguments.max_whole or 0) < 0:
-        msg = f"--max-whole: {arguments.max_whole} is less than none"
-        raise Misconfigured(msg)
-    if arguments.decision is not None and not _PATH.fullmatch(arguments.decision):
-        msg = f'--decision: "{arguments.decision}" is no path such as io/k8s/federation/admission'
-        raise Misconfigured(msg)
+    refuse(
+        bool(arguments.paths) == arguments.live,
+        "analyze: say what, either a FOLDER of policies or --live",
+    )
+    refuse(arguments.cluster and arguments.objects, "--objects: not together with --cluster")
+    refuse(
+        arguments.cluster and arguments.cluster_scoped,
+        "--cluster-scoped: not together with --cluster, which asks the API server",
+    )
+    refuse((arguments.max_whole or 0) < 0, f"--max-whole: {arguments.max_whole} is less than none")
+    refuse(
+        arguments.decision is not None and not _PATH.fullmatch(arguments.decision),
+        f'--decision: "{arguments.decision}" is no path such as io/k8s/federation/admission',
+    )

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from typing import Final
 
 from kube_sync.cli.options import explain
-from kube_sync.cli.runner import show
+from kube_sync.cli.runner import printed
 
 WHAT: Final = "print what completes kube-sync in bash, zsh or fish"
 
@@ -42,14 +41,11 @@ def script(whole: argparse.ArgumentParser, shell: str) -> str:
     return text
 
 
-def handler(whole: Callable[[], argparse.ArgumentParser]) -> Callable[[argparse.Namespace], int]:
-    """Return what prints the script of a parser."""
+def run(arguments: argparse.Namespace) -> int:
+    """Print the script of a shell."""
+    from kube_sync.cli import parser  # noqa: PLC0415 - it imports every command
 
-    def run(arguments: argparse.Namespace) -> int:
-        show(script(whole(), arguments.shell))
-        return 0
-
-    return run
+    return printed(script(parser(), arguments.shell))
 
 
 def _prepare(parser: argparse.ArgumentParser, files: object) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kube_sync.cli.installed import is_sought, load
 from kube_sync.cli.names import add_namespace, add_objects, kinds_of, references
-from kube_sync.cli.options import add_output, explain
+from kube_sync.cli.options import add_output, explain, refuse
 from kube_sync.cli.runner import (
     complain,
     run_async,
@@ -122,12 +122,8 @@ def requested(arguments: argparse.Namespace, settings: Settings, now: float) -> 
     namespace = arguments.namespace
     kinds = kinds_of(settings)
     found = references(arguments.objects, kinds, namespace, listing=arguments.at is None)
-    if arguments.at is not None and not found:
-        msg = "--at: name an object, as replicaset/web"
-        raise Misconfigured(msg)
-    if arguments.limit < 1:
-        msg = f"--limit: {arguments.limit} is less than 1"
-        raise Misconfigured(msg)
+    refuse(arguments.at is not None and not found, "--at: name an object, as replicaset/web")
+    refuse(arguments.limit < 1, f"--limit: {arguments.limit} is less than 1")
     since, at = (
         None if text is None else moment(text, now) for text in (arguments.since, arguments.at)
     )

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from kube_sync import CONFIG_ENV
+from kube_sync.cli.options import refuse
 from kube_sync.cli.runner import ENVIRONMENT, run_async
-from kube_sync.errors import Misconfigured
 
 if TYPE_CHECKING:  # slow
     from kube_sync.config import Settings
@@ -32,9 +32,7 @@ def is_sought(arguments: argparse.Namespace) -> bool:
     """Tell whether the cluster is asked for the configuration. Raises Misconfigured."""
     named = getattr(arguments, "installation", None) is not None
     config = getattr(arguments, "config", None)
-    if named and config is not None:
-        msg = "--installation: not together with --config"
-        raise Misconfigured(msg)
+    refuse(named and config is not None, "--installation: not together with --config")
     file = config or ENVIRONMENT.get(CONFIG_ENV)
     return named or (getattr(arguments, "plugin", False) and not file)
 

@@ -16,7 +16,6 @@ from kube_sync.cli.runner import (
     run_async,
     say,
     settings_of,
-    while_read,
 )
 from kube_sync.errors import Misconfigured
 
@@ -93,13 +92,9 @@ def config(arguments: argparse.Namespace) -> int:
     if arguments.explain is not None:  # whatever the file says
         return printed(explained(arguments.explain or None))
     settings = load(arguments)
-    with while_read():
-        if arguments.variables:
-            for field in fields():
-                say(f"{field.variable:45} {field.path}")
-        else:
-            say(effective(settings), end="")
-    return 0
+    if arguments.variables:
+        return printed("\n".join(f"{field.variable:45} {field.path}" for field in fields()))
+    return printed(effective(settings).rstrip("\n"))
 
 
 def provision(arguments: argparse.Namespace) -> int:

@@ -79,6 +79,12 @@ def add_installation(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(name, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 
+def refuse(wrong: object, why: str) -> None:
+    """Raise Misconfigured if something is wrong."""
+    if wrong:
+        raise Misconfigured(why)
+
+
 def check_standard_input(files: Iterable[str | None]) -> None:
     """Check that "-" is there once at most. Raises Misconfigured."""
     if list(files).count("-") > 1:

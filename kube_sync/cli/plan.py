@@ -15,6 +15,7 @@ from kube_sync.cli.options import (
     explain,
     form_of,
     note,
+    refuse,
 )
 from kube_sync.cli.runner import (
     answered,
@@ -244,16 +245,17 @@ def edited(arguments: argparse.Namespace) -> Request:
 
 def check(request: Request) -> None:
     """Make sure that options go together. Raises Misconfigured."""
-    if request.instead and not (request.files or request.staged):
-        msg = "--instead: goes with -f or --staged"
-        raise Misconfigured(msg)
-    if request.instead and request.unloaded:
-        msg = "--remove-policy: goes without --instead, which leaves none but the candidates"
-        raise Misconfigured(msg)
-    if request.candidates and not request.staged:
-        msg = "--candidate: goes with --staged"
-        raise Misconfigured(msg)
-    if request.cluster_scoped and request.exported is None:
-        msg = "--cluster-scoped: goes with --from; a cluster's API server knows"
-        raise Misconfigured(msg)
+    refuse(
+        request.instead and not (request.files or request.staged),
+        "--instead: goes with -f or --staged",
+    )
+    refuse(
+        request.instead and request.unloaded,
+        "--remove-policy: goes without --instead, which leaves none but the candidates",
+    )
+    refuse(request.candidates and not request.staged, "--candidate: goes with --staged")
+    refuse(
+        request.cluster_scoped and request.exported is None,
+        "--cluster-scoped: goes with --from; a cluster's API server knows",
+    )
     check_standard_input([request.exported, *request.files, *request.clusters])

@@ -14,9 +14,9 @@ from kube_sync.cli.options import (
     check_standard_input,
     explain,
     form_of,
+    refuse,
 )
 from kube_sync.cli.runner import answered, complain, run_async, settings_of
-from kube_sync.errors import Misconfigured
 
 if TYPE_CHECKING:  # slow
     from kube_sync.config import Settings
@@ -88,12 +88,8 @@ def source_of(arguments: argparse.Namespace) -> str | None:
 
 def requested(arguments: argparse.Namespace, settings: Settings, now: float) -> Request:
     """Return what is asked for. Raises Misconfigured."""
-    if arguments.limit < 1:
-        msg = f"--limit: {arguments.limit} is less than 1"
-        raise Misconfigured(msg)
-    if arguments.instead and not arguments.policy:
-        msg = "--instead: goes with --policy"
-        raise Misconfigured(msg)
+    refuse(arguments.limit < 1, f"--limit: {arguments.limit} is less than 1")
+    refuse(arguments.instead and not arguments.policy, "--instead: goes with --policy")
     check_standard_input(arguments.policy)
     since = 0.0 if arguments.since is None else moment(arguments.since, now)
     file = file_of(arguments.file, settings, elsewhere=is_sought(arguments))

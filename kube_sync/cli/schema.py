@@ -6,7 +6,7 @@ import argparse
 from typing import Final
 
 from kube_sync.cli.options import explain
-from kube_sync.cli.runner import say, while_read
+from kube_sync.cli.runner import printed
 
 WHAT: Final = "print the JSON Schema of the configuration, or of scenarios"
 NAMES: Final = ("config", "scenario", "decisions")  # as inspect.schemas has them
@@ -34,6 +34,4 @@ def run(arguments: argparse.Namespace) -> int:
     """Print a schema."""
     from kube_sync.inspect import schemas  # noqa: PLC0415 - slow
 
-    with while_read():
-        say(schemas.text(arguments.name), end="")
-    return 0
+    return printed(schemas.text(arguments.name).rstrip("\n"))

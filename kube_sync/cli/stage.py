@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
 from kube_sync.cli.names import add_namespace, add_objects, references
-from kube_sync.cli.options import explain
+from kube_sync.cli.options import explain, refuse
 from kube_sync.cli.runner import (
     confirmed,
     printed,
@@ -158,9 +158,7 @@ def requested(arguments: argparse.Namespace) -> Request:
 def named(words: Sequence[str], namespace: str | None) -> tuple[Kind, str | None, str]:
     """Return the kind, namespace and name of the policy that is meant. Raises Misconfigured."""
     found, *others = references(words, _KINDS, namespace)
-    if others:
-        msg = f"{' '.join(words)}: one policy at a time"
-        raise Misconfigured(msg)
+    refuse(others, f"{' '.join(words)}: one policy at a time")
     for one in found:
         for kind, names in _KINDS.items():
             if one.name and (one.kind or kind).lower() in names:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kube_sync.cli import services
 from kube_sync.cli.installed import load
-from kube_sync.cli.options import add_output, check_standard_input, explain, form_of
+from kube_sync.cli.options import add_output, check_standard_input, explain, form_of, refuse
 from kube_sync.cli.runner import answered, complain
 from kube_sync.errors import Misconfigured
 
@@ -136,12 +136,12 @@ def _check(request: Request) -> None:
     check_standard_input(request.files)
     picture = request.output in ("dot", "svg")
     between = request.start is not None or request.end is not None
-    if picture and request.effective is not None:
-        msg = f"--effective: not together with -o {request.output}"
-        raise Misconfigured(msg)
-    if picture and between:
-        msg = f"--from and --to: not together with -o {request.output}"
-        raise Misconfigured(msg)
-    if between and request.effective is not None and request.output == "text":
-        msg = "--effective: goes with --from and --to only in -o json and yaml"
-        raise Misconfigured(msg)
+    refuse(
+        picture and request.effective is not None,
+        f"--effective: not together with -o {request.output}",
+    )
+    refuse(picture and between, f"--from and --to: not together with -o {request.output}")
+    refuse(
+        between and request.effective is not None and request.output == "text",
+        "--effective: goes with --from and --to only in -o json and yaml",
+    )

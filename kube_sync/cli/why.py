@@ -12,7 +12,7 @@ from kube_sync.cli import plan
 from kube_sync.cli.history import file_of, moment
 from kube_sync.cli.installed import default_namespace, is_sought, reached
 from kube_sync.cli.names import add_namespace, add_objects, discovered, kinds_of, references
-from kube_sync.cli.options import add_output, explain, form_of
+from kube_sync.cli.options import add_output, explain, form_of, refuse
 from kube_sync.cli.runner import answered, complain, run_async, settings_of, tell_progress
 from kube_sync.errors import Misconfigured, SyncError
 from kube_sync.kube.naming import lying_in
@@ -166,15 +166,11 @@ def asked(arguments: argparse.Namespace, settings: Settings) -> Question:
 
 def _with_cluster(arguments: argparse.Namespace) -> tuple[list[str], str]:
     """Return the words that name an object, and the cluster after them. Raises Misconfigured."""
-    if arguments.tries < 0:
-        msg = "--tries: expected a number of changes, 0 for none"
-        raise Misconfigured(msg)
+    refuse(arguments.tries < 0, "--tries: expected a number of changes, 0 for none")
     if arguments.cluster is not None:
         return arguments.objects, arguments.cluster
     *words, cluster = arguments.objects
-    if not words:
-        msg = f"{cluster}: name an object and a cluster, as in replicaset/web c2"
-        raise Misconfigured(msg)
+    refuse(not words, f"{cluster}: name an object and a cluster, as in replicaset/web c2")
     return words, cluster
 
 
@@ -201,9 +197,7 @@ def declare_at(parser: argparse.ArgumentParser) -> None:
 def of_the_past(arguments: argparse.Namespace) -> bool:
     """Tell whether the past is asked about. Raises Misconfigured for options that do not fit."""
     if getattr(arguments, "at", None) is None:  # `why-not` has neither
-        if getattr(arguments, "ledger", None) is not None:
-            msg = "--ledger: goes with --at"
-            raise Misconfigured(msg)
+        refuse(getattr(arguments, "ledger", None) is not None, "--ledger: goes with --at")
         return False
     if given := _edits(arguments):
         msg = f"--at: tells what was decided, not what would be: it goes without {', '.join(given)}"
@@ -220,9 +214,7 @@ def recalled(arguments: argparse.Namespace, settings: Settings, now: float) -> l
     """Return what is asked of the past; `now` is Unix seconds. Raises Misconfigured."""
     file = file_of(arguments.ledger, settings, "--ledger", elsewhere=is_sought(arguments))
     at = moment(arguments.at, now)
-    if at > now:
-        msg = f"--at: {arguments.at} is yet to come"
-        raise Misconfigured(msg)
+    refuse(at > now, f"--at: {arguments.at} is yet to come")
     from kube_sync.inspect.why.past import PastRequest  # noqa: PLC0415 - slow
 
     namespace, form = arguments.namespace, form_of(arguments)

@@ -516,7 +516,7 @@ def test_what_ends_a_command_is_a_status_and_never_a_traceback(
 @pytest.mark.parametrize(
     ("words", "module", "status"),
     [
-        (["config", "--variables"], operate, 0),
+        (["config", "--variables"], runner, 0),
         (["verify", "--offline", "--file", "ledger"], runner, 1),
     ],
 )
