@@ -5,6 +5,8 @@ No answer in time is Overloaded.
 
 from __future__ import annotations
 
+import os
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -28,7 +30,21 @@ def retriable(where: str) -> Iterator[None]:
     except TimeoutError as error:
         msg = f"{where}: no answer in time"
         raise Overloaded(msg) from error
+    except aiohttp.ClientConnectorError as error:  # its text names an object of Python's
+        reason = _reason(error.os_error)
+        msg = f"{where}: Cannot connect to host {error.host}:{error.port}: {reason}"
+        raise Retriable(msg) from error
     # A line over the limit raises HttpProcessingError, which is no ClientError.
     except (aiohttp.ClientError, HttpProcessingError) as error:
         msg = f"{where}: {str(error) or type(error).__name__}"
         raise Retriable(msg) from error
+
+
+def _reason(error: OSError) -> str:
+    """Return why there is no connection; asyncio repeats the address instead."""
+    number = error.errno or 0
+    if (
+        isinstance(error, ssl.SSLError) or number <= 0
+    ):  # names that are not found have negative ones
+        return error.strerror or str(error)
+    return os.strerror(number)
