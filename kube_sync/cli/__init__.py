@@ -49,8 +49,9 @@ from kube_sync.cli.runner import (
 _ABOUT = "Makes Open Policy Agent (OPA) the placement brain of a Kubernetes fleet."
 
 _EPILOG = f"""\
-Configuration comes from one YAML file (--config, or the variable {CONFIG_ENV}); every field
-can be overridden by an environment variable (`kube-sync config --variables` lists them).
+Configuration comes from one YAML file (--config, or the variable {CONFIG_ENV}), of which
+`kubectl kube-sync` finds that of the installation in the cluster; every field can be overridden by
+an environment variable (`kube-sync config --variables` lists them).
 
 Every command also takes --kubeconfig FILE and --context NAME, as kubectl does, and --installation
 NAMESPACE, which asks the installation there for its configuration (docs/kubectl.md).

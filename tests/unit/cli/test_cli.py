@@ -18,7 +18,7 @@ from prometheus_client import REGISTRY
 from kube_sync import __version__, cli
 from kube_sync.admission.metadata import check as metadata_check
 from kube_sync.admission.scheduling import check
-from kube_sync.cli import main, operate, runner
+from kube_sync.cli import main, runner
 from kube_sync.config import CONFIG_ENV, Settings, Source, fields, load_settings
 from kube_sync.decisions import command as stream_command
 from kube_sync.errors import Conflict, Misconfigured, Undecided
@@ -284,18 +284,21 @@ def test_a_mistake_in_what_is_asked_of_a_remediator_is_64(
 
 
 def test_ctrl_c_while_modules_are_imported_ends_without_a_word() -> None:
-    begun = "import os, signal, sys\nfrom kube_sync.__main__ import kubectl_plugin\n"
     interrupted = """
+import os, signal, sys
+from kube_sync.__main__ import kubectl_plugin
+
 class Interrupting:
     def find_spec(self, name, *_):
         if name == "kube_sync.cli.plan":
             os.kill(os.getpid(), signal.SIGINT)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.meta_path.insert(0, Interrupting())
 kubectl_plugin()
 """
     finished = subprocess.run(
-        [sys.executable, "-c", begun + interrupted],
+        [sys.executable, "-c", interrupted],
         capture_output=True,
         text=True,
         timeout=30,
