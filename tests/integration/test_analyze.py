@@ -128,7 +128,7 @@ def test_policies_that_do_not_compile_are_told_with_file_and_row(
     assert (status, out) == (1, "")
     assert err.splitlines() == [
         "kube-sync: the policies do not compile",
-        f"{tmp_path}/a.rego:3: rego_type_error: undefined function f",
+        f"kube-sync: {tmp_path}/a.rego:3: rego_type_error: undefined function f",
     ]
 
 
