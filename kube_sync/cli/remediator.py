@@ -42,5 +42,6 @@ def request(settings: Settings, url: str | None, path: str, body: bytes | None =
             msg += " (is remediate.token_file the right one?)"
         raise Refused(msg) from error
     except (OSError, HTTPException, ValueError) as error:
-        msg = f"{whole}: {error}"
+        reason = getattr(error, "reason", error)  # urllib's errors have that of the socket
+        msg = f"{whole}: {getattr(reason, 'strerror', None) or reason}"
         raise Retriable(msg) from error

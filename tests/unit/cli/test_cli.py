@@ -271,7 +271,8 @@ def test_a_person_approves_with_the_settings_wherever_they_are_named(
 def test_a_remediator_that_is_away_is_one_line_and_1(capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(capsys, "remediate", "status", "--url", "http://127.0.0.1:1")
     assert (run.status, run.out) == (1, "")
-    assert "http://127.0.0.1:1/v1/remediation/status" in run.complaint
+    url = "http://127.0.0.1:1/v1/remediation/status"
+    assert run.complaint == f"kube-sync: {url}: Connection refused"
 
 
 def test_a_mistake_in_what_is_asked_of_a_remediator_is_64(
