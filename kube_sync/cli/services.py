@@ -53,7 +53,7 @@ def declare_policy_sync(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run a service until it is stopped. Raises Misconfigured, in groups too."""
+    """Run a service until it is stopped. Raises SyncError, in groups too."""
     service: str = arguments.service
     # Imported here: what talks to servers costs half a second that `config` need not pay.
     from kube_sync.config import source_of  # noqa: PLC0415
