@@ -165,14 +165,6 @@ def without_note(annotations: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in annotations.items() if key != REQUESTED}
 
 
-def without_seal(annotations: Mapping[str, str]) -> Mapping[str, str]:
-    """Return all annotations, with the note as it would be if nobody had a key."""
-    if SEAL not in annotations.get(REQUESTED, ""):
-        return annotations
-    noted = requests(annotations)
-    return without_note(annotations) | ({REQUESTED: compact(noted)} if noted else {})
-
-
 def _generated(place: Place) -> Place:
     return Place(place.group, place.resource, place.namespace, "", place.generate_name)
 

@@ -13,7 +13,6 @@ from typing import TypeVar
 import msgspec
 
 from kube_sync.config import CLUSTERS, TOPOLOGY, Policies, Resource, Settings
-from kube_sync.decisions.sealing import without_seal
 from kube_sync.errors import NO_JSON, Broken, Terminal
 from kube_sync.inspect.plan.placement_policies import is_object, objects_among
 from kube_sync.kube.collection import Item
@@ -78,18 +77,11 @@ async def data_of(configmaps: Iterable[Item], policies: Policies) -> Mapping[Obj
 
 
 async def currents(objects: Objects) -> Mapping[ObjectKey, Current]:
-    """Return the current state of targets, as the remediator parses it. Raises Retriable.
-
-    Nobody here has the key that seals notes, so they have no seals: what the remediator would write
-    is compared without.
-    """
+    """Return the current state of targets, as the remediator parses it. Raises Retriable."""
     store = Targets(lambda _: None)
     await store.page([*objects.values()])
     store.finish(known=True)
-    return {
-        key: replace(current, annotations=without_seal(current.annotations))
-        for key, current in store.objects.items()
-    }
+    return dict(store.objects)
 
 
 def projected(

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from kube_sync.decisions import sealing
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED
-from kube_sync.decisions.sealing import Place, Seals, without_seal
+from kube_sync.decisions.sealing import Place, Seals
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -180,11 +180,3 @@ def test_new_keys_are_read_and_the_last_good_ones_kept(
     assert FIRST not in str(logs)
     file.write_text(f"{SECOND}\n{FIRST}", encoding="utf-8")
     assert keyed(tmp_path, SECOND).has_valid_seal(noted(seals), WEB)
-
-
-def test_note_without_its_seal_is_as_one_that_nobody_sealed(seals: Seals) -> None:
-    assert without_seal(noted(seals)) == noted(Seals())
-    assert without_seal(noted(Seals())) == noted(Seals())
-    assert without_seal(STORED) == STORED
-    alone = {**STORED, REQUESTED: seals.sealed_note({}, STORED, WEB)}
-    assert without_seal(alone) == STORED
