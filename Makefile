@@ -19,7 +19,7 @@ WHOLE := kube_sync/kube/reflector.py,kube_sync/replicator/projection.py,kube_syn
 # Each of these is a world of its own: examples share a package name.
 REGO := rego/system rego/kube_sync rego/packs $(wildcard rego/examples/*/)
 
-.PHONY: help setup demo demo-policy-sync demo-kueue down up image test test-rest test-all test-kueue test-argocd test-kstatus chart-test faults-argocd coverage unit check audit sbom fuzz bench bench-kueue soak soak-classes docs clean
+.PHONY: help setup demo demo-policy-sync demo-kueue down up image test test-rest test-all test-kueue test-argocd test-kstatus test-release release notes chart-test faults-argocd coverage unit check audit sbom fuzz bench bench-kueue soak soak-classes docs clean
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -79,6 +79,17 @@ test-kstatus: setup ## Run the tests with the real kstatus and the Lua of Argo C
 	@$(BIN)/python -m tools.servers path kstatus
 	$(BIN)/pytest --built=kstatus -m built $(PYTEST)
 
+test-release: setup ## Publish, sign and verify a release on this machine, amd64 and arm64 (ten minutes the first time)
+	@$(BIN)/python -m tools.servers path cosign
+	$(BIN)/pytest --built=release -m built $(PYTEST)
+
+# As the release workflow calls it, and the test above.
+release: setup ## Publish the image, signed (TO=registry/owner/kube-sync KEY=cosign.key; no KEY: a workflow signs)
+	@$(BIN)/python -m tools.supply release --to "$(TO)" $(if $(KEY),--key "$(KEY)")
+
+notes: setup ## Print what the changelog says of a release (TAG=v0.1.0); the tag has to be the package's version
+	@$(BIN)/python -m tools.supply notes "$(TAG)"
+
 coverage: setup ## Hold the gates for what COVERAGE=1 measured, of all shards (.coverage.*) if there are
 	@if compgen -G ".coverage.*" >/dev/null; then $(BIN)/coverage combine; fi
 	$(BIN)/coverage report --fail-under=95
@@ -87,7 +98,7 @@ coverage: setup ## Hold the gates for what COVERAGE=1 measured, of all shards (.
 test-all: setup ## Run everything, and hold the gates of coverage
 	@$(MAKE) --no-print-directory test COVERAGE=1
 	$(MAKE) --no-print-directory test-rest
-	$(MAKE) --no-print-directory test-argocd test-kueue test-kstatus
+	$(MAKE) --no-print-directory test-argocd test-kueue test-kstatus test-release
 
 test-argocd: setup ## Build Argo CD's ApplicationSet controller (once), and try placements on it
 	@$(BIN)/python -m tools.servers path argocd

@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,9 @@ _OF_THE_READER = (".run", "tutorial", "argocd-try", "packs-try")
 _NOT_PASSED_ON = ("KUBE", "MAKE", "MFLAGS", "STACK", "DOCKER", "WITH")
 
 
-@pytest.fixture
-def checkout() -> Iterator[Path]:
-    """A checkout that shares all but what its reader makes in it.
+@contextmanager
+def checked_out() -> Iterator[Path]:
+    """Lend a checkout that shares all but what its reader makes in it.
 
     It does not lie where tests usually put their files: another session ends whatever runs below
     and has lost who started it, as a stack does that `make` has started.
@@ -33,6 +34,13 @@ def checkout() -> Iterator[Path]:
     yield folder
     stop_recorded(folder / ".run")
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def checkout() -> Iterator[Path]:
+    """A checkout of the test's own."""
+    with checked_out() as folder:
+        yield folder
 
 
 @pytest.fixture

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tools.servers import argocd, kstatus, kueue
+from tools.servers import release_programs as release
 from tools.servers.binaries import ensure_binary
 from tools.servers.console import say
 from tools.servers.errors import ToolError
@@ -15,6 +16,14 @@ from tools.servers.prometheus import PROGRAMS, ensure_prometheus
 from tools.servers.thirdparty import ensure_kinds, third_parties
 from tools.servers.versions import tools
 
+# Programs that only who asks for them builds.
+_UNASKED: Mapping[str, Callable[[], Path]] = {
+    argocd.PROGRAM: argocd.ensure_argocd,
+    kueue.PROGRAM: kueue.ensure_kueue,
+    kstatus.PROGRAM: kstatus.ensure_kstatus,
+    release.COSIGN: release.ensure_cosign,
+    release.CRANE: release.ensure_crane,
+}
 _ABOUT = """\
 The pinned servers and programs that tests, checks, demo and compose run (versions: tools/go.mod).
 Every command is idempotent: it does what is missing, says what it does, and resumes.
@@ -55,9 +64,7 @@ def _add_file_commands(commands: argparse._SubParsersAction[argparse.ArgumentPar
     kinds.add_argument("name", nargs="*", help=f"some of: {', '.join(third_parties())}")
     kinds.set_defaults(run=_kinds)
     path = commands.add_parser("path", help="print where one program's file is, getting it first")
-    path.add_argument(
-        "name", choices=[*tools(), *PROGRAMS, argocd.PROGRAM, kueue.PROGRAM, kstatus.PROGRAM]
-    )
+    path.add_argument("name", choices=[*tools(), *PROGRAMS, *_UNASKED])
     path.set_defaults(run=lambda chosen: print(_program(chosen.name)))
 
 
@@ -84,12 +91,8 @@ def _binaries(chosen: argparse.Namespace) -> None:
 
 
 def _program(name: str) -> Path:
-    if name == argocd.PROGRAM:
-        return argocd.ensure_argocd()
-    if name == kueue.PROGRAM:
-        return kueue.ensure_kueue()
-    if name == kstatus.PROGRAM:
-        return kstatus.ensure_kstatus()
+    if name in _UNASKED:
+        return _UNASKED[name]()
     return ensure_prometheus(name) if name in PROGRAMS else ensure_binary(name)
 
 

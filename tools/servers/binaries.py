@@ -52,12 +52,14 @@ def tool_named(name: str) -> Tool:
 
 def cached_path(tool: Tool) -> Path:
     """Return where the program of this very version lies once it has been obtained."""
-    return cache_dir("bin", f"{tool.name}-{tool.version}") / tool.name
+    suffix = f"-{tool.architecture}" if tool.architecture else ""
+    return cache_dir("bin", f"{tool.name}-{tool.version}{suffix}") / tool.name
 
 
 def _obtain(tool: Tool, target: Path) -> None:
     with written_aside(target) as aside:
-        if not (_from_installed(tool, aside) or _from_image(tool, aside)):
+        found = not tool.architecture and (_from_installed(tool, aside) or _from_image(tool, aside))
+        if not found:
             build(tool, aside)
         aside.chmod(0o755)
         said = said_version(tool, aside)

@@ -42,20 +42,28 @@ def has_image(image: str) -> bool:
 
 
 @functools.cache  # a registry that does not answer is waited for once, not by each step again
-def try_pull(image: str) -> bool:
-    """Pull an image if that can be done from here, saying how it went."""
+def try_pull(image: str, architecture: str = "") -> bool:
+    """Pull an image if that can be done from here, saying how it went; `pull` has the name."""
     say(f"pulling {image} (up to a minute; given up when nothing comes for {PATIENCE:.0f} s)")
-    reason = pull(image)
+    reason = pull(image, architecture)
     if reason is not None:
         say(f"  cannot be pulled here: {reason[:160]}")
     return reason is None
 
 
-def pull(image: str) -> str | None:
-    """Pull an image; return None when it is there, else the reason why not, in one line."""
+def pull(image: str, architecture: str = "") -> str | None:
+    """Pull an image; return None when it is there, else the reason why not, in one line.
+
+    Of one for another processor the digest has to be pinned: it is held as `IMAGE-ARCHITECTURE`,
+    and the image of this machine's processor keeps its name.
+    """
     name, _, tag = image.rpartition(":")
     digest = pinned_images().get(image, {}).get("digest")
     path = f"/images/create?fromImage={quote(name, safe='')}&tag={quote(digest or tag)}"
+    if architecture:
+        if digest is None:
+            return "its digest is not known (tools/images.json)"
+        path, tag = f"{path}&platform=linux/{architecture}", f"{tag}-{architecture}"
     try:
         with _request("POST", path, timeout=PATIENCE) as answer:
             failure = _pull_outcome(answer)

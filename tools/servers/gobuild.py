@@ -26,8 +26,10 @@ def build(tool: Tool, target: Path) -> None:
     """Build one program to the target path."""
     environment = go_environment()
     require_go(environment)
+    if tool.architecture:
+        environment["GOARCH"] = tool.architecture
     text = (
-        f"building {tool.name} {tool.version} from its Go module "
+        f"building {tool.name} {tool.version} {tool.architecture} from its Go module "
         f"({tool.cold_build} on two cores the first time, seconds after that)"
     )
     command = ["go", "build", "-trimpath", "-ldflags", f"-s -w {tool.ldflags}".strip()]

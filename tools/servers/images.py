@@ -10,6 +10,7 @@ import io
 import json
 import tarfile
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -17,7 +18,7 @@ import docker
 import docker.errors
 
 from tools.servers import dockerd_api
-from tools.servers.binaries import ensure_binary, tool_named
+from tools.servers.binaries import ensure_tool, tool_named
 from tools.servers.cache import locked
 from tools.servers.console import step
 from tools.servers.engine import engine
@@ -37,12 +38,30 @@ USER 65532:65532
 def ensure_image(name: str) -> str:
     """Return the image name of a pinned server, once the engine holds that image."""
     tool = tool_named(name)
-    if tool.image is None:
-        msg = f"{name} is used as a program only, there is no image of it"
-        raise ToolError(msg)
+    image = _image_of(tool)
     with locked(f"image-{name}"), engine() as client:
-        if not (_is_there(client, tool, tool.image) or dockerd_api.try_pull(tool.image)):
-            _make(client, tool, tool.image)
+        if not (_is_there(client, tool, image) or dockerd_api.try_pull(image)):
+            _make(client, tool, image)
+    return image
+
+
+def made_image(name: str, architecture: str) -> str:
+    """Return the name of an image for this processor, made from the pinned Go module, not pulled.
+
+    The name is the upstream one with the processor at its end.
+    """
+    tool = replace(tool_named(name), architecture=architecture)
+    image = f"{_image_of(tool)}-{architecture}"
+    with locked(f"image-{name}-{architecture}"), engine() as client:
+        if not _is_there(client, tool, image):
+            _make(client, tool, image)
+    return image
+
+
+def _image_of(tool: Tool) -> str:
+    if tool.image is None:
+        msg = f"{tool.name} is used as a program only, there is no image of it"
+        raise ToolError(msg)
     return tool.image
 
 
@@ -56,22 +75,24 @@ def _is_there(client: docker.DockerClient, tool: Tool, image: str) -> bool:
 
 
 def _make(client: docker.DockerClient, tool: Tool, image: str) -> None:
-    program = ensure_binary(tool.name)
+    program = ensure_tool(tool)
     with step(f"making {image} from {program} (seconds)"), tempfile.TemporaryFile() as context:
-        _write_context(context, tool, program)
+        # As upstream: OPA's image starts OPA, the others' leave it to the command.
+        entrypoint = f"ENTRYPOINT {json.dumps([tool.image_path])}" if tool.name == "opa" else ""
+        dockerfile = _DOCKERFILE.format(path=tool.image_path, entrypoint=entrypoint)
+        write_context(context, dockerfile, program, "program")
         labels = {BUILT_FROM: "tools/go.mod", VERSION: tool.version}
-        build_image(client, context, image, labels)
+        build_image(client, context, image, labels, architecture=tool.architecture)
 
 
-def _write_context(target: IO[bytes], tool: Tool, program: Path) -> None:
-    # As upstream: OPA's image starts OPA, the others' leave it to the command.
-    entrypoint = f"ENTRYPOINT {json.dumps([tool.image_path])}" if tool.name == "opa" else ""
-    dockerfile = _DOCKERFILE.format(path=tool.image_path, entrypoint=entrypoint).encode()
+def write_context(target: IO[bytes], dockerfile: str, file: Path, name: str) -> None:
+    """Write what an image is built of: the Dockerfile, and one file under this name."""
+    text = dockerfile.encode()
     with tarfile.open(fileobj=target, mode="w") as tar:
         recipe = tarfile.TarInfo("Dockerfile")
-        recipe.size = len(dockerfile)
-        tar.addfile(recipe, io.BytesIO(dockerfile))
-        tar.add(program, "program", filter=_plain)
+        recipe.size = len(text)
+        tar.addfile(recipe, io.BytesIO(text))
+        tar.add(file, name, filter=_plain)
     target.seek(0)
 
 
@@ -91,15 +112,20 @@ def build_image(
     labels: dict[str, str],
     buildargs: dict[str, str] | None = None,
     *,
+    architecture: str = "",
     cached: bool = True,
 ) -> None:
-    """Build an image from a tar with the classic builder, which every engine has; no network."""
+    """Build an image from a tar with the classic builder, which every engine has; no network.
+
+    It is for the engine's own processor where no other is named.
+    """
     lines = client.api.build(
         fileobj=context,
         custom_context=True,
         tag=image,
         labels=labels,
         buildargs=buildargs or {},
+        platform=f"linux/{architecture}" if architecture else None,
         network_mode="none",
         nocache=not cached,
         rm=True,

@@ -1,7 +1,8 @@
 """Have a Python base image: the upstream one where it can be pulled, else one of Debian packages.
 
 Keeps true: either has python3 of the minor version that the wheels are collected for. The second
-comes from the machine's own package mirror and is made once.
+comes from the machine's own package mirror and is made once; for another processor that takes
+minutes, since its packages are set up by an emulator.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tools.servers import dockerd_api
 from tools.servers.console import step
 from tools.servers.debian import apt_install, is_debian_root, mirror
 from tools.servers.errors import Missing, ToolError
+from tools.servers.images import build_image, write_context
 
 UPSTREAM = "python:3.11-slim-bookworm"
 FROM_PACKAGES = "kube-sync/python-base:bookworm"
@@ -25,17 +27,28 @@ _SUITE = "bookworm"
 _PACKAGES = "python3,python3-venv,ca-certificates"
 # Only in the way of a running service: package lists, archives, manuals.
 _LEFT_OUT = ("var/cache/apt/", "var/lib/apt/lists/", "usr/share/doc/", "usr/share/man/")
+_DOCKERFILE = """\
+FROM scratch
+ADD root.tar /
+ENV LANG=C.UTF-8
+CMD ["python3"]
+"""
 
 
-def ensure_python_base(client: docker.DockerClient) -> str:
-    """Return the name of a Python base image that the engine holds."""
-    for image in (UPSTREAM, FROM_PACKAGES):
+def ensure_python_base(client: docker.DockerClient, architecture: str = "") -> str:
+    """Return the name of a Python base image that the engine holds, for this processor.
+
+    For another one than the engine's, its programs have to run here (`emulation`).
+    """
+    suffix = f"-{architecture}" if architecture else ""
+    upstream, from_packages = UPSTREAM + suffix, FROM_PACKAGES + suffix
+    for image in (upstream, from_packages):
         if _holds(client, image):
             return image
-    if dockerd_api.try_pull(UPSTREAM):
-        return UPSTREAM
-    _make(client)
-    return FROM_PACKAGES
+    if dockerd_api.try_pull(UPSTREAM, architecture):
+        return upstream
+    _make(client, from_packages, architecture)
+    return from_packages
 
 
 def _holds(client: docker.DockerClient, image: str) -> bool:
@@ -46,7 +59,7 @@ def _holds(client: docker.DockerClient, image: str) -> bool:
     return True
 
 
-def _make(client: docker.DockerClient) -> None:
+def _make(client: docker.DockerClient, image: str, architecture: str) -> None:
     if not is_debian_root():
         msg = (
             f"{UPSTREAM} cannot be pulled, and a base is made from packages only as root on "
@@ -57,15 +70,20 @@ def _make(client: docker.DockerClient) -> None:
         apt_install(["debootstrap"], "seconds")
     with tempfile.TemporaryDirectory() as folder:
         root, archive = Path(folder, "root"), Path(folder, "root.tar")
-        with step(f"making {FROM_PACKAGES} from Debian packages (about a minute, once)"):
-            _debootstrap(root)
+        with step(f"making {image} from Debian packages (a minute to five, once)"):
+            _debootstrap(root, architecture)
             _pack(root, archive)
-            _import(client, archive)
+            with tempfile.TemporaryFile() as context:
+                write_context(context, _DOCKERFILE, archive, archive.name)
+                build_image(client, context, image, {}, architecture=architecture)
 
 
-def _debootstrap(root: Path) -> None:
+def _debootstrap(root: Path, architecture: str) -> None:
+    options = ["--variant=minbase", f"--include={_PACKAGES}"]
+    if architecture:
+        options.append(f"--arch={architecture}")
     answer = subprocess.run(
-        ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", _SUITE, root, mirror()],
+        ["debootstrap", *options, _SUITE, root, mirror()],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -86,13 +104,3 @@ def _wanted(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     name = member.name.removeprefix("./") + "/"
     inside = any(name.startswith(folder) and name != folder for folder in _LEFT_OUT)
     return None if inside else member
-
-
-def _import(client: docker.DockerClient, archive: Path) -> None:
-    name, _, tag = FROM_PACKAGES.partition(":")
-    said = client.api.import_image_from_file(
-        str(archive), repository=name, tag=tag, changes=["ENV LANG=C.UTF-8", 'CMD ["python3"]']
-    )
-    if "error" in said:
-        msg = f"the engine did not import {FROM_PACKAGES}: {said[-500:]}"
-        raise ToolError(msg)

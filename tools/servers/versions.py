@@ -41,6 +41,7 @@ class Tool:
     module: Path = GO_MODULE  # the folder of the go.mod that pins it
     image: str | None = None
     image_path: str = ""
+    architecture: str = ""  # as Go names it, where it is built for another machine than this one
 
     @property
     def number(self) -> str:

@@ -7,7 +7,6 @@ unchanged is not downloaded again.
 from __future__ import annotations
 
 import hashlib
-import platform
 import shutil
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tools.servers.console import step
+from tools.servers.emulation import MACHINES, native
 from tools.servers.errors import ToolError
 
 LOCKS = ("requirements.lock", "requirements-build.lock")
@@ -23,14 +23,20 @@ PYTHON = "3.11"  # the minor version of both base images
 _LEVELS = (*(f"manylinux_2_{minor}" for minor in range(36, 16, -1)), "manylinux2014")
 
 
-def collect_wheels(root: Path) -> None:
-    """Fill build/wheels with exactly what both locks name, for the image's Python."""
-    folder, locks = root / "build/wheels", [root / name for name in LOCKS]
+def collect_wheels(root: Path, architecture: str = "") -> Path:
+    """Return a folder with exactly what both locks name, for the image's Python.
+
+    It is build/wheels, or, where a processor is named, build/wheels-ARCHITECTURE.
+    """
+    suffix = f"-{architecture}" if architecture else ""
+    folder, locks = root / f"build/wheels{suffix}", [root / name for name in LOCKS]
     stamp_file = folder.with_suffix(".made-from")  # beside it, not copied with it
     stamp = digest(root, [*locks, root / "tools/servers/wheels.py"])
     if stamp_file.exists() and stamp_file.read_text(encoding="ascii") == stamp:
-        return
-    with step(f"collecting wheels after {' and '.join(LOCKS)} (seconds to a minute)"):
+        return folder
+    machine = MACHINES.get(architecture or native(), native())
+    said = f"collecting wheels for {machine} after {' and '.join(LOCKS)} (seconds to a minute)"
+    with step(said):
         stamp_file.unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -38,7 +44,7 @@ def collect_wheels(root: Path) -> None:
             _pip(
                 root,
                 "download",
-                *_platform(),
+                *_platform(machine),
                 "--require-hashes",
                 "-r",
                 str(lock),
@@ -46,6 +52,7 @@ def collect_wheels(root: Path) -> None:
                 str(folder),
             )
         stamp_file.write_text(stamp, encoding="ascii")
+    return folder
 
 
 def project_files(root: Path) -> list[Path]:
@@ -66,9 +73,9 @@ def digest(root: Path, files: Iterable[Path]) -> str:
     return total.hexdigest()
 
 
-def _platform() -> list[str]:
+def _platform(machine: str) -> list[str]:
     version = PYTHON.replace(".", "")
-    names = [f"--platform={level}_{platform.machine()}" for level in _LEVELS]
+    names = [f"--platform={level}_{machine}" for level in _LEVELS]
     abis = [f"--abi={abi}" for abi in (f"cp{version}", "abi3", "none")]
     return ["--only-binary=:all:", "--no-deps", f"--python-version={PYTHON}", *names, *abis]
 

@@ -1,18 +1,23 @@
-"""`python -m tools.supply sbom|licences|check|audit|pin`: see the Makefile."""
+"""`python -m tools.supply sbom|licences|check|audit|pin|notes|release`: see the Makefile."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 from kube_sync import __version__
 from tools.servers.binaries import ensure_binary
 from tools.servers.console import say
+from tools.servers.errors import ToolError
 from tools.supply import images
 from tools.supply.audit import audit
 from tools.supply.licences import PAGE, licence_of, page, told
+from tools.supply.notes import notes
 from tools.supply.parts import Part, go_modules, locked
+from tools.supply.release import SBOM, key_signer, publish, workflow_signer
 from tools.supply.sbom import bom
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,20 +63,53 @@ def check() -> int:
     return max(int(shipped != named), images.check(ROOT))
 
 
+def sbom() -> int:
+    """Write the bill of materials."""
+    SBOM.parent.mkdir(parents=True, exist_ok=True)
+    SBOM.write_text(bom(__version__, parts(), licences()), encoding="utf-8")
+    say(f"{SBOM}: {len(parts())} parts")
+    return 0
+
+
+def release(arguments: argparse.Namespace) -> int:
+    """Publish a release and print its image by digest."""
+    with key_signer(arguments.key) if arguments.key else nullcontext(workflow_signer()) as signer:
+        sbom()
+        print(publish(arguments.to, f"v{__version__}", signer))
+    return 0
+
+
 def main() -> int:
     """Do one of these."""
     parser = argparse.ArgumentParser("python -m tools.supply", description=__doc__)
-    parser.add_argument("what", choices=["sbom", "licences", "check", "audit", "pin"])
-    parser.add_argument("--out", type=Path, default=ROOT / "build/sbom.cdx.json")
-    arguments = parser.parse_args()
-    if arguments.what == "sbom":
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(bom(__version__, parts(), licences()), encoding="utf-8")
-        say(f"{arguments.out}: {len(parts())} parts")
-        return 0
-    if arguments.what == "pin":
-        return images.pin(ROOT)
-    return {"licences": write_licences, "check": check, "audit": audit}[arguments.what]()
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    plain: dict[str, Callable[[], int]] = {
+        "sbom": sbom,
+        "licences": write_licences,
+        "check": check,
+        "audit": audit,
+        "pin": lambda: images.pin(ROOT),
+    }
+    for name, command in plain.items():
+        commands.add_parser(name).set_defaults(run=lambda _, command=command: command())
+    releasing = commands.add_parser("release")
+    releasing.add_argument("--to", required=True, help="name of the image, with its registry")
+    releasing.add_argument("--key", type=Path, help="key to sign with (not given: the workflow)")
+    releasing.set_defaults(run=release)
+    noting = commands.add_parser("notes")
+    noting.add_argument("tag")
+    changelog = ROOT / "CHANGELOG.md"
+    noting.set_defaults(
+        run=lambda chosen: print(
+            notes(chosen.tag, __version__, changelog.read_text(encoding="utf-8")), end=""
+        )
+    )
+    chosen = parser.parse_args()
+    try:
+        return int(chosen.run(chosen) or 0)
+    except ToolError as error:
+        say(f"error: {error}")
+        return 1
 
 
 if __name__ == "__main__":

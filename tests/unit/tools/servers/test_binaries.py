@@ -1,12 +1,20 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tools.servers import binaries, dockerd_api, gobuild
-from tools.servers.binaries import cached_path, ensure_binary, installed, is_static, tool_named
+from tools.servers.binaries import (
+    cached_path,
+    ensure_binary,
+    ensure_tool,
+    installed,
+    is_static,
+    tool_named,
+)
 from tools.servers.errors import Missing, ToolError
 from tools.servers.versions import Tool
 
@@ -126,3 +134,13 @@ def test_new_enough_go_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     program(tmp_path, "go", "go version go1.27.1 linux/amd64")
     monkeypatch.setenv("PATH", str(tmp_path))
     gobuild.require_go({"PATH": str(tmp_path)})
+
+
+def test_program_for_another_processor_is_built_beside_the_own_one(
+    builder: Builder, tmp_path: Path
+) -> None:
+    program(tmp_path / "path", "opa", f"Version: {tool_named('opa').number}")
+    foreign = ensure_tool(replace(tool_named("opa"), architecture="arm64"))
+    assert builder.built == ["opa"], "the one on PATH is of this machine"
+    assert foreign != ensure_binary("opa")
+    assert builder.built == ["opa"]

@@ -233,11 +233,19 @@ def test_image_without_a_digest_is_said_at_every_check(
             ],
         ),
         ("example.com/it:1", ["/images/create?fromImage=example.com%2Fit&tag=1"]),
+        (
+            "grafana/grafana:11.6.0 arm64",
+            [
+                "/images/create?fromImage=grafana%2Fgrafana&tag=DIGEST&platform=linux/arm64",
+                "/images/grafana/grafana@DIGEST/tag?repo=grafana%2Fgrafana&tag=11.6.0-arm64",
+            ],
+        ),
     ],
 )
 def test_image_with_a_digest_is_pulled_by_it_and_named_by_its_tag(
     monkeypatch: pytest.MonkeyPatch, image: str, asked: list[str]
 ) -> None:
+    image, _, architecture = image.partition(" ")
     seen = []
 
     @contextmanager
@@ -250,7 +258,7 @@ def test_image_with_a_digest_is_pulled_by_it_and_named_by_its_tag(
         status = 200
 
     monkeypatch.setattr(dockerd_api, "_request", request)
-    assert dockerd_api.pull(image) is None
+    assert dockerd_api.pull(image, architecture) is None
     digest = pinned_images().get(image, {}).get("digest") or ""
     expected = [one.replace("DIGEST", digest) for one in asked]
     assert seen == [one.replace("tag=sha256:", "tag=sha256%3A") for one in expected]
