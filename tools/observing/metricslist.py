@@ -37,12 +37,13 @@ its bundles only where its configuration has `status: {prometheus: true}`;
 ## The mixin
 `manifests/kube-sync-mixin` is a Prometheus monitoring mixin in jsonnet: `grafanaDashboards`,
 `prometheusAlerts`, `prometheusRules`, and what may be changed as `_config` (`config.libsonnet` says
-what each is). With jsonnet-bundler, and the address of this repository in place of REPOSITORY:
+what each is). With jsonnet-bundler and go-jsonnet, and this repository in place of
+`github.com/OWNER/kube-sync`:
 
 ```sh
 jb init
-jb install REPOSITORY/manifests/kube-sync-mixin@main
-jsonnet -J vendor -m dashboards -e '
+jb install github.com/OWNER/kube-sync/manifests/kube-sync-mixin@main
+jsonnet -J vendor -c -m dashboards -e '
   ((import "kube-sync-mixin/mixin.libsonnet") + {
      _config+:: { instanceSelector: "cluster=\\"hub\\"", dashboardTags: ["fleet"] },
    }).grafanaDashboards'
