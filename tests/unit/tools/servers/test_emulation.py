@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that stands for the kernel's, on a machine where nothing can be installed."""
     monkeypatch.setattr(emulation, "_REGISTERED", tmp_path)
     monkeypatch.setattr(emulation, "is_debian_root", lambda: False)
-    monkeypatch.setattr(emulation.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     return tmp_path
 
 
