@@ -189,7 +189,9 @@ async def private_folder(contents: Mapping[str, bytes]) -> AsyncGenerator[str]:
 
 
 def _no_folder(error: OSError) -> Retriable:
-    return Retriable(f"no files can be written to {tempfile.gettempdir()}: {error.strerror}")
+    # None where there is no folder for them at all, as in a container with a read-only root.
+    folder = tempfile.tempdir or "a temporary folder"
+    return Retriable(f"no files can be written to {folder}: {error.strerror}")
 
 
 def _write(folder: Path, contents: Mapping[str, bytes]) -> None:

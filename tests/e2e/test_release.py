@@ -139,7 +139,13 @@ def test_each_processor_has_an_image_that_runs(released: Released, architecture:
 
 def ran(client: docker.DockerClient, image: str, *command: str, **more: Any) -> str:
     said: bytes = client.containers.run(
-        image, list(command), remove=True, read_only=True, network_mode="none", **more
+        image,
+        list(command),
+        remove=True,
+        read_only=True,
+        tmpfs={"/tmp": ""},  # noqa: S108
+        network_mode="none",
+        **more,
     )
     return said.decode()
 

@@ -49,6 +49,15 @@ async def test_folder_that_cannot_be_had_is_tried_again_later(
         await ScratchOpa("true").compiled({"a" * 300 + "/a": "package a"})
 
 
+async def test_machine_without_a_temporary_folder_is_told_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: ["/proc/none"])
+    with pytest.raises(Retriable, match=r"a temporary folder: No usable .*\['/proc/none'\]"):
+        await ScratchOpa("true").compiled({"a": "package a"})
+
+
 @pytest.mark.parametrize("pair", [("ns/p/a", "ns/p/a.rego"), ("ns/p/a b", "ns/p/a_b")])
 async def test_modules_that_are_one_file_are_refused_before_one_is_not_compiled(
     pair: tuple[str, str],

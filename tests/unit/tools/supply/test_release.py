@@ -122,7 +122,7 @@ def test_workflow_publishes_by_the_command_that_is_tried() -> None:
     assert any(re.match('make release TO="[^"]+" >', command) for command in commands)
     assert "cosign" not in text.partition("jobs:")[2]
     page = (ROOT / "docs/releases.md").read_text(encoding="utf-8")
-    assert "\nmake release TO=registry.example.com/team/kube-sync KEY=cosign.key\n" in page
+    assert "\nmake release TO=registry.example.com/team/kube-sync KEY=cosign.key >" in page
 
 
 def test_programs_are_pinned_with_their_sums_and_not_built_with_the_others() -> None:
