@@ -85,7 +85,8 @@ test-release: setup ## Publish, sign and verify a release on this machine, amd64
 
 # As the release workflow calls it, and the test above.
 release: setup ## Publish the image, signed (TO=registry/owner/kube-sync KEY=cosign.key; no KEY: a workflow signs)
-	@$(BIN)/python -m tools.supply release --to "$(TO)" $(if $(KEY),--key "$(KEY)")
+	@[ -n "$(TO)" ] || { echo "make release: say where to, as TO=registry.example.com/team/kube-sync" >&2; exit 1; }
+	$(BIN)/python -m tools.supply release --to "$(TO)" $(if $(KEY),--key "$(KEY)")
 
 notes: setup ## Print what the changelog says of a release (TAG=v0.1.0); the tag has to be the package's version
 	@$(BIN)/python -m tools.supply notes "$(TAG)"

@@ -70,7 +70,7 @@ class Released:
         envelope = json.loads((self.folder / f"{kind}.json").read_text(encoding="utf-8"))
         return json.loads(base64.b64decode(envelope["payload"]))
 
-    def verified(self, image: str, key: str = "cosign.pub") -> str:
+    def refusal(self, image: str, key: str = "cosign.pub") -> str:
         """Return why cosign refuses an image, empty where it does not."""
         how = ("verify", f"--key={self.folder / key}", "--insecure-ignore-tlog", image)
         answer = subprocess.run(
@@ -180,34 +180,34 @@ def test_provenance_names_the_commit_and_the_bases(released: Released) -> None:
 
 def test_image_for_one_processor_verifies_by_itself(released: Released) -> None:
     for architecture in MACHINES:
-        assert released.verified(released.part(architecture)) == ""
+        assert released.refusal(released.part(architecture)) == ""
 
 
 def test_image_that_was_changed_is_refused(released: Released) -> None:
     name = f"{released.repository}:changed"
     crane("mutate", released.part("arm64"), "--label=changed=yes", f"--tag={name}")
-    assert "no signatures found" in released.verified(name)
+    assert "no signatures found" in released.refusal(name)
     # The signature of the image before the change does not fit either.
     changed, before = (crane("digest", one) for one in (name, released.part("arm64")))
     tags = [f"{released.repository}:{one.replace(':', '-')}" for one in (before, changed)]
     crane("copy", *tags)
-    refused = released.verified(name)
+    refused = released.refusal(name)
     assert refused
     assert "no signatures found" not in refused
-    assert released.verified(released.part("arm64")) == ""
+    assert released.refusal(released.part("arm64")) == ""
 
 
 def test_tag_that_was_moved_to_another_image_is_refused(released: Released) -> None:
     tag = f"{released.repository}:v{__version__}"
-    assert released.verified(tag) == ""
+    assert released.refusal(tag) == ""
     name = f"{released.repository}:other"
     other = crane("mutate", released.part("amd64"), "--label=other=yes", f"--tag={name}")
     crane("index", "append", f"--manifest={other}", f"--tag={tag}")
     try:
-        assert "no signatures found" in released.verified(tag)
+        assert "no signatures found" in released.refusal(tag)
     finally:
         crane("tag", released.image, f"v{__version__}")
-    assert released.verified(tag) == ""
+    assert released.refusal(tag) == ""
 
 
 def test_signature_by_another_key_is_refused(released: Released) -> None:
@@ -219,4 +219,4 @@ def test_signature_by_another_key_is_refused(released: Released) -> None:
         capture_output=True,
         timeout=60,
     )
-    assert released.verified(released.image, "other.pub")
+    assert released.refusal(released.image, "other.pub")

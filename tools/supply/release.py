@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from tools.servers.console import step
-from tools.servers.engine import engine
+from tools.servers.engine import engine, ensure_engine
 from tools.servers.errors import ToolError
 from tools.servers.project_image import ROOT, release_base, release_image, revision
 from tools.servers.release_programs import ensure_cosign, ensure_crane
@@ -77,6 +77,7 @@ def publish(repository: str, tag: str, signer: Signer) -> str:
     `build/sbom.cdx.json` has to be there.
     """
     begun = datetime.now(UTC)
+    ensure_engine()
     images = {name: release_image(name) for name in ARCHITECTURES}
     with step(f"pushing {repository}:{tag} (seconds)"):
         pushed = [_pushed(image, f"{repository}:{tag}-{name}") for name, image in images.items()]
