@@ -13,6 +13,7 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from tools.servers import dockerd_api
@@ -25,9 +26,12 @@ from tools.servers.versions import Tool, tools
 _PT_INTERP = 3
 
 
-def ensure_binary(name: str) -> Path:
-    """Return the path of a pinned program, obtaining it first where it is not cached."""
-    return ensure_tool(tool_named(name))
+def ensure_binary(name: str, architecture: str = "") -> Path:
+    """Return the path of a pinned program, obtaining it first where it is not cached.
+
+    For a processor that is named it is built from its Go module, whatever is found here.
+    """
+    return ensure_tool(replace(tool_named(name), architecture=architecture))
 
 
 def ensure_tool(tool: Tool) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -17,22 +17,23 @@ from tools.supply.audit import audit
 from tools.supply.licences import PAGE, licence_of, page, told
 from tools.supply.notes import notes
 from tools.supply.parts import Part, go_modules, locked
-from tools.supply.release import SBOM, key_signer, publish, workflow_signer
+from tools.supply.release import ARCHITECTURES, SBOM, key_signer, publish, workflow_signer
 from tools.supply.sbom import bom
 
 ROOT = Path(__file__).resolve().parents[2]
 _LOCK = ROOT / "requirements.lock"
 
 
-def parts() -> list[Part]:
-    """Return what the image is made of."""
-    return [*locked(_LOCK.read_text(encoding="utf-8")), *go_modules(ensure_binary("opa"))]
+def parts(architecture: str = "") -> list[Part]:
+    """Return what the image is made of; of a release, where a processor is named."""
+    opa = ensure_binary("opa", architecture)
+    return [*locked(_LOCK.read_text(encoding="utf-8")), *go_modules(opa)]
 
 
-def licences() -> dict[str, str]:
+def licences(of: Iterable[Part]) -> dict[str, str]:
     """Return the licences that docs/licences.md tells, by package URL."""
     known = told(_page())
-    return {p.url: known[p.name, p.version] for p in parts() if (p.name, p.version) in known}
+    return {p.url: known[p.name, p.version] for p in of if (p.name, p.version) in known}
 
 
 def _page() -> str:
@@ -63,18 +64,19 @@ def check() -> int:
     return max(int(shipped != named), images.check(ROOT))
 
 
-def sbom() -> int:
-    """Write the bill of materials."""
+def sbom(architecture: str = "") -> int:
+    """Write the bill of materials; of a release, where a processor is named."""
+    found = parts(architecture)
     SBOM.parent.mkdir(parents=True, exist_ok=True)
-    SBOM.write_text(bom(__version__, parts(), licences()), encoding="utf-8")
-    say(f"{SBOM}: {len(parts())} parts")
+    SBOM.write_text(bom(__version__, found, licences(found)), encoding="utf-8")
+    say(f"{SBOM}: {len(found)} parts")
     return 0
 
 
 def release(arguments: argparse.Namespace) -> int:
     """Publish a release and print its image by digest."""
     with key_signer(arguments.key) if arguments.key else nullcontext(workflow_signer()) as signer:
-        sbom()
+        sbom(ARCHITECTURES[0])  # the modules in OPA are the same in each
         print(publish(arguments.to, f"v{__version__}", signer))
     return 0
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from tools.servers import binaries, dockerd_api, gobuild
 from tools.servers.binaries import (
     cached_path,
     ensure_binary,
-    ensure_tool,
     installed,
     is_static,
     tool_named,
@@ -140,7 +138,7 @@ def test_program_for_another_processor_is_built_beside_the_own_one(
     builder: Builder, tmp_path: Path
 ) -> None:
     program(tmp_path / "path", "opa", f"Version: {tool_named('opa').number}")
-    foreign = ensure_tool(replace(tool_named("opa"), architecture="arm64"))
+    foreign = ensure_binary("opa", "arm64")
     assert builder.built == ["opa"], "the one on PATH is of this machine"
     assert foreign != ensure_binary("opa")
     assert builder.built == ["opa"]
