@@ -86,7 +86,10 @@ def test_text_of_others_is_plain() -> None:
     run = valid_sarif(as_sarif("plan", found))
     (note,) = run["invocations"][0]["toolExecutionNotifications"]
     for one in (run["results"][0], note):
-        assert one["message"]["text"] == " [2Jgone, see [why] (https://example.com)"
+        assert (
+            one["message"]["text"]
+            == "\N{REPLACEMENT CHARACTER}[2Jgone, see [why] (https://example.com)"
+        )
 
 
 def test_report_is_written_where_it_is_asked_for_alone() -> None:
