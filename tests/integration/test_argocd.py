@@ -80,20 +80,28 @@ def clusters(scene: Scene, name: str) -> list[str]:
     return sorted(one.removeprefix(prefix) for one in names if one.startswith(prefix))
 
 
-async def approve(scene: Scene, *names: str) -> None:
+async def approve(scene: Scene, name: str) -> None:
     """Approve as an operator does, on the policy."""
-    approved = {"kube-sync.io/approved": ",".join(names)}
+    approved = {"kube-sync.io/approved": name}
     await asyncio.to_thread(scene.api.annotate, "configmaps", POLICY_NAME, approved, POLICIES)
 
 
-def asked_for(scene: Scene) -> list[str]:
-    """Return the approvals that the remediator waits for."""
-    return sorted({one["approve"] for one in scene.waiting() if one["approve"]})
+async def held(scene: Scene, moves: int = 4) -> str:
+    """Wait until so many moves are held as one mass; return the approval that they wait for.
 
+    Before, some of them may wait for the watch to tell of their last change, and the approval that
+    the others ask for is of these alone. For some seconds after clusters have returned, moves are
+    held because of the fleet, and the approval of that counts for no other size of it.
+    """
 
-async def all_held(scene: Scene) -> None:
-    """Wait until the moves of all four targets wait for one approval."""
-    await eventually(lambda: (len(scene.waiting()), len(asked_for(scene))), (4, 1))
+    def kinds() -> list[tuple[str, str]]:
+        return [(one["kind"], one["approve"]) for one in scene.waiting()]
+
+    def is_one_mass(found: list[tuple[str, str]]) -> bool:
+        return len(found) == moves and len({*found}) == 1 and found[0][0] == "mass"
+
+    found = await eventually(kinds, is_one_mass)
+    return str(found[0][1])
 
 
 async def refresh(scene: Scene, *names: str) -> None:
@@ -137,10 +145,10 @@ async def test_clusters_that_only_the_policy_does_not_see_cost_neither_way_an_ap
 async def test_an_approved_move_deletes_exactly_what_was_approved(scene: Scene) -> None:
     before = scene.applications()
     await asyncio.to_thread(scene.api.label, "clusterprofiles", "c000", FLEET, tier="silver")
-    await all_held(scene)
+    name = await held(scene)
     await refresh(scene, f"{PLUGIN}-0", f"{PLUGIN}-1", f"{DECISION}-0", f"{DECISION}-1")
     assert scene.applications() == before
-    await approve(scene, *asked_for(scene))
+    await approve(scene, name)
     left = list(ESTATE.clusters[1:])
     await eventually(lambda: clusters(scene, f"{PLUGIN}-0"), left)
     await eventually(lambda: clusters(scene, f"{DECISION}-0"), left)
@@ -167,8 +175,7 @@ async def test_a_cluster_that_argo_cd_does_not_know_is_said_on_the_application_s
 
 async def _take_back(scene: Scene, cluster: str) -> None:
     await asyncio.to_thread(scene.api.delete, "clusterprofiles", cluster, FLEET)
-    await all_held(scene)
-    await approve(scene, *asked_for(scene))
+    await approve(scene, await held(scene))
     await eventually(lambda: cluster in str(scene.placement(f"{PLUGIN}-0")), expected=False)
     await eventually(lambda: cluster in str(scene.placement(f"{DECISION}-1")), expected=False)
     await asyncio.to_thread(scene.api.delete, "secrets", f"cluster-{cluster}", NAMESPACE)
@@ -191,7 +198,7 @@ async def test_a_decision_written_past_the_brakes_deletes_nothing_until_it_is_ap
     """As the webhook writes it with any update of the owner, while the remediator holds it."""
     before, name = scene.applications(), f"{PLUGIN}-0"
     await asyncio.to_thread(scene.api.label, "clusterprofiles", "c000", FLEET, tier="silver")
-    await all_held(scene)
+    await held(scene)
     written = {PREFERENCES: preferences(ESTATE.clusters[1:])}
     await asyncio.to_thread(scene.api.annotate, SETS, name, written, NAMESPACE)
     await refresh(scene, name)
@@ -312,11 +319,11 @@ async def test_nothing_is_selected_once_a_person_approves_it(scene: Scene) -> No
     await asyncio.to_thread(scene.api.apply, policy(evicting))
     name = f"{PLUGIN}-1"
     await asyncio.to_thread(scene.api.label, SETS, name, NAMESPACE, tier="none")
-    await eventually(lambda: len(asked_for(scene)), 1)
+    approval = await held(scene, 1)
     before = scene.applications()
     await refresh(scene, name)
     assert scene.applications() == before
-    await approve(scene, *asked_for(scene))
+    await approve(scene, approval)
     await eventually(lambda: clusters(scene, name), [])
     await asyncio.to_thread(scene.api.label, SETS, name, NAMESPACE, **{TIER: "gold"})
     await asyncio.to_thread(scene.api.apply, policy())
