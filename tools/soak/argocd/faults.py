@@ -104,8 +104,9 @@ async def _renamed_back(scene: Scene, estate: Estate) -> None:
 
 
 def _rename(api: KubeApi, before: str, after: str, secret: str | None = None) -> None:
-    api.create(profile(after))
+    # In this order: where both are there for a moment, both get Applications.
     api.delete("clusterprofiles", before, FLEET)
+    api.create(profile(after))
     api.apply(known_cluster(secret or before, called=after))
 
 
