@@ -132,9 +132,11 @@ def module_world(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 async def world(module_world: World) -> World:
-    """All reports are there."""
-    for place in ("rehearsed", "refused", "held"):
+    """All reports are there, and on the audit log too, which has a write after its effect."""
+    places = {"rehearsed", "refused", "held"}
+    for place in places:
         await eventually(partial(module_world.report, place))
+    await eventually(lambda: places <= {*module_world.writes()}, expected=True)
     return module_world
 
 

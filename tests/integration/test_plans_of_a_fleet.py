@@ -12,7 +12,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import replace
@@ -24,6 +23,7 @@ import yaml
 
 from kube_sync.errors import Broken
 from kube_sync.inspect.plan.request import Request
+from tests.eventually import eventually
 from tests.faults.world import seeded, until
 from tests.integration.planning_edits import (
     LEVEL,
@@ -178,14 +178,13 @@ async def _happened(world: World, before: Mapping[str, Seen]) -> Expected:
 
 async def _comes_true(world: World, before: Mapping[str, Seen], plan: Any) -> None:
     """Check that exactly what was announced happens; writes may be under way for a moment."""
-    expected, deadline = _expected(before, plan), time.monotonic() + 10
-    happened = await _happened(world, before)
-    while happened != expected and time.monotonic() < deadline:
-        await asyncio.sleep(0.05)
+    expected = _expected(before, plan)
+
+    async def otherwise() -> Expected:
         happened = await _happened(world, before)
-    assert {n: h for n, h in happened.items() if h != expected[n]} == {
-        n: e for n, e in expected.items() if e != happened[n]
-    }
+        return {name: how for name, how in happened.items() if how != expected[name]}
+
+    await eventually(otherwise, {})
 
 
 def _refused(plan: Any) -> dict[str, str]:

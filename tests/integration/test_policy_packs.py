@@ -143,7 +143,7 @@ async def test_all_packs_decide_together_and_say_what_is_wrong_with_their_parame
     api.apply(manifest)
     placed = partial(world.placed, "ledger", "payments")
     await eventually(placed, {"milan": {"weight": 1}, "paris": {"weight": 1}})
-    assert world.status("cost-ceilings") == {"status": "ok"}
+    await eventually(lambda: world.status("cost-ceilings"), {"status": "ok"})
 
     world.set_parameter("cost-ceilings", "celing", 3)
     said = "celing is no parameter; there are ceiling, namespaces"

@@ -47,7 +47,9 @@ async def test_it_closes_with_the_first_policy_and_opens_after_the_last(world: W
     await eventually(world.failure_policy, "Ignore")
     world.policy()
     await eventually(world.failure_policy, "Fail")
-    assert "kube_sync_admission_registration_closed 1.0" in world.metrics()
+    await eventually(
+        lambda: "kube_sync_admission_registration_closed 1.0" in world.metrics(), expected=True
+    )
     world.no_policy()
     await eventually(world.failure_policy, "Ignore")
     await eventually(

@@ -443,7 +443,7 @@ async def test_held_moves_are_told_approved_and_carried_out(world: World) -> Non
         assert f"approved on ConfigMap {world.namespace}/policy" in await ask("approve", approve)
         for name in names:
             await eventually(partial(world.annotations, name), {PREFERENCES: _place("west")})
-        assert world.waiting() == []
+        await eventually(world.waiting, [])
     assert set(world.writes("admin").values()) == {1}
 
 
