@@ -13,18 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from kube_sync.decisions.decision import REQUESTED, Decision
 from kube_sync.decisions.records import DecisionRecord, StatusRecord, Target
 from kube_sync.remediation.sinks.slices import decision_key
 from tests.eventually import eventually
 from tests.fakes.clients import REPLICASETS
-from tests.fakes.decisionstream import fake_decision_stream
+from tests.fakes.decisionstream import FakeDecisionStream, fake_decision_stream
 from tests.integration.decisions_world import KIND, World, preferences, profile
 from tools.demo.components import GUARD_OFF, start_service
 from tools.demo.fleet import PREFERENCES
 from tools.servers.running import Launcher
 from tools.servers.stack import RunningStack, furnished_stack
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ROOT = Path(__file__).resolve().parents[2]
 LABEL = "multicluster.x-k8s.io"
@@ -43,13 +46,14 @@ def cluster(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Any
         yield stack
 
 
-@pytest.fixture
-async def world(
-    cluster: RunningStack, tmp_path: Path, request: pytest.FixtureRequest
-) -> AsyncGenerator[World]:
-    """The remediator on a namespace of the test's own; a parameter is what the sink is told."""
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stream(
+    cluster: RunningStack,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> AsyncGenerator[FakeDecisionStream]:
+    """What the remediator of the module reads; a parameter is what its sink is told."""
     told = getattr(request, "param", {})
-    namespace = f"test-{secrets.token_hex(4)}"
     async with fake_decision_stream() as stream:
         configuration: dict[str, object] = {
             "kubernetes": {"kubeconfig": str(cluster.kubeconfigs["remediator"])},
@@ -60,13 +64,20 @@ async def world(
                 "sinks": {"placement_decisions": {"enabled": True, **told}},
             },
         }
-        folder = tmp_path / "remediate"
+        folder = tmp_path_factory.mktemp("remediate")
         service = await asyncio.to_thread(start_service, "remediate", folder, configuration)
         try:
-            await asyncio.to_thread(cluster.api.create_namespace, namespace)
-            yield World(cluster, stream, namespace)
+            yield stream
         finally:
             await asyncio.to_thread(service.stop)
+
+
+@pytest.fixture
+def world(cluster: RunningStack, stream: FakeDecisionStream) -> World:
+    """A namespace of the test's own."""
+    namespace = f"test-{secrets.token_hex(4)}"
+    cluster.api.create_namespace(namespace)
+    return World(cluster, stream, namespace)
 
 
 async def test_a_placement_is_published_for_its_resource_and_by_name(world: World) -> None:
@@ -270,7 +281,7 @@ def _placement(world: World) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", [{"namespace": "elsewhere"}], indirect=True)
+@pytest.mark.parametrize("stream", [{"namespace": "elsewhere"}], indirect=True)
 async def test_a_namespace_that_is_configured_is_that_of_every_cluster(world: World) -> None:
     world.decide("web", await world.create("web"), ["any"])
     await eventually(world.clusters, [["any"]])
@@ -280,7 +291,7 @@ async def test_a_namespace_that_is_configured_is_that_of_every_cluster(world: Wo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", [{"enabled": False}], indirect=True)
+@pytest.mark.parametrize("stream", [{"enabled": False}], indirect=True)
 async def test_nothing_is_published_unless_it_is_switched_on(world: World) -> None:
     world.decide("web", await world.create("web"), ["eu"])
     await eventually(lambda: _placement(world), preferences(["eu"]))
