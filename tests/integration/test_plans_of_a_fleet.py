@@ -45,11 +45,13 @@ from tests.integration.planning_world import (
     planning_world,
     policy_map,
 )
+from tests.parts import examples
 from tools.demo.fleet import FLEET, POLICIES, SHOP
 from tools.servers.running import Launcher
 
-_SEED = int(os.environ.get("KUBE_SYNC_SEED", "1"))
-_EDITS = int(os.environ.get("KUBE_SYNC_EDITS", "10"))
+# Its first five edits: both policies, a zone twice, and a cluster that leaves.
+_SEED = int(os.environ.get("KUBE_SYNC_SEED", "196"))
+_EDITS = int(os.environ.get("KUBE_SYNC_EDITS") or examples(20))
 _WORKLOADS = 300
 _MANY = 100  # edits, among which these come
 _COMES = frozenset({"failed", "refused", "moves", "adds", "changes"})
@@ -196,6 +198,7 @@ def _newly(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str
     return {name: why for name, why in after.items() if before.get(name) != why}
 
 
+@pytest.mark.property
 @pytest.mark.timeout(120 + 20 * _EDITS)
 async def test_what_is_announced_is_what_happens_on_real_servers(
     world: World, tmp_path: Path
