@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-_PAUSE = 0.02
+from tools.servers.pauses import pauses
 
 
 async def eventually(read: Callable[[], Any], expected: Any = bool, seconds: float = 60) -> Any:
@@ -21,8 +21,10 @@ async def eventually(read: Callable[[], Any], expected: Any = bool, seconds: flo
     seen: Any = None
     try:
         async with asyncio.timeout(seconds):
-            while not holds(seen := await _once(read)):  # noqa: ASYNC110 - another process
-                await asyncio.sleep(_PAUSE)
+            for pause in pauses():
+                if holds(seen := await _once(read)):
+                    break
+                await asyncio.sleep(pause)
     except TimeoutError:
         assert holds(seen), f"after {seconds:.0f} s there was {seen!r}, expected {expected!r}"
     return seen

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import closing
 
 from tests.fakes.manifests import Manifest
 from tools.servers.errors import ToolError
+from tools.servers.kubeapi import KubeApi
+from tools.servers.pauses import pauses
 from tools.servers.stack import RunningStack
 
 POLICY = "kube-sync-remediator"
@@ -26,37 +29,32 @@ _SECONDS = 30.0
 
 def let_decide(stack: RunningStack, *keys: str) -> None:
     """Have policies decide these keys, or prefixes that end in `/`; wait until it counts."""
-    listed = json.dumps(list(keys)).replace('"', "'")
-    change = [{"op": "replace", "path": "/spec/variables/0/expression", "value": listed}]
-    what = ("validatingadmissionpolicy", POLICY)
-    stack.kubectl("patch", *what, "--type=json", f"--patch={json.dumps(change)}")
+    kind = "validatingadmissionpolicies"
+    variables = stack.api.get(kind, POLICY)["spec"]["variables"]
+    variables[0]["expression"] = json.dumps(list(keys)).replace('"', "'")
+    stack.api.merge(kind, POLICY, {"spec": {"variables": variables}})
     probe = _replica_set({})
-    stack.kubectl("create", "-f", "-", stdin=json.dumps(probe))
+    stack.api.create(probe)
     try:
         _wait(stack, {key.removesuffix("/") + "/x" * key.endswith("/"): "" for key in keys})
     finally:
-        stack.kubectl("delete", "replicaset", probe["metadata"]["name"])
+        stack.api.remove(probe)
 
 
 def _wait(stack: RunningStack, annotations: dict[str, str]) -> None:
-    wanted = json.dumps(_replica_set(annotations, spec=False))
+    wanted = _replica_set(annotations, spec=False)
     until = time.monotonic() + _SECONDS
-    while True:
-        try:
-            stack.kubectl(
-                "apply",
-                "--server-side",
-                "--dry-run=server",
-                "-f",
-                "-",
-                role="remediator",
-                stdin=wanted,
-            )
-        except ToolError:
-            if time.monotonic() > until:
-                raise
-        else:
-            return
+    token = stack.kube_tokens["remediator"]
+    with closing(KubeApi(stack.apiserver_url, stack.apiserver_ca_file, token)) as remediator:
+        for pause in pauses():
+            try:
+                remediator.apply(wanted, dry_run=True)
+            except ToolError:
+                if time.monotonic() > until:
+                    raise
+            else:
+                return
+            time.sleep(pause)
 
 
 def _replica_set(annotations: dict[str, str], *, spec: bool = True) -> Manifest:

@@ -30,6 +30,7 @@ from tools.demo.fleet import cluster, namespace, replica_set
 from tools.servers.apiserver import write_kubeconfig
 from tools.servers.files import LOOPBACK, write_file, write_pair
 from tools.servers.http import get, request
+from tools.servers.pauses import pauses
 from tools.servers.processes import ProcessLauncher
 from tools.servers.running import RunningServer, ServerSpec, free_port
 from tools.servers.stack import RunningStack
@@ -72,12 +73,12 @@ async def until(what: str, check: Callable[[], object]) -> None:
     """Wait until `check`, a function or a coroutine's, returns something true."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _PATIENCE
-    while True:  # other processes: there is no event to await
+    for pause in pauses():  # other processes: there is no event to await
         found = check()
         if await found if inspect.isawaitable(found) else found:
             return
         assert loop.time() < deadline, f"after {_PATIENCE:.0f} s still not: {what}"
-        await asyncio.sleep(_POLL)
+        await asyncio.sleep(pause)
 
 
 @dataclass

@@ -23,6 +23,7 @@ from typing import Protocol
 
 from tools.servers.errors import StartFailed
 from tools.servers.http import get
+from tools.servers.pauses import pauses
 
 # Below the range that outgoing connections take their ports from (32768 on Linux), so that none
 # of them sits on a server's port in the moment between its end and its next start.
@@ -141,12 +142,14 @@ def wait_until_ready(server: RunningServer) -> None:
     spec = server.spec
     deadline = time.monotonic() + spec.patience
     for path in spec.ready_paths:
-        while not _answers(spec, path):
+        for pause in pauses():
+            if _answers(spec, path):
+                break
             if not server.alive():
                 raise _failure(server, "ended before it was ready")
             if time.monotonic() > deadline:
                 raise _failure(server, f"was not ready within {spec.patience:.0f} s ({path})")
-            time.sleep(0.05)
+            time.sleep(pause)
     if not server.alive():  # then it was another server that answered there
         raise _failure(server, "ended while it became ready")
 
