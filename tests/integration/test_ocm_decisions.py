@@ -9,12 +9,13 @@ import asyncio
 import json
 import secrets
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from kube_sync.config import Kubernetes
 from kube_sync.decisions.records import StatusRecord
@@ -27,17 +28,19 @@ from tests.eventually import eventually
 from tests.fakes.decisionstream import FakeDecisionStream, fake_decision_stream
 from tests.fakes.manifests import build
 from tests.integration.decisions_world import World, preferences, profile
-from tests.parts import quickly
 from tests.unit.async_tools import running
 from tools.demo.components import GUARD_OFF, start_service
 from tools.demo.fleet import PREFERENCES
 from tools.servers.running import Launcher, RunningServer
 from tools.servers.stack import RunningStack, furnished_stack
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 ROOT = Path(__file__).resolve().parents[2]
 KIND = "placementdecisions.cluster.open-cluster-management.io"
 ARGO = "argocd"
 NAMES = [f"c{n:03}" for n in range(150)]
+ADDS_FIRST = {"moves": "add-first", "add_first": {"healthy_within_seconds": 600}}
 Row = tuple[str, list[str]]
 
 
@@ -62,7 +65,7 @@ class Remediator:
     stream: FakeDecisionStream
     folder: Path
     sink: Mapping[str, object]
-    moves: Mapping[str, object] = field(default_factory=dict)
+    moves: Mapping[str, object]
     services: list[RunningServer] = field(default_factory=list)
 
     async def start(self) -> None:
@@ -88,27 +91,38 @@ class Remediator:
         return World(self.stack, self.stream, name)
 
 
-@asynccontextmanager
-async def remediating(
-    stack: RunningStack, folder: Path, sink: Mapping[str, object], **moves: object
+@contextmanager
+def rights_of(cluster: RunningStack, sink: Mapping[str, object]) -> Iterator[None]:
+    """Give the remediator what a sink without a namespace needs beside its roles."""
+    manifests = [] if "namespace" in sink else build("ocm-placement-decisions")
+    for one in manifests:
+        cluster.api.apply(one)
+    yield
+    for one in manifests:
+        cluster.api.remove(one)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def remediator(
+    cluster: RunningStack,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
 ) -> AsyncGenerator[Remediator]:
-    async with fake_decision_stream() as stream:
-        remediator = Remediator(stack, stream, folder / "remediate", sink, moves)
-        await remediator.start()
-        try:
-            yield remediator
-        finally:
-            while remediator.services:
-                await remediator.stop()
+    """The remediator of the module; a parameter is its sink, and how it moves."""
+    sink, moves = getattr(request, "param", ({"namespace": ARGO}, {}))
+    folder = tmp_path_factory.mktemp("remediate")
+    with rights_of(cluster, sink):
+        async with fake_decision_stream() as stream:
+            found = Remediator(cluster, stream, folder, sink, moves)
+            await found.start()
+            try:
+                yield found
+            finally:
+                while found.services:
+                    await found.stop()
 
 
-@pytest.fixture
-async def remediator(cluster: RunningStack, tmp_path: Path) -> AsyncGenerator[Remediator]:
-    async with remediating(cluster, tmp_path, {"namespace": ARGO}) as found:
-        yield found
-
-
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def world(remediator: Remediator) -> World:
     return await remediator.namespace()
 
@@ -272,39 +286,26 @@ async def test_clusters_that_somebody_changed_are_put_right(world: World) -> Non
     await eventually(lambda: clusters(world), [["eu"]])
 
 
-@pytest.fixture
-def everywhere(cluster: RunningStack) -> Iterator[None]:
-    """The rights that the sink needs without a namespace."""
-    manifests = build("ocm-placement-decisions")
-    for one in manifests:
-        cluster.api.apply(one)
-    yield
-    for one in manifests:
-        cluster.api.remove(one)
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("everywhere")
+@pytest.mark.parametrize("remediator", [({}, {})], indirect=True, ids=["no namespace"])
 async def test_without_a_namespace_a_placement_is_published_beside_its_resource(
-    cluster: RunningStack, tmp_path: Path
+    world: World,
 ) -> None:
-    async with remediating(cluster, tmp_path, {}) as remediator:
-        world = await remediator.namespace()
-        uid = await world.create("web", {PREFERENCES: preferences(["eu"])})
-        world.decide("web", uid, ["eu"])
-        await eventually(lambda: clusters(world, world.namespace), [["eu"]])
-        (found,) = published(world, world.namespace)
-        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": uid}
-        assert found["metadata"]["ownerReferences"] == [owner]
-        await world.delete("replicasets", "web")
-        await eventually(lambda: clusters(world, world.namespace), [])
+    uid = await world.create("web", {PREFERENCES: preferences(["eu"])})
+    world.decide("web", uid, ["eu"])
+    await eventually(lambda: clusters(world, world.namespace), [["eu"]])
+    (found,) = published(world, world.namespace)
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": uid}
+    assert found["metadata"]["ownerReferences"] == [owner]
+    await world.delete("replicasets", "web")
+    await eventually(lambda: clusters(world, world.namespace), [])
 
 
 @pytest.mark.parametrize(
     ("verb", "namespace", "allowed"),
     [("list", ARGO, True), ("list", "default", False), ("patch", ARGO, False)],
 )
-def test_argo_cds_controller_may_read_them_in_its_namespace_and_no_more(
+async def test_argo_cds_controller_may_read_them_in_its_namespace_and_no_more(
     cluster: RunningStack, verb: str, namespace: str, *, allowed: bool
 ) -> None:
     attributes = {
@@ -324,7 +325,7 @@ def test_argo_cds_controller_may_read_them_in_its_namespace_and_no_more(
     assert answer["status"]["allowed"] == allowed
 
 
-def test_the_generators_configmap_names_what_is_published(cluster: RunningStack) -> None:
+async def test_the_generators_configmap_names_what_is_published(cluster: RunningStack) -> None:
     """The generator uses `kind` as the plural; a list or key that is wrong stops the controller."""
     data = cluster.api.get("configmaps", "kube-sync-placements", ARGO)["data"]
     path = f"/apis/{data['apiVersion']}/namespaces/{ARGO}/{data['kind']}"
@@ -332,28 +333,25 @@ def test_the_generators_configmap_names_what_is_published(cluster: RunningStack)
     assert (data["statusListKey"], data["matchKey"]) == ("decisions", "clusterName")
 
 
-@pytest.mark.parametrize("ends", quickly(1, ["us", "eu"]))
-async def test_consumers_see_both_steps_of_a_move_that_adds_first(
-    cluster: RunningStack, tmp_path: Path, ends: str
-) -> None:
+@pytest.mark.parametrize(
+    "remediator", [({"namespace": ARGO}, ADDS_FIRST)], indirect=True, ids=["adds first"]
+)
+@pytest.mark.parametrize("ends", ["us", "eu"])
+async def test_consumers_see_both_steps_of_a_move_that_adds_first(world: World, ends: str) -> None:
     """The second step takes the old cluster away, or the new one where the decision goes back."""
-    add_first = {"healthy_within_seconds": 600}
-    moves: dict[str, object] = {"moves": "add-first", "add_first": add_first}
-    async with remediating(cluster, tmp_path, {"namespace": ARGO}, **moves) as remediator:
-        world = await remediator.namespace()
-        uid, api = await world.create("web"), world.stack.api
-        change = {"spec": {"replicas": 1}}  # without any, it would move at once
-        await asyncio.to_thread(api.merge, "replicasets", "web", change, world.namespace)
-        world.decide("web", uid, ["eu"])
-        await eventually(lambda: clusters(world), [["eu"]])
-        async with witness(world.stack) as seen:
-            world.decide("web", uid, ["us"])
-            await eventually(lambda: _shown(seen, world), ["eu", "eu,us"])
-            if ends == "us":
-                await world.annotate("web", {"health.kube-sync.io/us": "healthy"})
-            else:
-                world.decide("web", uid, ["eu"])
-            await eventually(lambda: _shown(seen, world), ["eu", "eu,us", ends])
+    uid, api = await world.create("web"), world.stack.api
+    change = {"spec": {"replicas": 1}}  # without any, it would move at once
+    await asyncio.to_thread(api.merge, "replicasets", "web", change, world.namespace)
+    world.decide("web", uid, ["eu"])
+    await eventually(lambda: clusters(world), [["eu"]])
+    async with witness(world.stack) as seen:
+        world.decide("web", uid, ["us"])
+        await eventually(lambda: _shown(seen, world), ["eu", "eu,us"])
+        if ends == "us":
+            await world.annotate("web", {"health.kube-sync.io/us": "healthy"})
+        else:
+            world.decide("web", uid, ["eu"])
+        await eventually(lambda: _shown(seen, world), ["eu", "eu,us", ends])
 
 
 def _shown(seen: Iterable[Any], world: World) -> list[str]:
