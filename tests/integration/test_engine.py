@@ -212,7 +212,7 @@ async def test_an_opa_that_was_killed_denies_at_once_and_admits_as_soon_as_it_is
         assert judge.engine_is_down
         began = clock()
         assert isinstance(await judge.verdict(review(), 3.0), Undecidable)
-        assert clock() - began < 0.5
+        assert clock() - began < 1.5, "half of what it might take"
         opa.server.start()
         restarted = await judge.verdict(review(), 3.0)
         assert isinstance(restarted, Undecidable)

@@ -155,17 +155,15 @@ def cluster(stack: RunningStack, namespace: str, tmp_path: Path) -> Iterator[Clu
         stack.api.delete(kind, namespace)
 
 
-async def test_a_kind_that_is_installed_is_followed_within_seconds_and_goes_again(
+async def test_a_kind_that_is_installed_is_followed_at_once_and_goes_again(
     cluster: Cluster,
 ) -> None:
     async with cluster.followed(gone_after=1.0) as kinds:
         assert SHADE not in kinds.choices
-        loop = asyncio.get_running_loop()
         await cluster.install(shade())
-        established = loop.time()
         await cluster.put(cluster.policy())
+        # By the watch: nobody looks again for five minutes.
         await eventually(lambda: cluster.holds(f"shade.{OWN}:{cluster.namespace}/p"))
-        assert loop.time() - established < 10.0
         assert SHADE in [kind.id for kind in kinds.policies]
         assert cluster.note(SHADE) == "ok"
         await cluster.uninstall(shade())
