@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from kube_sync.decisions.decision import Decision
 from tests.eventually import eventually
@@ -37,6 +38,8 @@ from tools.soak.argocd.scene import REMEDIATOR, REPLICATOR, Scene, argocd_scene
 
 ROOT = Path(__file__).resolve().parents[2]
 ARGO = "argocd"
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 LABEL = "example.com/workload"
 APPLICATIONS = "applications.argoproj.io"
 
@@ -105,12 +108,14 @@ def _place(*clusters: str) -> str:
     return json.dumps({"clusters": {name: {"weight": 1} for name in clusters}})
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(
-    stack_of_argo: RunningStack, tmp_path: Path, request: pytest.FixtureRequest
+    stack_of_argo: RunningStack,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
 ) -> AsyncGenerator[StandIn]:
     """Yield what decides, with a remediator that carries it out; the parameter is its patience."""
-    within = getattr(request, "param", 600)
+    within, folder = getattr(request, "param", 600), tmp_path_factory.mktemp("remediate")
     async with stand_in() as engine:
         health = {"source": "argocd", "label": LABEL}
         configuration: dict[str, Any] = {
@@ -122,7 +127,7 @@ async def engine(
                 "add_first": {"healthy_within_seconds": within, "health": health},
             },
         }
-        server = await asyncio.to_thread(start_service, "remediate", tmp_path, configuration)
+        server = await asyncio.to_thread(start_service, "remediate", folder, configuration)
         try:
             yield engine
         finally:

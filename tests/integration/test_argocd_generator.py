@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import pytest_asyncio
 
 from kube_sync.certificates import issue, make_authority
 from kube_sync.config import Kubernetes, Settings
@@ -37,8 +38,9 @@ from tools.servers.http import request
 from tools.servers.running import Launcher, RunningServer, free_port
 from tools.servers.stack import RunningStack, furnished_stack
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 ARGO = "argocd"
-TOKEN = "s3cr3t"
 
 
 @pytest.fixture(scope="module")
@@ -58,24 +60,28 @@ def cluster(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @dataclass
-class Asked:
-    """A remediator that serves the generator, and who asks it."""
+class Remediator:
+    """A remediator that serves the generator, and may be started again.
 
-    world: World
+    It accepts `token`, of which Argo CD has a copy in its own namespace: `sent`.
+    """
+
+    stack: RunningStack
+    stream: FakeDecisionStream
     folder: Path
-    token: str = TOKEN
+    token: str
+    sent: str
     port: int = field(default_factory=free_port)
     services: list[RunningServer] = field(default_factory=list)
 
     async def start(self, **sections: object) -> None:
-        """Start the remediator, with more sections of its configuration."""
+        """Start it, with more sections of its configuration."""
         authority = make_authority("generator")
         write_file(self.folder / "ca.crt", authority.cert_pem)
         write_pair(self.folder, "tls", issue(authority, "kube-sync", LOOPBACK))
-        stack, stream = self.world.stack, self.world.stream
         configuration: dict[str, object] = {
-            "kubernetes": {"kubeconfig": str(stack.kubeconfigs["remediator"])},
-            "decisions": {"url": f"{stream.http.url}/v1/decisions"},
+            "kubernetes": {"kubeconfig": str(self.stack.kubeconfigs["remediator"])},
+            "decisions": {"url": f"{self.stream.http.url}/v1/decisions"},
             "remediate": {
                 "guard": GUARD_OFF,
                 "argocd": {
@@ -97,14 +103,22 @@ class Asked:
     async def stop(self) -> None:
         await asyncio.to_thread(self.services.pop().stop)
 
-    def ask(self, name: str, token: str = TOKEN, resource: str = "replicasets") -> tuple[int, Any]:
+
+@dataclass(frozen=True)
+class Asked:
+    """Who asks a remediator about the objects of a namespace."""
+
+    remediator: Remediator
+    world: World
+
+    def ask(self, name: str, token: str = "", resource: str = "replicasets") -> tuple[int, Any]:
         parameters = {"resource": resource, "namespace": self.world.namespace, "name": name}
         body = {"applicationSetName": "set", "input": {"parameters": parameters}}
         answer = request(
             "POST",
-            f"https://127.0.0.1:{self.port}/api/v1/getparams.execute",
-            ca_file=self.folder / "ca.crt",
-            token=token,
+            f"https://127.0.0.1:{self.remediator.port}/api/v1/getparams.execute",
+            ca_file=self.remediator.folder / "ca.crt",
+            token=token or self.remediator.sent,
             body=json.dumps(body),
         )
         said = json.loads(answer.body)
@@ -119,23 +133,27 @@ class Asked:
         return [one["name"] for one in said["parameters"]] if status == 200 else str(said)
 
 
-@pytest.fixture
-async def stream() -> AsyncGenerator[FakeDecisionStream]:
-    async with fake_decision_stream() as found:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def remediator(
+    cluster: RunningStack, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncGenerator[Remediator]:
+    """It has the token that the job makes."""
+    await provisioned(cluster)
+    own, sent = (token_in(cluster, namespace) for namespace in ("kube-sync", ARGO))
+    async with fake_decision_stream() as stream:
+        found = Remediator(cluster, stream, tmp_path_factory.mktemp("generator"), own, sent)
+        await found.start()
         yield found
+        while found.services:
+            await found.stop()
 
 
 @pytest.fixture
-async def asked(
-    cluster: RunningStack, stream: FakeDecisionStream, tmp_path: Path
-) -> AsyncGenerator[Asked]:
+def asked(remediator: Remediator) -> Asked:
+    """Of a namespace of the test's own."""
     name = f"test-{secrets.token_hex(4)}"
-    cluster.api.create_namespace(name)
-    found = Asked(World(cluster, stream, name), tmp_path)
-    await found.start()
-    yield found
-    while found.services:
-        await found.stop()
+    remediator.stack.api.create_namespace(name)
+    return Asked(remediator, World(remediator.stack, remediator.stream, name))
 
 
 async def test_a_placement_is_answered_with_what_argo_cd_knows_of_its_clusters(
@@ -165,8 +183,8 @@ async def test_what_is_held_is_answered_with_what_was_let_through_also_after_a_r
     assert asked.names("web") == ["eu", "us"]
     world.decide("web", uid, [])  # never without `evict`
     world.stream.say(StatusRecord((), "fake"))
-    await asked.stop()
-    await asked.start()
+    await asked.remediator.stop()
+    await asked.remediator.start()
     await eventually(lambda: asked.names("web"), ["eu", "us"])
 
 
@@ -220,10 +238,10 @@ async def test_a_kind_that_is_not_served_is_said_and_other_objects_are_answered(
     world.decide("web", uid, ["eu"])
     world.decide("web", uid, ["eu", "us"])
     await eventually(lambda: asked.names("web"), ["eu", "us"])
-    await asked.stop()
+    await asked.remediator.stop()
     kinds = [("argoproj.io", "v1alpha1", "applicationsets"), ("apps", "v1", "replicasets")]
     resources = [{"group": g, "version": v, "resource": r} for g, v, r in kinds]
-    await asked.start(
+    await asked.remediator.start(
         replicate={"resources": resources},
         placement={"resources": ["applicationsets", "replicasets"]},
     )
@@ -231,6 +249,8 @@ async def test_a_kind_that_is_not_served_is_said_and_other_objects_are_answered(
     resource = "applicationsets.argoproj.io"
     status, why = await asyncio.to_thread(asked.ask, "web", resource=resource)
     assert (status, why) == (503, f"the API server does not serve {resource} now")
+    await asked.remediator.stop()
+    await asked.remediator.start()
 
 
 SECRETS = f"/api/v1/namespaces/{ARGO}/secrets"
@@ -267,23 +287,20 @@ async def test_what_is_not_granted_in_argo_cds_namespace_is_refused_to_the_accou
 
 
 async def test_the_job_makes_the_token_that_argo_cd_sends_and_the_remediator_accepts(
-    cluster: RunningStack, stream: FakeDecisionStream, tmp_path: Path
+    cluster: RunningStack, asked: Asked
 ) -> None:
+    assert await provisioned(cluster) == []
+    for token, status in ((asked.remediator.sent, 404), ("wrong", 401)):
+        assert (await asyncio.to_thread(asked.ask, "gone", token))[0] == status
+
+
+async def provisioned(cluster: RunningStack) -> list[str]:
+    """Run the job; return what it made."""
     document = {
         "kubernetes": {"kubeconfig": str(cluster.kubeconfigs["provision"])},
         "remediate": {"argocd": {"listen": "127.0.0.1:9409"}},
     }
-    settings = msgspec.convert(document, Settings)
-    await run_provision(settings, tokens_only=True)
-    assert await run_provision(settings, tokens_only=True) == []
-    own, sent = (token_in(cluster, namespace) for namespace in ("kube-sync", ARGO))
-    asked = Asked(World(cluster, stream, "default"), tmp_path, token=own)
-    await asked.start()
-    try:
-        for token, status in ((sent, 404), (TOKEN, 401)):
-            assert (await asyncio.to_thread(asked.ask, "gone", token))[0] == status
-    finally:
-        await asked.stop()
+    return await run_provision(msgspec.convert(document, Settings), tokens_only=True)
 
 
 def token_in(cluster: RunningStack, namespace: str) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.records import DecisionRecord, Target
@@ -34,6 +35,8 @@ from tools.servers.manifests import manifests_of
 from tools.servers.multikueue import install_kueue_kinds
 from tools.servers.running import Launcher, RunningServer
 from tools.servers.stack import RunningStack, furnished_stack
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ROOT = Path(__file__).resolve().parents[2]
 NS = "research"
@@ -201,10 +204,13 @@ def _configuration(
     }
 
 
-@pytest.fixture
-async def world(cluster: RunningStack, tmp_path: Path) -> AsyncGenerator[World]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world(
+    cluster: RunningStack, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncGenerator[World]:
+    """One remediator for the module: each test has a Workload of its own."""
     async with fake_decision_stream() as stream:
-        found = World(cluster, stream, tmp_path)
+        found = World(cluster, stream, tmp_path_factory.mktemp("remediate"))
         await found.restart()
         try:
             yield found
@@ -276,6 +282,7 @@ async def test_a_move_that_adds_first_ends_where_kueue_admits_the_workload(world
     has = world.stack.api.get(KIND, "moved", NS)["metadata"]["annotations"]
     assert ADDITION not in has
     assert world.status("moved")["clusterName"] == "eu"
+    await world.restart()  # as the other tests have it
 
 
 @pytest.mark.slow
