@@ -59,7 +59,7 @@ def everything(stack: RunningStack, opa: RunningOpa, tmp_path: Path) -> Iterator
     running.stop()
 
 
-async def test_one_process_replicates_decides_and_remediates(
+async def test_one_process_replicates_decides_remediates_and_ends_at_sigterm(
     stack: RunningStack, namespace_of_fleet: str, everything: RunningServer, namespace: str
 ) -> None:
     def apply(manifest: dict[str, Any]) -> None:
@@ -87,9 +87,6 @@ async def test_one_process_replicates_decides_and_remediates(
     stack.api.delete("configmaps", "placement", POLICIES)
     stack.api.delete("clusterprofiles", "west", namespace_of_fleet)
     assert 'web"' not in found  # no object's name is ever a label
-
-
-def test_sigterm_ends_it_with_status_0(everything: RunningServer) -> None:
     process = everything._process  # type: ignore[attr-defined] # noqa: SLF001 - its exit status
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
