@@ -9,8 +9,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -31,6 +29,7 @@ from kube_sync.kube.meta import Amend, Apply
 from kube_sync.kube.patch import amend_metadata, apply_metadata
 from kube_sync.objects import ObjectKey
 from kube_sync.remediation.statuspage import APPLY, STATUS
+from tests.commandline import kube_sync
 from tests.eventually import eventually
 from tests.fakes.clients import REPLICASETS
 from tests.fakes.standin import StandIn, stand_in
@@ -469,8 +468,9 @@ def _west() -> Decision:
 
 
 def _cli(file: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "kube_sync", "remediate", *arguments, "--config", str(file)]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    finished = kube_sync("remediate", *arguments, "--config", str(file))
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
 
 
 # What a page can make a browser on this machine send, and the answer.
