@@ -37,6 +37,7 @@ def everything(stack: RunningStack, opa: RunningOpa, tmp_path: Path) -> Iterator
         "decisions": opa.replicator.server() | opa.replicator.client(),
         "admission": {
             "listen": "127.0.0.1:0",
+            "drain_seconds": 0.1,
             "cert_file": str(tmp_path / "certs/tls.crt"),
             "key_file": str(tmp_path / "certs/tls.key"),
         },

@@ -180,6 +180,10 @@ def start_service(
         # Several may run on one machine, where the default port belongs to one of them.
         section: Any = configuration.get("remediate", {})
         configuration["remediate"] = {"listen": f"127.0.0.1:{free_port()}", **section}
+    if name == "admit" and code is None:
+        # No Service routes to it, whose clients would have to notice for three seconds.
+        section = configuration.get("admission", {})
+        configuration["admission"] = {"drain_seconds": 0.1, **section}
     program, *module = [_PROGRAM] if code is None else [sys.executable, "-m", "kube_sync"]
     text = yaml.safe_dump(configuration, sort_keys=False)
     file = write_file(folder / "config.yaml", text.encode())
