@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,11 +84,9 @@ class World:
 
     def writes(self, *resources: str) -> list[tuple[str, str, str]]:
         """Return verb, resource and object of its changes, the audit log being the witness."""
-        assert self.stack.audit_log is not None
-        lines = self.stack.audit_log.read_bytes().rpartition(b"\n")[0].splitlines()
         return [
             (entry["verb"], _resource(entry["objectRef"]), _object(entry["objectRef"]))
-            for entry in map(json.loads, lines)
+            for entry in self.stack.audited(":kube-sync-replicator")
             if entry["user"]["username"].endswith(":kube-sync-replicator")
             and entry["verb"] not in _READING
             and entry["responseStatus"]["code"] < 300

@@ -103,12 +103,10 @@ class World:
 
     def writes(self) -> int:
         """Count what was asked of PlacementDecisions here, the audit log being the witness."""
-        assert self.stack.audit_log is not None
-        lines = map(json.loads, self.stack.audit_log.read_bytes().rpartition(b"\n")[0].splitlines())
         return sum(
             line["objectRef"].get("namespace") == self.namespace
             and line["user"]["username"].endswith("kube-sync-remediator")
             and line["verb"] in ("patch", "create", "delete")
-            for line in lines
+            for line in self.stack.audited("kube-sync-remediator")
             if line.get("objectRef", {}).get("resource") == "placementdecisions"
         )

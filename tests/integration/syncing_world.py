@@ -204,13 +204,9 @@ class World:
 
     def audited(self) -> list[Body]:
         """What the audit log tells of policy sync's writes, oldest first."""
-        assert self.stack.audit_log is not None
-        whole = self.stack.audit_log.read_bytes().rpartition(b"\n")[0].splitlines()
-        ours = (MANAGER.encode(), b'"verb":"delete"')  # a delete names no manager
-        found = [json.loads(line) for line in whole if any(one in line for one in ours)]
         return [
             one
-            for one in found
+            for one in self.stack.audited(MANAGER, '"verb":"delete"')  # which names no manager
             if one["verb"] in ("create", "patch", "update", "delete") and self.space in line_of(one)
         ]
 

@@ -110,11 +110,9 @@ class World:
 
     def lists(self) -> int:
         """Return how often ReplicaSets were listed, by the API server's audit log."""
-        assert self.stack.audit_log is not None
-        whole = self.stack.audit_log.read_bytes().rpartition(b"\n")[0].splitlines()
         return sum(
             one["verb"] == "list" and one.get("userAgent", "").startswith("kube-sync/")
-            for one in map(json.loads, whole)
+            for one in self.stack.audited(self.namespace)
             if one.get("objectRef", {}).get("resource") == "replicasets"
             and one["objectRef"].get("namespace") == self.namespace
         )

@@ -91,7 +91,7 @@ class World:
         self.ledger = folder / "ledger.db"
         self.witness = Witness()
         assert stack.audit_log is not None
-        self._audit, self._before = stack.audit_log, stack.audit_log.stat().st_size
+        self._before = stack.audit_log.stat().st_size
         common = {
             "kubernetes": {"kubeconfig": str(stack.kubeconfigs["admin"])},
             "policies": {"namespaces": [namespace]},
@@ -142,17 +142,14 @@ class World:
 
     def written(self) -> Counter[str]:
         """How many writes of each object the API server took."""
-        with self._audit.open("rb") as log:
-            log.seek(self._before)
-            lines = map(json.loads, log.read().rpartition(b"\n")[0].splitlines())
-            return Counter(
-                line["objectRef"]["name"]
-                for line in lines
-                if line["verb"] == "patch"
-                and line["objectRef"]["resource"] == "replicasets"
-                and line["objectRef"]["namespace"] == self.namespace
-                and line["responseStatus"]["code"] == 200
-            )
+        return Counter(
+            line["objectRef"]["name"]
+            for line in self.stack.audited(self.namespace, since=self._before)
+            if line["verb"] == "patch"
+            and line["objectRef"]["resource"] == "replicasets"
+            and line["objectRef"]["namespace"] == self.namespace
+            and line["responseStatus"]["code"] == 200
+        )
 
     def places(self, region: str) -> int:
         """Count the objects that were seen in a region."""

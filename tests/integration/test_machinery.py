@@ -143,9 +143,7 @@ class Cluster:
 
     def writes(self) -> Counter[str]:
         """How often each object of the namespace was written by the machinery."""
-        assert self.stack.audit_log is not None
-        whole = self.stack.audit_log.read_bytes().rpartition(b"\n")[0].splitlines()
-        lines = [json.loads(line) for line in whole if MANAGER.encode() in line]
+        lines = self.stack.audited(MANAGER)
         written = [line["objectRef"] for line in lines if line["verb"] != "get"]
         return Counter(
             one["name"]

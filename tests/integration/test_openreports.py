@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -82,11 +81,9 @@ class World:
 
     def writes(self) -> list[str]:
         """Return the namespaces of all requests that changed a report, or tried to."""
-        assert self.stack.audit_log is not None
-        lines = self.stack.audit_log.read_bytes().rpartition(b"\n")[0].splitlines()
         return [
             entry["objectRef"]["namespace"]
-            for entry in map(json.loads, lines)
+            for entry in self.stack.audited(":kube-sync-remediator")
             if entry["user"]["username"].endswith(":kube-sync-remediator")
             and entry.get("objectRef", {}).get("resource") == "reports"
             and entry["verb"] not in ("get", "list", "watch")

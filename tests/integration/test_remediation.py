@@ -54,8 +54,7 @@ class World:
     def __init__(self, stack: RunningStack, engine: StandIn, namespace: str, folder: Path) -> None:
         self.stack, self.engine, self.namespace, self.folder = stack, engine, namespace, folder
         assert stack.audit_log is not None
-        self._audit = stack.audit_log
-        self._before = self._audit.stat().st_size
+        self._before = stack.audit_log.stat().st_size
         self.uids: dict[str, str] = {}
         self.page = ""  # of the remediator that was started last
 
@@ -94,14 +93,9 @@ class World:
 
     def writes(self, user: str = MANAGER) -> Counter[tuple[str, int]]:
         """How often each object was patched in this test, and with which answer."""
-        with self._audit.open("rb") as log:
-            log.seek(self._before)
-            # What follows the last newline is still being written.
-            whole = log.read().rpartition(b"\n")[0].splitlines()
-        lines = [json.loads(line) for line in whole]
         return Counter(
             (line["objectRef"]["name"], line["responseStatus"]["code"])
-            for line in lines
+            for line in self.stack.audited(user, since=self._before)
             if line["verb"] == "patch"
             and line["objectRef"]["resource"] == "replicasets"
             and line["objectRef"]["namespace"] == self.namespace

@@ -111,8 +111,7 @@ class Fleet:
 
     def patches(self) -> int:
         """Count the PATCHes of the workload by the remediator; the audit log is the witness."""
-        assert self.stack.audit_log is not None
-        lines = map(json.loads, self.stack.audit_log.read_bytes().rpartition(b"\n")[0].splitlines())
+        lines = self.stack.audited("kube-sync-remediator")
         return sum(
             line["verb"] == "patch"
             and line["objectRef"]["resource"] == "replicasets"

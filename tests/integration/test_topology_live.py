@@ -341,11 +341,10 @@ async def test_of_two_processes_one_writes_and_one_that_was_stopped_never_writes
 
 def _by_manager(live: Live) -> list[Ask]:
     """Return the writes of statuses and of the picture; the admin's own are by kubectl."""
-    assert live.stack.audit_log is not None
-    agents = {}
-    for line in live.stack.audit_log.read_bytes().rpartition(b"\n")[0].splitlines():
-        entry = json.loads(line)
-        agents[entry["stageTimestamp"], entry["user"]["username"]] = entry.get("userAgent", "")
+    agents = {
+        (entry["stageTimestamp"], entry["user"]["username"]): entry.get("userAgent", "")
+        for entry in live.stack.audited()
+    }
     return [
         ask
         for ask in live.writes(ACCOUNT, ADMIN)

@@ -182,11 +182,8 @@ class Live:
 
     def asked(self, *users: str) -> list[Ask]:
         """Return what was asked for by these, in order; by the account if none is named."""
-        assert self.stack.audit_log is not None
         wanted = users or (ACCOUNT,)
-        marks = [json.dumps(user).encode() for user in wanted]
-        whole = self.stack.audit_log.read_bytes().rpartition(b"\n")[0].splitlines()
-        lines = [json.loads(line) for line in whole if any(mark in line for mark in marks)]
+        lines = self.stack.audited(*map(json.dumps, wanted))
         found = [_ask(line) for line in lines if "objectRef" in line]
         return sorted(ask for ask in found if ask.user in wanted)
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tools.servers.apiserver import RunningApiserver, start_apiserver
 from tools.servers.binaries import ensure_binary
@@ -65,6 +66,20 @@ class RunningStack:
         self.api.close()
         for server in (self.opa, self.apiserver, self.etcd):
             server.stop()
+
+    def audited(self, *having: str, since: int = 0) -> list[Any]:
+        """Return the entries of the audit log from this byte on that have one of these texts.
+
+        Without a text: all. What follows the last newline is still being written.
+        """
+        if self.audit_log is None:
+            msg = "this stack has no audit log"
+            raise ToolError(msg)
+        with self.audit_log.open("rb") as log:
+            log.seek(since)
+            lines = log.read().rpartition(b"\n")[0].splitlines()
+        marks = [one.encode() for one in having or ("",)]
+        return [json.loads(line) for line in lines if any(mark in line for mark in marks)]
 
     def kubectl(self, *arguments: str, role: str = "admin", stdin: str | None = None) -> str:
         """Run kubectl as one of the roles and return what it prints."""
