@@ -17,7 +17,7 @@ from tools.servers.stack import stop_recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 _OF_THE_READER = (".run", "tutorial", "argocd-try", "packs-try")
-_NOT_PASSED_ON = ("KUBE", "MAKE", "MFLAGS", "STACK", "DOCKER", "WITH")
+_NOT_PASSED_ON = ("COLUMNS", "KUBE", "MAKE", "MFLAGS", "STACK", "DOCKER", "WITH")
 
 
 @contextmanager
