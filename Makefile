@@ -19,7 +19,7 @@ WHOLE := kube_sync/kube/reflector.py,kube_sync/replicator/projection.py,kube_syn
 # Each of these is a world of its own: examples share a package name.
 REGO := rego/system rego/kube_sync rego/packs $(wildcard rego/examples/*/)
 
-.PHONY: help setup demo demo-policy-sync demo-kueue down up image test test-rest test-all test-kueue test-argocd test-kstatus test-release release notes chart-test faults-argocd coverage unit check audit sbom fuzz bench bench-kueue soak soak-classes docs clean
+.PHONY: help setup demo demo-policy-sync demo-kueue down up image test test-rest test-all test-kueue test-argocd test-kstatus test-node test-release release notes chart-test faults-argocd coverage unit check audit sbom fuzz bench bench-kueue soak soak-classes docs clean
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -78,6 +78,10 @@ test-kueue: setup ## Run the tests with the real Kueue; its manager is built fir
 test-kstatus: setup ## Run the tests with the real kstatus and the Lua of Argo CD, built first (a minute, once)
 	@$(BIN)/python -m tools.servers path kstatus
 	$(BIN)/pytest --built=kstatus -m built $(PYTEST)
+
+test-node: setup ## Run the tests on a node with its kubelet and containers (root; built first: ten minutes, once)
+	@$(BIN)/python -m tools.servers path node
+	$(BIN)/pytest --built=node -m built $(PYTEST)
 
 test-release: setup ## Publish, sign and verify a release on this machine, amd64 and arm64 (ten minutes the first time)
 	@$(BIN)/python -m tools.servers path cosign

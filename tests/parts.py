@@ -10,8 +10,8 @@
   `tests/durations.json`, by what is run of them (`-m`), which a run with `--record-durations`
   writes.
 - A test marked `built("argocd")` needs a program that only who asks for it builds. It is left out
-  unless `--built=argocd` is given, as by `make test-argocd`; those of `kueue` and `kstatus`
-  likewise, and what a release needs (`built("release")`).
+  unless `--built=argocd` is given, as by `make test-argocd`; those of `kueue`, `kstatus` and
+  `node` likewise, and what a release needs (`built("release")`).
 - `--shard=2/4` keeps the files of the second of four machines; all take about as long.
 """
 
@@ -183,7 +183,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if apart and reporter is not None:
         reporter.write_line(
             f"left out: {apart} tests that need a program which is built only when asked for;"
-            " make test-argocd, test-kueue, test-kstatus and test-release build it and run them"
+            " make test-argocd, test-kueue, test-kstatus, test-node and test-release build it and run"
+            " them"
         )
 
 

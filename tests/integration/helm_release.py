@@ -27,6 +27,7 @@ class Helm:
 
     cluster: RunningApiserver | RunningStack
     home: Path
+    seconds: float = 60  # for one command
 
     def __call__(self, *arguments: str) -> str:
         """Run helm; raises ToolError with what it says."""
@@ -35,7 +36,13 @@ class Helm:
         }
         kubeconfig = {"KUBECONFIG": str(self.cluster.kubeconfigs["admin"])}
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.home), **folders, **kubeconfig}
-        return run(ensure_binary("helm"), *arguments, _NAMESPACED, environment=environment)
+        return run(
+            ensure_binary("helm"),
+            *arguments,
+            _NAMESPACED,
+            environment=environment,
+            seconds=self.seconds,
+        )
 
     def objects(self) -> dict[str, Any]:
         """Return the objects of the release as the cluster has them, by kind and name."""

@@ -33,7 +33,7 @@ def test_no_other_mark_hides_a_test() -> None:
     assert names == ["slow", "property", "built"]
 
 
-@pytest.mark.parametrize("program", ["argocd", "kueue"])
+@pytest.mark.parametrize("program", ["argocd", "kueue", "kstatus", "node"])
 def test_who_leaves_out_what_needs_a_program_says_how_it_is_run(program: str) -> None:
     """Which is the only other mark that hides one."""
     text = (_ROOT / "Makefile").read_text(encoding="utf-8")

@@ -76,7 +76,6 @@ _HELM_ANNOTATIONS: Final = frozenset({"helm.sh/resource-policy", "checksum/confi
 # Lists of named items that a component adds to, kustomize at the beginning.
 _UNORDERED: Final = frozenset({"containers", "env", "ports", "volumes", "volumeMounts"})
 _REVISION: Final = re.compile(r"-1-[0-9a-f]{8}$")  # of the release, and its values
-_SECONDS: Final = 60.0
 _Id = tuple[str, str, str]  # kind, namespace, name
 Objects = dict[_Id, Any]
 
@@ -95,14 +94,19 @@ def render(helm: Path, chart: Path, values: Path, *arguments: str) -> list[Manif
     return [*documents_of(said)]
 
 
-def run(helm: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
+def run(
+    helm: Path,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    seconds: float = 60.0,
+) -> str:
     """Run helm and return what it prints. Raises ToolError with what it says."""
     answer = subprocess.run(
         [helm, *arguments],
         env=environment,
         capture_output=True,
         text=True,
-        timeout=_SECONDS,
+        timeout=seconds,
         check=False,
     )
     if answer.returncode != 0:

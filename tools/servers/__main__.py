@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tools.servers import argocd, kstatus, kueue
+from tools.servers import argocd, kstatus, kueue, node_programs
 from tools.servers import release_programs as release
 from tools.servers.binaries import ensure_binary
 from tools.servers.console import say
@@ -23,6 +23,7 @@ _UNASKED: Mapping[str, Callable[[], Path]] = {
     kstatus.PROGRAM: kstatus.ensure_kstatus,
     release.COSIGN: release.ensure_cosign,
     release.CRANE: release.ensure_crane,
+    node_programs.PROGRAM: lambda: node_programs.ensure_node_programs()["kubelet"],
 }
 _ABOUT = """\
 The pinned servers and programs that tests, checks, demo and compose run (versions: tools/go.mod).

@@ -75,15 +75,23 @@ def accounts() -> Mapping[str, Account]:
 
 
 def start_apiserver(
-    launcher: Launcher, folder: Path, *, audit: bool = False, extra_arguments: Sequence[str] = ()
+    launcher: Launcher,
+    folder: Path,
+    *,
+    audit: bool = False,
+    hosts: Sequence[str] = LOOPBACK,
+    extra_arguments: Sequence[str] = (),
 ) -> RunningApiserver:
-    """Start etcd, then kube-apiserver on it; their files lie below the folder."""
+    """Start etcd, then kube-apiserver on it; their files lie below the folder.
+
+    Its certificate names the hosts; it listens on the first.
+    """
     tokens = {role: secrets.token_urlsafe(24) for role in accounts()}
     home = folder / "kube-apiserver"
     authority = make_authority("kube-sync test cluster")
     ca_file = write_file(folder / "client/kube-ca.crt", authority.cert_pem)
     signer = make_authority("service account tokens")
-    write_apiserver_files(home, issue(authority, "kube-apiserver", LOOPBACK), signer, tokens)
+    write_apiserver_files(home, issue(authority, "kube-apiserver", hosts), signer, tokens)
     etcd = _start_etcd(launcher, folder / "etcd")
     extra = (*extra_arguments, *(_audit(home) if audit else ()))
     try:
@@ -95,6 +103,7 @@ def start_apiserver(
                 etcd.url,
                 admin_token=tokens["admin"],
                 ca_file=ca_file,
+                address=hosts[0],
                 extra_arguments=extra,
             ),
         )

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-_STATE, _START_TIME = 0, 19  # fields 3 and 22 of proc(5) stat, counted after the command's name
+# Fields 3, 4 and 22 of proc(5) stat, counted after the command's name.
+_STATE, _PARENT, _START_TIME = 0, 1, 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,12 @@ class ProcessId:
         deadline = time.monotonic() + patience
         while self.alive() and time.monotonic() < deadline:
             time.sleep(0.02)
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that run now whose parent this one is."""
+    running = ((int(path.name), _stat(int(path.name))) for path in Path("/proc").glob("[0-9]*"))
+    return [child for child, fields in running if fields and fields[_PARENT] == str(pid)]
 
 
 def rss_bytes(pid: int) -> int:

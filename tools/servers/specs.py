@@ -1,13 +1,14 @@
 """How each pinned server is run: one description, the same for processes and containers.
 
-Everything listens on the loopback only. What a server reads (certificates, tokens, policies) its
-caller writes into the server's folder first; see `stack`.
+Everything listens on the loopback only, but for the API server of a node's cluster. What a server
+reads (certificates, tokens, policies) its caller writes into its folder first; see `stack`.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from tools.servers.files import LOOPBACK
 from tools.servers.running import ServerSpec
 
 SERVICE_ACCOUNT_ISSUER = "https://kubernetes.default.svc"
@@ -49,13 +50,14 @@ def apiserver_spec(
     *,
     admin_token: str,
     ca_file: Path,
+    address: str = LOOPBACK[0],
     extra_arguments: tuple[str, ...] = (),
 ) -> ServerSpec:
     """Describe kube-apiserver: TLS, tokens from a file, RBAC, and none of the controllers."""
     arguments = {
         "etcd-servers": etcd_url,
-        "bind-address": "127.0.0.1",
-        "advertise-address": "127.0.0.1",
+        "bind-address": address,
+        "advertise-address": address,
         "secure-port": str(port),
         "tls-cert-file": str(folder / "tls.crt"),
         "tls-private-key-file": str(folder / "tls.key"),
@@ -73,7 +75,7 @@ def apiserver_spec(
         program="kube-apiserver",
         arguments=(*_flags(_but_for(arguments, extra_arguments)), *extra_arguments),
         folder=folder,
-        url=f"https://127.0.0.1:{port}",
+        url=f"https://{address}:{port}",
         # /readyz holds the hook that installs the first roles; the namespace comes just after.
         ready_paths=("/readyz", "/api/v1/namespaces/default"),
         ca_file=ca_file,

@@ -126,7 +126,7 @@ def _kube_apiserver(version: str) -> Tool:
         version=version,
         ask_version=("--version",),
         cold_build="three to six minutes",
-        ldflags=_kubernetes_ldflags(version),
+        ldflags=kubernetes_ldflags(version),
         image=f"registry.k8s.io/kube-apiserver:{version}",
         image_path="/usr/local/bin/kube-apiserver",
     )
@@ -139,7 +139,7 @@ def _kubectl(version: str) -> Tool:
         version=version,
         ask_version=("version", "--client"),
         cold_build="about a minute",
-        ldflags=_kubernetes_ldflags(version),
+        ldflags=kubernetes_ldflags(version),
     )
 
 
@@ -190,7 +190,7 @@ def _helm(version: str) -> Tool:
     )
 
 
-def _kubernetes_ldflags(version: str) -> str:
+def kubernetes_ldflags(version: str) -> str:
     """Stamp as Kubernetes stamps its releases; without it a build calls itself v0.0.0."""
     major, minor, _ = version.removeprefix("v").split(".", 2)
     stamp = "k8s.io/component-base/version.git"
