@@ -22,6 +22,7 @@ version = 2
 address = "{address}:1338"
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "{pause}"
+restrict_oom_score_adj = true
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "{folder}/cni/bin"
 conf_dir = "{folder}/cni/net.d"

@@ -4,7 +4,6 @@ opa:
   url: https://localhost:8181
   ca_file: /run/tls/ca.crt
   token_file: /run/opa-token/token
-  binary: /usr/local/bin/opa
 decisions:
   listen: 127.0.0.1:9400
   url: http://127.0.0.1:9400/v1/decisions
