@@ -17,6 +17,7 @@ import pytest
 from docker.models.containers import Container
 
 from kube_sync import __version__
+from kube_sync.config import load_settings
 from kube_sync.provisioning.authorization import archive
 from tests.eventually import eventually
 from tools.image.assemble import USER
@@ -141,13 +142,14 @@ def test_it_tells_what_it_is(client: docker.DockerClient, image: str) -> None:
 def test_it_holds_the_pinned_opa_which_compiles_a_policy(
     client: docker.DockerClient, image: str
 ) -> None:
-    said = run(client, image, "version", entrypoint="opa")
+    binary = load_settings(str(ROOT / "manifests/config/config.yaml"), {}).opa.binary
+    said = run(client, image, "version", entrypoint=binary)
     assert f"Version: {tools()['opa'].number}" in said
-    program = """
+    program = f"""
 import asyncio, json
 from kube_sync.opa.scratch import ScratchOpa
-opa = ScratchOpa("opa")
-good, bad = {"a/b/c": "package a\\nb := 1"}, {"a/b/c": "package a\\nb := c"}
+opa = ScratchOpa({binary!r})
+good, bad = {{"a/b/c": "package a\\nb := 1"}}, {{"a/b/c": "package a\\nb := c"}}
 print(json.dumps([asyncio.run(opa.check(good)), asyncio.run(opa.check(bad))[0]["code"]]))
 """
     said = run(

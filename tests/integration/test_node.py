@@ -156,7 +156,7 @@ def status_of_policy(api: Any) -> Any:
 
 
 def placement(api: Any, name: str) -> list[str]:
-    annotations = api.get("replicasets", name, SHOP)["metadata"]["annotations"]
+    annotations = api.get("replicasets", name, SHOP)["metadata"].get("annotations", {})
     return sorted(json.loads(annotations.get(PREFERENCES, '{"clusters": {}}'))["clusters"])
 
 
@@ -204,7 +204,7 @@ def test_job_of_the_hour_has_nothing_to_do(installed: Cluster) -> None:
     installed.says("kubectl", within, "create", "job", name, "--from=cronjob/kube-sync-provision")
     installed.says("kubectl", within, "wait", "--for=condition=Complete", f"job/{name}")
     assert installed.says("kubectl", within, "logs", f"job/{name}") == "nothing to do\n"
-    installed.api.delete("jobs.batch", name, NAMESPACE)
+    installed.says("kubectl", within, "delete", "job", name)
 
 
 async def test_release_is_upgraded_rolled_back_and_removed(installed: Cluster) -> None:
