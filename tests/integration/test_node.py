@@ -76,7 +76,13 @@ class Cluster:
             "KUBECONFIG": str(self.running.kubeconfigs["admin"]),
         }
         return subprocess.run(
-            command, capture_output=True, text=True, check=False, env=environment, timeout=240
+            command,
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
         )
 
     def says(self, *command: str) -> str:
@@ -217,3 +223,17 @@ async def test_release_is_upgraded_rolled_back_and_removed(installed: Cluster) -
     helm("uninstall", RELEASE, "--wait")
     await eventually(installed.pods, {})
     assert placement(installed.api, "web") == ["west"]
+
+
+def test_overlay_is_installed_and_gone_again_as_its_page_says(installed: Cluster) -> None:
+    apply = "kubectl apply --server-side -k manifests/overlays/minimal"
+    available = "--for=condition=Available deployment --all --timeout=3m"
+    wait = f"kubectl --namespace {NAMESPACE} wait {available}"
+    delete = "kubectl delete -k manifests/overlays/minimal"
+    page = (ROOT / "docs/install.md").read_text(encoding="utf-8").splitlines()
+    assert {apply, wait, delete} <= {*page}
+    installed.says(*apply.split())
+    installed.says(*wait.split())
+    assert said_on(installed, "kube-sync", 9401).splitlines()[-1] == "ready"
+    installed.says(*delete.split())
+    assert installed.pods() == {}
