@@ -82,9 +82,10 @@ class Machine:
 
     def stop(self) -> None:
         """End everything in it and remove what it leaves."""
-        for pid in children(self._outer.pid):
+        # Its first process, and with it all others of its namespace.
+        for pid in children(self._outer.pid) or [self._outer.pid]:
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)  # and with it all others of its namespace
+                os.kill(pid, signal.SIGKILL)
         self._outer.wait()
         for hierarchy in _hierarchies():
             for path, _, _ in os.walk(hierarchy / CGROUP, topdown=False):
