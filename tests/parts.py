@@ -183,8 +183,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if apart and reporter is not None:
         reporter.write_line(
             f"left out: {apart} tests that need a program which is built only when asked for;"
-            " make test-argocd, test-kueue, test-kstatus, test-node and test-release build it and run"
-            " them"
+            " make test-argocd, test-kueue, test-kstatus, test-node and test-release build it"
         )
 
 
