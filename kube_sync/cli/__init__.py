@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from typing import Final, NoReturn
 
 from kube_sync import CONFIG_ENV, __version__
@@ -60,7 +61,16 @@ NAMESPACE, which asks the installation there for its configuration (docs/kubectl
 
 # Options with a value that may come before the command.
 _WITH_VALUE = frozenset(
-    {"--config", "--kubeconfig", "--context", "--installation", "-n", "--namespace"}
+    [
+        "--config",
+        "--kubeconfig",
+        "--context",
+        "--installation",
+        "-n",
+        "--namespace",
+        "-l",
+        "--selector",
+    ]
 )
 
 
@@ -93,7 +103,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _command_first(argv: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the command of a command line, and all words with it before the options.
+    """Return the command of a command line, and all words with its names before the options.
 
     As of kubectl, options may come before it. `help why` is `why --help`.
     """
@@ -102,7 +112,8 @@ def _command_first(argv: Sequence[str]) -> tuple[str, list[str]]:
     while before < len(words) and words[before].startswith("-"):
         before += 2 if words[before] in _WITH_VALUE else 1
     options, rest = words[:before], words[before:]
-    return (rest[0] if rest else ""), [*rest[:1], *options, *rest[1:]]
+    names = [*takewhile(lambda word: not word.startswith("-"), rest)]
+    return (rest[0] if rest else ""), [*names, *options, *rest[len(names) :]]
 
 
 def _meant(word: str) -> str:

@@ -38,8 +38,8 @@ def run(parse: Callable[[], argparse.Namespace]) -> int:
         arguments = parse()
         status = arguments.command(arguments)
     except* SyncError as group:  # of a service also from within its tasks
-        error = first_of(group)
-        for line in str(error).splitlines():
+        error = first_of(group.subgroup(Misconfigured) or group)  # what a person can mend first
+        for line in str(error).splitlines() or [type(error).__name__]:
             complain(line)
         if arguments.plugin and isinstance(error, Refused) and "403" in str(error):
             complain("docs/kubectl.md has the roles that `kubectl kube-sync` needs (Rights)")

@@ -71,7 +71,9 @@ class Group:
             return None if entry.kind == "gone" or entry.status == "undefined" else entry
         # A failure may not know the object's uid.
         uid, decided = entry.uid or known[0], known[1]
-        if entry.kind == "decision" and known == (uid, entry.new, entry.status, entry.note):
+        # Of a decision that did not fail the note is the trace, which a restart begins anew.
+        noted = entry.status != "failed" or known[3] == entry.note
+        if entry.kind == "decision" and noted and known[:3] == (uid, entry.new, entry.status):
             return None
         return msgspec.structs.replace(entry, uid=uid, old=decided)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
@@ -91,6 +92,7 @@ class StatusWriter:
         self._news = asyncio.Event()
         self._due: dict[ObjectKey, _Annotation | _Status] = {}
         self._refused: dict[ObjectKey, _Annotation | _Status] = {}  # a permission is missing
+        self._retry_at: float | None = None  # when these are tried again, by the loop's clock
 
     async def annotate(self, subject: Subject, status: str) -> None:
         """Queue this status for a ConfigMap, in place of one that is queued already."""
@@ -119,12 +121,13 @@ class StatusWriter:
 
     async def _until_due(self) -> None:
         """Wait for a status to write, or until those that were refused are tried again."""
-        try:
-            async with asyncio.timeout(_SLOWLY if self._refused else None):
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._retry_at):
                 await self._news.wait()
-        except TimeoutError:
-            self._due, self._refused = {**self._refused, **self._due}, {}
         self._news.clear()
+        if self._retry_at is not None and asyncio.get_running_loop().time() >= self._retry_at:
+            self._due, self._refused = {**self._refused, **self._due}, {}
+            self._retry_at = None
 
     async def _write(self, key: ObjectKey, wanted: _Annotation | _Status) -> None:
         self._refused.pop(key, None)
@@ -142,6 +145,8 @@ class StatusWriter:
             log.warning("status_not_written", subject=called(key), error=str(error))
             if isinstance(error, Refused):
                 self._refused[key] = wanted
+                if self._retry_at is None:
+                    self._retry_at = asyncio.get_running_loop().time() + _SLOWLY
         self._backoff.progressed()
         # Compare by identity: an equal newer one may have been queued meanwhile.
         if self._due.get(key) is wanted:

@@ -6,6 +6,7 @@ No answer in time is Overloaded.
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,9 +43,7 @@ def retriable(where: str) -> Iterator[None]:
 
 def _reason(error: OSError) -> str:
     """Return why there is no connection; asyncio repeats the address instead."""
-    number = error.errno or 0
-    if (
-        isinstance(error, ssl.SSLError) or number <= 0
-    ):  # names that are not found have negative ones
+    # Those of TLS and of names that are not found have numbers of their own.
+    if isinstance(error, ssl.SSLError | socket.gaierror) or not error.errno or error.errno < 0:
         return error.strerror or str(error)
-    return os.strerror(number)
+    return os.strerror(error.errno)

@@ -21,7 +21,7 @@ from kube_sync.admission.scheduling import check
 from kube_sync.cli import main, runner
 from kube_sync.config import CONFIG_ENV, Settings, Source, fields, load_settings
 from kube_sync.decisions import command as stream_command
-from kube_sync.errors import Conflict, Misconfigured, Undecided
+from kube_sync.errors import Conflict, Misconfigured, Retriable, Undecided
 from kube_sync.inspect.survey import command
 from kube_sync.ledger import command as ledger_command
 from kube_sync.observability import healthcheck, logs
@@ -147,6 +147,18 @@ def test_options_come_before_or_after_the_command(
     run = Run(capsys, *(word.format(config) for word in arguments))
     assert (run.status, run.err) == (0, "")
     assert yaml.safe_load(run.out)["placement"]["path"] == "own"
+
+
+@pytest.mark.parametrize(
+    "words", [["-n", "shop", "remediate", "status"], ["-l", "app=web", "decisions"]]
+)
+def test_options_before_the_command_are_those_of_its_last_word(
+    capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    """`remediate` has no `-n`, `remediate status` has one."""
+    run = Run(capsys, *words, "--frob")
+    assert run.status == 64
+    assert run.complaint.startswith("kube-sync: unrecognized arguments: --frob (see")
 
 
 def test_help_of_a_command_is_that_of_its_option(capsys: pytest.CaptureFixture[str]) -> None:
@@ -317,7 +329,7 @@ def test_a_mistake_found_while_running_is_one_line_and_64(
         assert source.file is None
         inner = ExceptionGroup("inner", [Misconfigured("token file /t: empty")])
         msg = "outer"
-        raise ExceptionGroup(msg, [inner])
+        raise ExceptionGroup(msg, [Retriable("opa: no answer in time"), inner])
 
     monkeypatch.setattr(commands, "run_all", run)
     finished = Run(capsys, "run")

@@ -191,6 +191,17 @@ async def test_a_restart_records_what_differs_and_what_is_gone_alone(path: Path)
     ]
 
 
+async def test_a_decision_of_another_trace_is_not_recorded_again(path: Path) -> None:
+    """Each restart evaluates all objects anew, in new traces."""
+    target = _target("web")
+    for trace in ("1" * 32, "2" * 32):
+        world, context = World(path), f"00-{trace}-{'3' * 16}-01"
+        async with running(world.journal.run()):
+            outcome = Outcome("u", Decision({"place": "c1"}), trace=context)
+            world.hub.publish(target.gvr, target.key, outcome, "load", "p1")
+            assert [entry.note for entry in await world.entries()] == ["1" * 32]
+
+
 async def test_policies_are_recorded_once_for_as_long_as_they_are_in_force(path: Path) -> None:
     world = World(path)
     modules = {"a.rego": "package a", "b.rego": "package b"}

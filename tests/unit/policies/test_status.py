@@ -199,6 +199,21 @@ async def test_refused_status_is_written_once_it_is_allowed(
     await until(lambda: "status" in bench.api.get(PLACEMENT_POLICIES, key("p")))
 
 
+async def test_refused_status_is_tried_again_however_often_others_are_written(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time = LoopTime(monkeypatch)
+    bench.api.http.fault(patches(PLACEMENT_POLICIES), answer(403, b"no"))
+    with capture_logs() as logs:
+        bench.writer.want_status(bench.object("p"), {"conditions": []})
+        await until(lambda: any(line["event"] == "status_not_written" for line in logs))
+    for name in ("q", "r"):
+        time.forward(40.0)
+        bench.writer.want(bench.configmap(name), OK)
+        await until(lambda name=name: bench.status(name) == OK)
+    await until(lambda: "status" in bench.api.get(PLACEMENT_POLICIES, key("p")))
+
+
 async def test_where_a_status_cannot_be_told_no_earlier_one_is_left_standing(bench: Bench) -> None:
     made = bench.api.put(
         CONFIGMAPS, key("p"), metadata={"annotations": {STATUS: OK, "mine": "x" * 100}}

@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 
 from kube_sync.errors import Retriable
-from kube_sync.runtime.httperrors import retriable
+from kube_sync.runtime.httperrors import _reason, retriable
 from tests.fakes.http import FakeServer, served
 
 
@@ -28,6 +28,13 @@ async def test_name_that_is_not_known_is_said() -> None:
     found = await _asked("http://nobody.invalid:1")
     assert found.startswith("server: Cannot connect to host nobody.invalid:1: ")
     assert "object at" not in found
+
+
+def test_name_that_is_not_known_is_said_where_its_number_is_positive() -> None:
+    """As on macOS, where it is that of another error of the system."""
+    assert _reason(socket.gaierror(8, "nodename nor servname provided")) == (
+        "nodename nor servname provided"
+    )
 
 
 async def test_server_without_tls_is_said() -> None:
