@@ -87,13 +87,19 @@ test-release: setup ## Publish, sign and verify a release on this machine, amd64
 	@$(BIN)/python -m tools.servers path cosign
 	$(BIN)/pytest --built=release -m built $(PYTEST)
 
+# What a caller says of a release, such as the name of a tag, reaches programs by the environment
+# alone: make would hand it to the shell as part of a command.
+release notes: override export TO := $(value TO)
+release notes: override export KEY := $(value KEY)
+release notes: override export TAG := $(value TAG)
+
 # As the release workflow calls it, and the test above.
 release: setup ## Publish the image, signed (TO=registry/owner/kube-sync KEY=cosign.key; no KEY: a workflow signs)
-	@[ -n "$(TO)" ] || { echo "make release: say where to, as TO=registry.example.com/team/kube-sync" >&2; exit 1; }
-	$(BIN)/python -m tools.supply release --to "$(TO)" $(if $(KEY),--key "$(KEY)")
+	@[ -n "$$TO" ] || { echo "make release: say where to, as TO=registry.example.com/team/kube-sync" >&2; exit 1; }
+	$(BIN)/python -m tools.supply release --to "$$TO" $${KEY:+--key "$$KEY"}
 
 notes: setup ## Print what the changelog says of a release (TAG=v0.1.0); the tag has to be the package's version
-	@$(BIN)/python -m tools.supply notes "$(TAG)"
+	@$(BIN)/python -m tools.supply notes "$$TAG"
 
 coverage: setup ## Hold the gates for what COVERAGE=1 measured, of all shards (.coverage.*) if there are
 	@if compgen -G ".coverage.*" >/dev/null; then $(BIN)/coverage combine; fi

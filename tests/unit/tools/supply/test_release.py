@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,6 +27,7 @@ WORKFLOW = {
     "GITHUB_WORKFLOW_REF": "team/kube-sync/.github/workflows/release.yml@refs/tags/v1.2.0",
 }
 IDENTITY = f"https://github.com/{WORKFLOW['GITHUB_WORKFLOW_REF']}"
+ODD = 'v1";{touch,a};"$(shell touch b)$$(touch c)`touch d`$(TAG)'
 CHANGELOG = """\
 # Changelog
 
@@ -123,6 +125,32 @@ def test_workflow_publishes_by_the_command_that_is_tried() -> None:
     assert "cosign" not in text.partition("jobs:")[2]
     page = (ROOT / "docs/releases.md").read_text(encoding="utf-8")
     assert "\nmake release TO=registry.example.com/team/kube-sync KEY=cosign.key >" in page
+
+
+@pytest.mark.parametrize(
+    ("variables", "arguments"),
+    [
+        (["TAG"], ["notes", ODD]),
+        (["TO"], ["release", "--to", ODD]),
+        (["TO", "KEY"], ["release", "--to", ODD, "--key", ODD]),
+    ],
+)
+def test_what_make_is_told_of_a_release_reaches_programs_as_text(
+    tmp_path: Path, variables: list[str], arguments: list[str]
+) -> None:
+    """Neither make nor its shell runs anything of it."""
+    python = tmp_path / "venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n", encoding="utf-8")
+    python.chmod(0o755)
+    for name in ("requirements-dev.lock", "pyproject.toml", "venv/.installed"):
+        (tmp_path / name).touch()
+    before = sorted(tmp_path.rglob("*"))
+    make = ["make", "--no-print-directory", f"--file={ROOT / 'Makefile'}", "VENV=venv"]
+    told = [*make, arguments[0], *(f"{name}={ODD}" for name in variables)]
+    ran = subprocess.run(told, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == ["-m", "tools.supply", *arguments]
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_programs_are_pinned_with_their_sums_and_not_built_with_the_others() -> None:
