@@ -82,15 +82,20 @@ class Machine:
 
     def stop(self) -> None:
         """End everything in it and remove what it leaves."""
-        # Its first process, and with it all others of its namespace.
-        for pid in children(self._outer.pid) or [self._outer.pid]:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self._outer.wait()
-        for hierarchy in _hierarchies():
-            for path, _, _ in os.walk(hierarchy / CGROUP, topdown=False):
-                Path(path).rmdir()
-        shutil.rmtree(self.folder / "var")
+        try:
+            # Its first process, and with it all others of its namespace. Once the outer one is
+            # reaped, its number may be another's.
+            first = children(self._outer.pid) if self._outer.poll() is None else []
+            for pid in first:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if not first:
+                self._outer.kill()
+            self._outer.wait()
+            for hierarchy in _hierarchies():
+                remove_cgroups(hierarchy / CGROUP)
+        finally:
+            shutil.rmtree(self.folder / "var")
 
     def _write_files(self) -> None:
         for name in ("lib", "log", "tmp"):
@@ -110,6 +115,23 @@ class Machine:
             _run("ip", "route", "add", addresses, "via", ADDRESS)
 
 
+def remove_cgroups(cgroup: Path) -> None:
+    """Remove a cgroup and those below it, which stay busy for a moment after their last process.
+
+    Raises OSError if one is busy for longer.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    for path, _, _ in os.walk(cgroup, topdown=False):
+        while True:
+            try:
+                Path(path).rmdir()
+                break
+            except OSError:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(0.01)
+
+
 def _hierarchies() -> list[Path]:
     """Return the hierarchies of cgroups: one of version 2, several of version 1."""
     whole = (_CGROUPS / "cgroup.controllers").exists()
@@ -124,11 +146,12 @@ def _unshared(pause: Path) -> list[str]:
 
 def _first_process(outer: subprocess.Popen[bytes], pause: Path, log: Path) -> int:
     """Return its number out here, once its namespaces are as they are to be."""
+    program = pause.resolve()  # as /proc has it
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline and outer.poll() is None:
         for pid in children(outer.pid):
             with suppress(OSError):
-                if Path(f"/proc/{pid}/exe").readlink() == pause:
+                if Path(f"/proc/{pid}/exe").readlink() == program:
                     return pid
         time.sleep(0.01)
     msg = f"no machine for a node could be made: {tail(log)}"
