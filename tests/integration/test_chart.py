@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from kube_sync import __version__
 from kube_sync.config import Settings, load_settings
 from kube_sync.provisioning.wanted import wanted
 from tests.fakes.manifests import Manifest, containers, of_kind, pod_templates
@@ -18,6 +19,7 @@ from tools.charting.chart import CHART, ROOT
 from tools.charting.comparing import INSTALLATIONS, differences, render, run
 from tools.servers.binaries import ensure_binary
 from tools.servers.errors import ToolError
+from tools.supply.notes import tag_of
 
 pytestmark = pytest.mark.usefixtures("launcher")  # before which helm is built
 
@@ -161,7 +163,6 @@ def test_images_resources_and_labels_are_those_of_the_values(rendered: Any) -> N
         labels={"team": "x"},
         **ALL,
     )
-    version = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["appVersion"]
     for _, container in containers(manifests):
         if container["name"] == "opa":
             assert container["image"] == f"openpolicyagent/opa@{digest}"
@@ -170,7 +171,7 @@ def test_images_resources_and_labels_are_those_of_the_values(rendered: Any) -> N
                 "ephemeral-storage": "512Mi",
             }
         else:
-            assert container["image"] == f"r.example/ks:{version}"
+            assert container["image"] == f"r.example/ks:{tag_of(__version__)}"  # as it is published
             assert container["imagePullPolicy"] == "Always"
     assert {one["metadata"]["labels"]["team"] for one in manifests} == {"x"}
 

@@ -41,7 +41,12 @@ def image(path: str, whose: str) -> tuple[Value, ...]:
     if path == "image":
         own = (
             Value(f"{path}.repository", NAME, f"The image of {whose}.", "kube-sync"),
-            Value(f"{path}.tag", TEXT, "Its tag; empty: the chart's appVersion.", ""),
+            Value(
+                f"{path}.tag",
+                TEXT,
+                "Its tag; empty: `v` and the chart's appVersion, as releases have it.",
+                "",
+            ),
         )
     return (
         *own,

@@ -15,7 +15,7 @@ from tools.servers.errors import ToolError
 from tools.supply import images
 from tools.supply.audit import audit
 from tools.supply.licences import PAGE, licence_of, page, told
-from tools.supply.notes import notes
+from tools.supply.notes import notes, tag_of
 from tools.supply.parts import Part, go_modules, locked
 from tools.supply.release import ARCHITECTURES, SBOM, key_signer, publish, workflow_signer
 from tools.supply.sbom import bom
@@ -77,7 +77,7 @@ def release(arguments: argparse.Namespace) -> int:
     """Publish a release and print its image by digest."""
     with key_signer(arguments.key) if arguments.key else nullcontext(workflow_signer()) as signer:
         sbom(ARCHITECTURES[0])  # the modules in OPA are the same in each
-        print(publish(arguments.to, f"v{__version__}", signer))
+        print(publish(arguments.to, tag_of(__version__), signer))
     return 0
 
 

@@ -52,12 +52,17 @@ variable overrides the file. */}}
 {{- toYaml $found -}}
 {{- end }}
 
+{{- /* The tag of the image of kube-sync: a release is published as `v` and its version. */}}
+{{- define "kube-sync.tag" -}}
+{{ default (printf "v%s" .Chart.AppVersion) .Values.image.tag }}
+{{- end }}
+
 {{- /* An image by its digest, or else by its tag. */}}
 {{- define "kube-sync.image" -}}
 {{- if .image.digest -}}
 {{ .image.repository }}@{{ .image.digest }}
 {{- else -}}
-{{ .image.repository }}:{{ default .root.Chart.AppVersion .image.tag }}
+{{ .image.repository }}:{{ default (include "kube-sync.tag" .root) .image.tag }}
 {{- end -}}
 {{- end }}
 
