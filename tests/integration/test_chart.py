@@ -209,19 +209,22 @@ def test_roles_and_registrations_have_the_rules_of_the_values(rendered: Any) -> 
         remediator={"extraRules": [patch]},
         webhook=webhook,
         scheduling=ON,
+        metadata=ON,
         config={"policies": {"namespaces": ["a", "b"]}},
     )
     for account, rule in (("replicator", read), ("remediator", patch)):
         assert rule in named(manifests, "ClusterRole", f"kube-sync-{account}")["rules"]
     kinds = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-    for one in of_kind(manifests, *kinds):
+    registrations = of_kind(manifests, *kinds)
+    assert len(registrations) == 6
+    for one in registrations:
         [found] = one["webhooks"]
         of_placement = one["metadata"]["name"] == "kube-sync-placement"
         assert (asked in found["rules"]) == of_placement
         assert found["timeoutSeconds"] == 9
         [left_out] = found["namespaceSelector"]["matchExpressions"]
-        policies = ["a", "b"] if of_placement else []
-        assert left_out["values"] == ["kube-system", "kube-sync", *policies, "ci"]
+        more = ["a", "b", "ci"] if of_placement else []
+        assert left_out["values"] == ["kube-system", "kube-sync", *more]
 
 
 @pytest.mark.parametrize(

@@ -163,13 +163,13 @@ class Furnisher:
         webhook["timeoutSeconds"] = Scalar(
             self._value("webhook.timeoutSeconds", webhook["timeoutSeconds"])
         )
+        if found["metadata"]["name"] != _PLACEMENT:
+            return  # SchedulingPolicies and MetadataPolicies say themselves where they hold
+        webhook["rules"].append(_more(".Values.webhook.rules"))
         [named] = webhook["namespaceSelector"]["matchExpressions"]
-        policies = ""
-        if found["metadata"]["name"] == _PLACEMENT:
-            webhook["rules"].append(_more(".Values.webhook.rules"))
-            # As the webhook itself makes it, or an upgrade would be a conflict with it.
-            policies = '(include "kube-sync.policyNamespaces" . | fromYamlArray)'
-            named["values"].remove(_POLICIES)
+        # As the webhook itself makes it, or an upgrade would be a conflict with it.
+        named["values"].remove(_POLICIES)
+        policies = '(include "kube-sync.policyNamespaces" . | fromYamlArray)'
         named["values"].append(_more(f"concat {policies} .Values.webhook.exemptNamespaces"))
 
 

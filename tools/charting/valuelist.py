@@ -101,9 +101,10 @@ VALUES: Final = (
     Value(
         "webhook.exemptNamespaces",
         listed(NAME),
-        "Namespaces about whose objects the webhook is never asked, beside kube-system, its own "
-        "and those of the policies. The remediator places them all the same, unless "
-        "`config.replicate.ignore_namespaces` has them.",
+        "Namespaces about whose objects the webhook is never asked for placement, beside "
+        "kube-system, its own and those of the policies. The remediator places them all the same, "
+        "unless `config.replicate.ignore_namespaces` has them. SchedulingPolicies and "
+        "MetadataPolicies hold there too.",
         [],
     ),
     Value(
