@@ -25,6 +25,13 @@ pytestmark = pytest.mark.usefixtures("launcher")  # before which helm is built
 
 ON, OFF = {"enabled": True}, {"enabled": False}
 SECRETS = {"apiGroups": [""], "resources": ["secrets"]}
+DEPLOYMENTS = {
+    "apiGroups": ["apps"],
+    "apiVersions": ["v1"],
+    "resources": ["deployments"],
+    "operations": ["CREATE", "UPDATE"],
+    "scope": "Namespaced",
+}
 PAGE = (ROOT / "docs/helm.md").read_text(encoding="utf-8")
 ALL = {
     "topology": ON,
@@ -104,6 +111,19 @@ def test_linter_of_helm_finds_nothing(helm: Path) -> None:
         (
             {"replicator": {"extraRules": [SECRETS | {"verbs": ["get"]}]}},
             "/verbs/0.*'list', 'watch'",
+        ),
+        (
+            {"webhook": {"rules": [DEPLOYMENTS | {"apiGroups": ["*"]}]}},
+            r"/rules/0/apiGroups/0.*'[*]'",
+        ),
+        (
+            {"webhook": {"rules": [DEPLOYMENTS | {"resources": ["*/status"]}]}},
+            r"/rules/0/resources/0.*'[*]/status'",
+        ),
+        ({"webhook": {"rules": [DEPLOYMENTS | {"scope": "Cluster"}]}}, "/scope.*'Namespaced'"),
+        (
+            {"webhook": {"rules": [{k: v for k, v in DEPLOYMENTS.items() if k != "scope"}]}},
+            "/webhook/rules/0.*scope",
         ),
         ({"scheduling": ON, "placement": OFF}, "scheduling.enabled needs placement.enabled"),
         ({"argocd": {"health": ON}, "placement": OFF}, "argocd.health.enabled needs placement"),
@@ -202,8 +222,7 @@ def test_pods_have_the_environment_the_user_and_the_spread_of_the_values(rendere
 def test_roles_and_registrations_have_the_rules_of_the_values(rendered: Any) -> None:
     deployments = {"apiGroups": ["apps"], "resources": ["deployments"]}
     read, patch = (deployments | {"verbs": [*verbs]} for verbs in (("list", "watch"), ("patch",)))
-    asked = deployments | {"apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"]}
-    webhook = {"rules": [asked], "exemptNamespaces": ["ci"], "timeoutSeconds": 9}
+    webhook = {"rules": [DEPLOYMENTS], "exemptNamespaces": ["ci"], "timeoutSeconds": 9}
     manifests = rendered(
         replicator={"extraRules": [read]},
         remediator={"extraRules": [patch]},
@@ -220,7 +239,7 @@ def test_roles_and_registrations_have_the_rules_of_the_values(rendered: Any) -> 
     for one in registrations:
         [found] = one["webhooks"]
         of_placement = one["metadata"]["name"] == "kube-sync-placement"
-        assert (asked in found["rules"]) == of_placement
+        assert (DEPLOYMENTS in found["rules"]) == of_placement
         assert found["timeoutSeconds"] == 9
         [left_out] = found["namespaceSelector"]["matchExpressions"]
         more = ["a", "b", "ci"] if of_placement else []

@@ -58,16 +58,20 @@ ISSUER: Final = mapping(name=NAME, kind=NAME, group=NAME)
 ENV: Final = listed(mapping("name", name=NAME, value=TEXT, valueFrom=_ANY))
 USER: Final[Schema] = {"type": ["integer", "null"], "minimum": 1}
 COLLECTOR: Final[Schema] = {"type": "string", "pattern": "^https?://[A-Za-z0-9.-]+:[0-9]+$"}
+# Each group and resource by its name: from the first policy on nothing that a rule has is stored
+# without the webhook, and a node or a question of rights may not wait for that.
+_NAMED: Final[Schema] = {**listed({"type": "string", "pattern": "^[^*]*$"}), "minItems": 1}
 WEBHOOK_RULE: Final = mapping(
     "apiGroups",
     "apiVersions",
     "resources",
     "operations",
-    apiGroups=_SOME_TEXTS,
+    "scope",
+    apiGroups=_NAMED,
     apiVersions=_SOME_TEXTS,
-    resources=_SOME_TEXTS,
+    resources=_NAMED,
     operations={**listed(enum("CREATE", "UPDATE")), "minItems": 1},
-    scope=enum("Cluster", "Namespaced"),
+    scope=enum("Namespaced"),
 )
 
 

@@ -95,7 +95,9 @@ VALUES: Final = (
     Value(
         "webhook.rules",
         listed(WEBHOOK_RULE),
-        "What else the webhook is asked about for placement: ReplicaSets always are.",
+        "What else the webhook is asked about for placement: ReplicaSets always are. Each group "
+        "and resource by its name, without `*`, and with `scope: Namespaced`: from the first "
+        "policy on nothing of these is stored while the webhook does not answer.",
         [],
     ),
     Value(
