@@ -368,12 +368,16 @@ def _provision() -> Iterator[Write]:
     yield created(who, "another key", SECRETS, more, "kube-sync-remediation: config.json")
     more = secret(MARKED, "token", "url")
     yield Write(who, "a new key", "PUT", f"{SECRETS}/{MARKED}", more, f"{MARKED}: url")
+    changed = kept | {"data": kept["data"] | {"theirs": "eQ=="}}
+    path = f"{SECRETS}/{MARKED}"
+    yield Write(who, "another value of another's key", "PUT", path, changed, f"{MARKED}: theirs")
     unmarked = named("kube-sync-notes") | {"type": "Opaque"}
     yield created(who, "one without a mark", SECRETS, unmarked, "that it has made")
     cluster = secret("kube-sync-decisions", "token", labels={DECLARED: "cluster"})
     yield created(who, "another Secret of Argo CD", argocd, cluster, kinds)
     cluster = secret("kube-sync-generator", "token", labels={DECLARED: "cluster"})
     yield created(who, "a cluster of Argo CD", argocd, cluster, "declares nothing")
+    yield created(who, "a cluster in its own namespace", SECRETS, cluster, "declares nothing")
     cluster = secret("kube-sync-generator", "token", "server", "name")
     yield created(who, "the keys of a cluster", argocd, cluster, "kube-sync-generator: .*server")
     there = secret("kube-sync-authority", "tls.crt", "tls.key", of_type=TLS)
