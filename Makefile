@@ -127,7 +127,9 @@ unit: setup ## Run the unit tests, or one file of tests (FILE=…)
 
 # What can be installed. What kube-score finds in it and stays is named on the object, with the reason.
 KUSTOMIZATIONS := manifests/base manifests/labelled manifests/placement-decisions manifests/ocm-placement-decisions \
-	manifests/ocm-placement-decisions-argocd manifests/argocd manifests/argocd-health manifests/argocd-policy-health manifests/multikueue manifests/openreports manifests/webhook \
+	manifests/ocm-placement-decisions-argocd manifests/argocd manifests/argocd-applicationsets \
+	manifests/argocd-clusters manifests/argocd-health manifests/argocd-policy-health \
+	manifests/multikueue manifests/openreports manifests/webhook \
 	manifests/webhook-scheduling manifests/webhook-metadata manifests/scheduler-name \
 	manifests/crds manifests/examples/colorpolicy manifests/scheduling \
 	manifests/scheduling-options manifests/scheduling-rbac manifests/metadata-rbac \

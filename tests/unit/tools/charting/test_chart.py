@@ -71,6 +71,17 @@ def test_every_folder_of_manifests_is_in_the_chart_or_said_not_to_be() -> None:
     assert folders_of(ROOT / "manifests") == used | NOT_IN_THE_CHART.keys()
 
 
+def test_every_folder_that_the_page_offers_is_scored() -> None:
+    """By `make check`, as what stands in no overlay is by nothing else."""
+    page = (ROOT / "docs/install.md").read_text(encoding="utf-8")
+    [listed] = re.findall(r"to be listed under `resources`: (.*?)[.]\s", page, re.DOTALL)
+    folders = {f"manifests/{name}" for name in re.findall(r"`([a-z-]+)`", listed)}
+    assert len(folders) > 10
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    [scored] = re.findall(r"^KUSTOMIZATIONS := (.*?[^\\])$", makefile, re.DOTALL | re.MULTILINE)
+    assert folders - {*scored.split()} == set()
+
+
 def test_everything_that_can_be_chosen_is_compared() -> None:
     """What no file of values enables would never be rendered."""
     chosen = [_yaml("values.yaml"), *(_yaml(f"ci/{name}-values.yaml") for name in INSTALLATIONS)]
