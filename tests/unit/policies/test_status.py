@@ -210,7 +210,11 @@ async def test_refused_status_is_tried_again_however_often_others_are_written(
     for name in ("q", "r"):
         time.forward(40.0)
         bench.writer.want(bench.configmap(name), OK)
-        await until(lambda name=name: bench.status(name) == OK)
+
+        def is_written(name: str = name) -> bool:
+            return bench.status(name) == OK
+
+        await until(is_written)
     await until(lambda: "status" in bench.api.get(PLACEMENT_POLICIES, key("p")))
 
 
