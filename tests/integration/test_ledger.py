@@ -362,7 +362,7 @@ def _make_anew(path: Path) -> None:
         file.unlink()
     store = Store(path)
     for row in rows:
-        forged = {"cause": "forged", "note": row.entry.note or f"forged {row.seq}"}
+        forged = {"cause": "forged", "uid": f"forged {row.seq}"}
         no_texts = dict.fromkeys(("new", "old", "input", "data"), "")
         entry = msgspec.structs.replace(row.entry, **forged, **no_texts)
         store.append([(entry, [])], row.seconds)
