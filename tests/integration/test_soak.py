@@ -29,10 +29,10 @@ _OPTIONS = Options(
 )
 
 
-@pytest.fixture(scope="module")
-def servers(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """A stack that no other test sees fail."""
-    with furnished_stack(launcher, tmp_path_factory.mktemp("soak")) as running:
+@pytest.fixture
+def servers(launcher: Launcher, tmp_path: Path) -> Iterator[RunningStack]:
+    """A stack that no other test sees fail, nor a second run of the same one."""
+    with furnished_stack(launcher, tmp_path / "stack") as running:
         yield running
 
 
