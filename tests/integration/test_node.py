@@ -109,7 +109,7 @@ def node(
     launcher: Launcher, project_image: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
     if launcher.form != "containers":
-        pytest.skip("there is no engine here, so there is no image; the summary says so")
+        pytest.fail("a node takes its images from a container engine, and there is none here")
     end_recorded(tmp_path_factory.getbasetemp().parent, orphans_only=True)
     ensure_project_image()  # another checkout builds under the same name
     folder = tmp_path_factory.mktemp("node")
