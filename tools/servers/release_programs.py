@@ -17,31 +17,22 @@ _MODULE = GO_MODULE / "release"
 
 def ensure_cosign() -> Path:
     """Return the path of cosign, building it first if it is not cached. Raises ToolError."""
-    module = "github.com/sigstore/cosign/v3"
-    version = required(read_go_mod(_MODULE))[module]
-    return ensure_tool(
-        Tool(
-            name=COSIGN,
-            package=f"{module}/cmd/cosign",
-            version=version,
-            ask_version=("version",),
-            cold_build="about three minutes",
-            module=_MODULE,
-        )
-    )
+    return _ensured(COSIGN, "github.com/sigstore/cosign/v3", "about three minutes")
 
 
 def ensure_crane() -> Path:
     """Return the path of crane, likewise."""
-    module = "github.com/google/go-containerregistry"
-    version = required(read_go_mod(_MODULE))[module]
+    return _ensured(CRANE, "github.com/google/go-containerregistry", "seconds")
+
+
+def _ensured(name: str, module: str, cold_build: str) -> Path:
     return ensure_tool(
         Tool(
-            name=CRANE,
-            package=f"{module}/cmd/crane",
-            version=version,
+            name=name,
+            package=f"{module}/cmd/{name}",
+            version=required(read_go_mod(_MODULE))[module],
             ask_version=("version",),
-            cold_build="seconds",
+            cold_build=cold_build,
             module=_MODULE,
         )
     )

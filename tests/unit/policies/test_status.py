@@ -186,15 +186,19 @@ async def test_refused_status_is_told_and_delays_no_other(bench: Bench) -> None:
     ]
 
 
+async def _refused_once(bench: Bench) -> None:
+    bench.api.http.fault(patches(PLACEMENT_POLICIES), answer(403, b"no"))
+    with capture_logs() as logs:
+        bench.writer.want_status(bench.object("p"), {"conditions": []})
+        await until(lambda: any(line["event"] == "status_not_written" for line in logs))
+
+
 async def test_refused_status_is_written_once_it_is_allowed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing else would say that a role was mended, and whoever waits for a policy would hang."""
     time = LoopTime(monkeypatch)
-    bench.api.http.fault(patches(PLACEMENT_POLICIES), answer(403, b"no"))
-    with capture_logs() as logs:
-        bench.writer.want_status(bench.object("p"), {"conditions": []})
-        await until(lambda: any(line["event"] == "status_not_written" for line in logs))
+    await _refused_once(bench)
     time.forward(60.0)
     await until(lambda: "status" in bench.api.get(PLACEMENT_POLICIES, key("p")))
 
@@ -203,10 +207,7 @@ async def test_refused_status_is_tried_again_however_often_others_are_written(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     time = LoopTime(monkeypatch)
-    bench.api.http.fault(patches(PLACEMENT_POLICIES), answer(403, b"no"))
-    with capture_logs() as logs:
-        bench.writer.want_status(bench.object("p"), {"conditions": []})
-        await until(lambda: any(line["event"] == "status_not_written" for line in logs))
+    await _refused_once(bench)
     for name in ("q", "r"):
         time.forward(40.0)
         bench.writer.want(bench.configmap(name), OK)
