@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from tools.servers.apiserver import RunningApiserver
 from tools.servers.binaries import ensure_binary
 from tools.servers.http import get
 from tools.servers.images import ensure_image
+from tools.servers.kubeapi import KubeApi
 from tools.servers.node import node_cluster
 from tools.servers.processes import end_recorded
 from tools.servers.project_image import ensure_project_image
@@ -221,9 +223,23 @@ def test_job_of_the_hour_has_nothing_to_do(installed: Cluster) -> None:
     installed.says("kubectl", within, "delete", "job", name)
 
 
+def unregistered(api: KubeApi) -> set[str]:
+    """Return the webhooks whose registration has no certificate authority yet."""
+    kinds = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+    return {
+        webhook["name"]
+        for kind in kinds
+        for one in api.get(kind)["items"]
+        for webhook in one["webhooks"]
+        if "caBundle" not in webhook["clientConfig"]
+    }
+
+
 async def test_release_is_upgraded_rolled_back_and_removed(installed: Cluster) -> None:
     helm = installed.helm
     helm("upgrade", RELEASE, str(CHART), IMAGE, *PRODUCTION, "--wait")
+    # Of new registrations, which refuse until then; no pod's readiness tells of it (docs/helm.md).
+    await eventually(partial(unregistered, installed.api), set(), seconds=180)
     helm("test", RELEASE)
     assert placement(installed.api, "web") == ["west"]
     helm("rollback", RELEASE, "1", "--wait")
